@@ -1,0 +1,43 @@
+# The two commands of a newcomer are `make demo` and `make test`; each installs what it needs into .venv first.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-all check bench figures docs clean
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+# Slow tests: the first case of each. Tests whose needs are absent are left out, counted and named.
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-all: $(READY)
+	$(BIN)/python -m pytest --all
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# Each benchmark prints its table and writes it to benchmarks/results/.
+bench: $(READY)
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+figures: $(READY)
+	$(BIN)/python docs/figures.py
+
+# The tables that documentation pages carry, from the code and the installed packages themselves.
+docs: $(READY)
+	$(BIN)/python docs/table_of_files.py
+	$(BIN)/python docs/table_of_dependencies.py
+
+clean:
+	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(READY)

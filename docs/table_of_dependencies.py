@@ -1,0 +1,111 @@
+"""Write docs/dependencies.md: every direct dependency with licence, release, size and reason, as installed here."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "dependencies.md"
+
+WHY = {
+    "torch": "tensors, gradients, optimisers (Muon since 2.9), compilation and export",
+    "numpy": "pictures before they are tensors, counter-based randomness, stored predictions",
+    "pillow": "decodes PNG, JPEG, WebP, TIFF, BMP and GIF; its resize is the reference of ours",
+    "simplejpeg": "decodes JPEG with libjpeg-turbo",
+    "safetensors": "weights in files that cannot run code",
+    "huggingface_hub": "published checkpoints, only when asked for",
+    "scikit-learn": "metrics, splits, probes, and the digits of the first example",
+    "scipy": "distributions and special functions behind intervals and tests",
+    "matplotlib": "figures in reports and explanations",
+    "jinja2": "the template of the report page",
+    "jaxtyping": "shapes in signatures, checked in the tests",
+    "tyro": "command-line flags from dataclasses",
+    "rich": "progress and tables in the terminal",
+    "pytest": "runs the tests",
+    "pytest-timeout": "ends a test that hangs",
+    "hypothesis": "draws the inputs of property tests",
+    "beartype": "checks the shapes in signatures, in tests only",
+    "ruff": "one formatter and linter",
+    "mypy": "checks types",
+    "import-linter": "keeps the floors of the architecture",
+}
+
+HEAD = """# Dependencies
+
+Every direct dependency of the core and of development, as installed from `constraints.txt`. Sizes are those of the
+installed files, in MiB, without what a package itself depends on; torch is the build for processors without GPU
+libraries where the release says `+cpu`. Extras (`pip install vitrail[serve]` and so on) are listed in
+`pyproject.toml`; none of them is needed by the core.
+
+`make docs` writes this page; `tests/test_house.py` keeps the list frozen.
+"""
+
+
+def main() -> None:
+    """Write the page from the metadata of the packages installed beside this Python."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    core, dev = project["dependencies"], project["optional-dependencies"]["dev"]
+    pages = [HEAD, "## Core\n", table(core), "\n## Development\n", table(dev), "", transitive(core)]
+    PAGE.write_text("\n".join(pages), encoding="utf-8")
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+def table(requirements: list[str]) -> str:
+    """One row a package, in the order of pyproject.toml, and the sum of their sizes."""
+    found = [distribution(_name(text)) for text in requirements]
+    rows = [
+        f"| {_name(text)} | {licence(one)} | {one.version} | {size(one) / 2**20:.1f} | {WHY[_name(text)]} |"
+        for text, one in zip(requirements, found, strict=True)
+    ]
+    total = f"| {len(rows)} packages | | | {sum(map(size, found)) / 2**20:.1f} | |"
+    return "\n".join(["| package | licence | release | MiB | why |", "|---|---|---|---:|---|", *rows, total])
+
+
+def transitive(requirements: list[str]) -> str:
+    """How much comes along: all packages that the core needs, directly or not."""
+    seen: dict[str, int] = {}
+    waiting = [_name(text) for text in requirements]
+    while waiting:
+        name = waiting.pop().lower().replace("_", "-")
+        if name in seen:
+            continue
+        one = _installed(name)
+        if one is None:  # asked for on other systems only
+            continue
+        seen[name] = size(one)
+        waiting += [_name(text) for text in one.requires or [] if "extra ==" not in text]
+    mebibytes = sum(seen.values()) / 2**20
+    return f"With everything that these need in turn, the core is {len(seen)} packages, {mebibytes:.0f} MiB.\n"
+
+
+def licence(one: Distribution) -> str:
+    """The licence as the package's metadata says it, on one short line."""
+    classifiers = [text for text in one.metadata.get_all("Classifier") or [] if text.startswith("License :: OSI")]
+    named = "; ".join(text.rpartition(" :: ")[2] for text in classifiers)
+    said = one.metadata.get("License-Expression") or named or one.metadata.get("License") or "not said"
+    first, *others = said.strip().splitlines()[0].split(" AND ")
+    return f"{first} and, for parts, {len(others)} others" if len(others) > 2 else " and ".join([first, *others])
+
+
+def size(one: Distribution) -> int:
+    """Bytes of all installed files, compiled caches left out."""
+    paths = (Path(str(one.locate_file(file))) for file in one.files or [] if "__pycache__" not in str(file))
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def _installed(name: str) -> Distribution | None:
+    try:
+        return distribution(name)
+    except ModuleNotFoundError:  # PackageNotFoundError is one
+        return None
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[<>=!~ \[;(]", requirement.strip())[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""Vitrail: the best plain Vision Transformer for your pictures, with one command or one line of Python.
+
+The names below are imported when they are first used, so that `import vitrail` costs nothing and imports no torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
+
+__version__ = "0.1.0"
+__all__ = ["Run", "__version__", "create", "fit", "load", "open"]
+
+
+def __getattr__(name: str) -> object:
+    """The public name itself, from api.py."""
+    if name not in __all__:
+        raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
+    from . import api
+
+    return {"Run": api.Run, "create": api.create, "fit": api.fit, "load": api.load, "open": api.open}[name]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,182 @@
+"""The Python surface: `create`, `load`, `fit`, `open` and `Run`, under the names of the command line's verbs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from io import StringIO
+from pathlib import Path
+
+from .data.source import Picture
+from .doors import evaluation, models, progress, wishes
+from .doors.predicting import open_predictor
+from .errors import UsageError
+from .evaluate.metrics import Metrics
+from .evaluate.predictions import Predictions
+from .model.sizes import named
+from .model.vit import ViT
+from .model.vit import create as create_from_config
+from .predict.predictor import Predictor
+from .train import fit as training
+from .train.plan import Plan
+from .train.run import RunFolder, default_path
+
+Size = int | tuple[int, int]
+
+
+class Run:
+    """A training that has been done: its folder, its plan, and its model to ask.
+
+    Raises:
+        UsageError: the folder is not one that a training has made.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        """The run folder."""
+        self.plan: Plan = RunFolder.existing(self.path).read_plan()
+        """Every setting of the run."""
+
+    @property
+    def report(self) -> Path:
+        """The self-contained HTML page."""
+        return self.path / "report.html"
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The trained model with its class names, on the best device here; opened when it is first asked for."""
+        return open_predictor(self.path)
+
+    def predict(self, pictures: Sequence[str | Picture], skip_bad: bool = False) -> Predictions:
+        """One row per picture, in order; a picture is a path or an array [H, W] or [H, W, C].
+
+        Raises:
+            DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
+        """
+        if isinstance(pictures, str):
+            raise UsageError(f"predict takes a list of pictures. Got the text {pictures!r}; write [{pictures!r}].")
+        asked = [Path(picture) if isinstance(picture, str) else picture for picture in pictures]
+        return self.predictor.predict(asked, skip_bad=skip_bad)
+
+    def evaluate(self, source: str | Path | None = None, split: str | None = None, skip_bad: bool = False) -> Metrics:
+        """Figures with intervals on the held-out pictures, or on another source with the same classes.
+
+        Args:
+            split: train, val, test or all; None takes test, or what there is of held-out pictures.
+
+        Raises:
+            DataError: the source cannot be read, or has classes that the model does not know.
+        """
+        if source is None:
+            labelled = evaluation.held_out(self.path, split)
+        else:
+            labelled = evaluation.other_source(str(source), split, None)
+        return evaluation.evaluate(self.predictor, labelled, skip_bad).metrics
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+
+def create(
+    name: str,
+    outputs: int | None = None,
+    channels: int | None = None,
+    image_size: Size | None = None,
+    seed: int = 0,
+) -> ViT:
+    """An untrained model by the name of its size: pictures [B, C, H, W], normalised, to logits [B, outputs].
+
+    Raises:
+        UsageError: no such name, or an image size that the patch does not divide.
+    """
+    size = None if image_size is None else wishes.pixels(image_size)
+    return create_from_config(models.resized(named(name), size, channels, outputs), seed)
+
+
+def load(
+    path: str | Path,
+    layout: str | None = None,
+    heads: int | None = None,
+    image_size: Size | None = None,
+    channels: int | None = None,
+    outputs: int | None = None,
+) -> ViT:
+    """A trained model from a run folder, a bundle or a weights file, complete or not at all, in evaluation mode.
+
+    Args:
+        layout: blog-conv, explained or xray-rope; recognised from the tensors if it is not given.
+        heads, image_size, channels: what a file cannot say; an argument that contradicts it is an error.
+        outputs: another number than the file's puts a fresh head of zeros on the model.
+
+    Raises:
+        UsageError: nothing at the path, or an argument is missing or contradicts the file.
+        DamagedFileError: the file is damaged, or its tensors are not those of its layout.
+    """
+    if not Path(path).exists():
+        raise UsageError(f"There is nothing at {path}. Give a run folder, a bundle or a weights file.")
+    size = None if image_size is None else wishes.pixels(image_size)
+    return models.find(str(path), layout, heads, size, channels, outputs).model
+
+
+def fit(
+    source: str | Path,
+    model: str | None = None,
+    minutes: float | None = None,
+    epochs: float | None = None,
+    steps: int | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    image_size: Size | None = None,
+    channels: int | None = None,
+    device: str = "auto",
+    data_root: str | Path | None = None,
+    skip_bad: bool = False,
+    settings: Mapping[str, object] | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a model on a source of pictures and evaluate it; what `vitrail train` does, shown in the same way.
+
+    Args:
+        minutes, epochs, steps: the budget, one of them; ten minutes if none is given.
+        out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
+        settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
+        quiet: show nothing.
+
+    Raises:
+        UsageError, DataError, ResourceError, DivergedError: see `vitrail.errors`.
+        InterruptedRun: stopped and saved; the message says how to go on.
+    """
+    asked = wishes.Asked(
+        source=str(source),
+        model=model,
+        minutes=minutes,
+        epochs=epochs,
+        steps=steps,
+        seed=seed,
+        image_size=None if image_size is None else wishes.pixels(image_size),
+        channels=channels,
+        device=device,
+        data_root=None if data_root is None else Path(data_root),
+        skip_bad=skip_bad,
+        changes={name: _text(value) for name, value in (settings or {}).items()},
+    )
+    wanted, chosen = wishes.wishes(asked)
+    path = Path(out) if out is not None else default_path(str(source), model or "automatic", datetime.now())
+    progress.follow(training.fit(wanted, chosen, path), path, StringIO() if quiet else sys.stderr)
+    return Run(path)
+
+
+def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in
+    """A run that was trained before, by its folder.
+
+    Raises:
+        UsageError: no training has made this folder.
+    """
+    return Run(run)
+
+
+def _text(value: object) -> str:
+    """A value of a setting as the command line would write it."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,155 @@
+"""The portable bundle: a folder with a trained model and all that a prediction needs, checked by its hashes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..config import read as read_settings
+from ..config import write as write_settings
+from ..errors import DamagedFileError, UsageError
+from ..files import atomic, tensors
+from ..model.config import ViTConfig
+from ..model.vit import ViT
+from ..spec import ImageSpec
+from .audit import Audit
+from .build import build, on_meta
+from .card import card
+from .preprocessor import preprocessor
+from .rules import Layout, Name, read
+
+FORMAT = 1
+"""Raised when a bundle of an older version can no longer be read as it is."""
+CONFIG, WEIGHTS, PREPROCESSOR, CARD = "config.json", "model.safetensors", "preprocessor_config.json", "README.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bundle:
+    """What a bundle holds."""
+
+    model: ViT
+    """In evaluation mode, on the CPU, in float32."""
+    spec: ImageSpec
+    """How a picture is brought to the model."""
+    task: str
+    """classes, labels or number."""
+    classes: tuple[str, ...]
+    """Names of the outputs, in order."""
+    info: Mapping[str, Any]
+    """What else the training noted, such as thresholds, the data's fingerprint, the attention path, the mirror."""
+    audit: Audit
+    """Every tensor of the weights file."""
+
+
+def save(
+    folder: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...], info: Mapping[str, object]
+) -> None:
+    """Write a bundle whole or not at all.
+
+    Args:
+        info: anything that JSON can hold.
+
+    Raises:
+        UsageError: the folder exists, or the picture description or the class names do not fit the model.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    _check_fits(model.config, spec, task, classes)
+    content = {
+        "format": FORMAT,
+        "architecture": write_settings(model.config),
+        "image": write_settings(spec),
+        "task": task,
+        "classes": list(classes),
+        "info": dict(info),
+    }
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    with atomic.folder(Path(folder)) as inside:
+        atomic.write_json(inside / CONFIG, content)
+        atomic.write_json(inside / PREPROCESSOR, preprocessor(spec))
+        atomic.write_text(inside / CARD, card(model.config, parameters, spec, task, classes, info))
+        tensors.save(inside / WEIGHTS, model.state_dict(), {"format": "pt"})
+
+
+def load(folder: Path) -> Bundle:
+    """Open a bundle after comparing every file with its hash.
+
+    Raises:
+        DamagedFileError: a file is missing, changed, or does not agree with the others.
+    """
+    folder = Path(folder)
+    if not is_bundle(folder):
+        raise DamagedFileError(f"{folder} is no bundle: it must hold {CONFIG} and {WEIGHTS}. Check the path.")
+    atomic.verify(folder)
+    content = _read_json(folder / CONFIG)
+    architecture, spec = _described(content, folder / CONFIG)
+    if differing := _differing(preprocessor(spec), _read_json(folder / PREPROCESSOR)):
+        raise DamagedFileError(
+            f"{folder / PREPROCESSOR} does not agree with {CONFIG} about {', '.join(differing)}. Use another copy."
+        )
+    state = on_meta(architecture).state_dict()
+    own_names = Layout(
+        name="bundle", decisive=(), rules=tuple(Name(name, name) for name in state), config=lambda *_: architecture
+    )
+    weights = tensors.load(folder / WEIGHTS)
+    values, audit = read(weights, state, architecture, own_names, str(folder / WEIGHTS))
+    return Bundle(
+        model=build(architecture, values),
+        spec=spec,
+        task=content["task"],
+        classes=tuple(content["classes"]),
+        info=content["info"],
+        audit=audit,
+    )
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a path is a folder that holds the two files of every bundle."""
+    return (Path(path) / CONFIG).is_file() and (Path(path) / WEIGHTS).is_file()
+
+
+def _check_fits(config: ViTConfig, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+    if (spec.size, spec.channels) != (config.image_size, config.channels):
+        raise UsageError(
+            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
+            f"Got {spec.size} and {spec.channels}."
+        )
+    if task not in ("classes", "labels", "number"):
+        raise UsageError(f"The task must be classes, labels or number. Got {task!r}.")
+    if len(classes) != config.outputs:
+        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
+
+
+def _described(content: Mapping[str, Any], path: Path) -> tuple[ViTConfig, ImageSpec]:
+    """The two descriptions in config.json; what else it must hold is checked too."""
+    kinds = {"format": int, "architecture": dict, "image": dict, "task": str, "classes": list, "info": dict}
+    for name, kind in kinds.items():
+        if type(content.get(name)) is not kind:
+            raise DamagedFileError(f"{path} must hold {name} ({kind.__name__}). Got {content.get(name)!r}.")
+    if content["format"] > FORMAT:
+        raise DamagedFileError(
+            f"{path} is of bundle format {content['format']}, expected at most {FORMAT}. Install a newer vitrail."
+        )
+    try:
+        architecture = read_settings(ViTConfig, content["architecture"], f"{path}, architecture")
+        spec = read_settings(ImageSpec, content["image"], f"{path}, image")
+        _check_fits(architecture, spec, content["task"], tuple(content["classes"]))
+    except UsageError as error:
+        raise DamagedFileError(str(error)) from error
+    return architecture, spec
+
+
+def _differing(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    return [name for name, value in expected.items() if found.get(name) != value]
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path} is missing or not JSON text. Use another copy of the folder.") from error
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"{path} must hold a JSON object. Got a {type(content).__name__}.")
+    return content

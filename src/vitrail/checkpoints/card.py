@@ -1,0 +1,80 @@
+"""The model card of a bundle: what a person reads before using somebody else's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model.config import ViTConfig
+from ..spec import ImageSpec
+
+WHAT = {
+    "classes": "one of {n} classes",
+    "labels": "any of {n} labels, each with its own probability",
+    "number": "{n} measured numbers",
+}
+TAGS = {"classes": "image-classification", "labels": "image-classification", "number": "image-feature-extraction"}
+
+
+def card(
+    config: ViTConfig,
+    parameters: int,
+    spec: ImageSpec,
+    task: str,
+    classes: tuple[str, ...],
+    info: Mapping[str, object],
+) -> str:
+    """The content of a bundle's README.md."""
+    grid = config.grid
+    answer = WHAT.get(task, "{n} numbers").format(n=config.outputs)
+    return f"""---
+library_name: vitrail
+pipeline_tag: {TAGS.get(task, "image-feature-extraction")}
+tags: [vision-transformer]
+---
+
+# A Vision Transformer that answers with {answer}
+
+| | |
+|---|---|
+| Parameters | {parameters:,} |
+| Pictures | {spec.height} x {spec.width} pixels (height x width), channels: {spec.channels}, fit: {spec.fit} |
+| Stored values | {spec.low:g} (black) to {spec.high:g} (white) |
+| Patches | {config.patch[0]} x {config.patch[1]} pixels, {grid.rows} rows of {grid.columns} |
+| Blocks | {config.depth}, {config.width} wide, {config.heads} heads, MLP {config.mlp_width} |
+| Positions | {config.positions}, rotary {config.rotary} |
+| Pooling | {config.pool} |
+
+## Use
+
+```
+vitrail predict PATH-OF-THIS-FOLDER picture.jpg
+```
+
+```python
+import vitrail
+model = vitrail.load("PATH-OF-THIS-FOLDER")
+```
+
+`config.json` holds everything that a prediction needs, `manifest.json` the size and SHA-256 of every file.
+
+## Answers
+
+{_listed(classes)}
+
+## From its training
+
+{_facts(info)}
+"""
+
+
+def _listed(classes: tuple[str, ...]) -> str:
+    if not classes:
+        return "The outputs have no names."
+    more = f", and {len(classes) - 50} more in `config.json`" if len(classes) > 50 else ""
+    return ", ".join(f"`{name}`" for name in classes[:50]) + more
+
+
+def _facts(info: Mapping[str, object]) -> str:
+    """Single values as a list; nested ones stay in config.json."""
+    plain = {name: value for name, value in info.items() if isinstance(value, str | int | float | bool)}
+    return "\n".join(f"- {name}: {value}" for name, value in plain.items()) or "Nothing was noted."

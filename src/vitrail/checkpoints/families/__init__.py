@@ -1,0 +1,1 @@
+"""One file a family of checkpoints: its table of names, and how its shapes tell the architecture."""

@@ -1,0 +1,40 @@
+"""`vitrail doctor`: what this machine will compute with, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Tell which device, number format, threads and attention a training would use here, each with its reason.
+
+    What is slow or missing comes with the command that mends it.
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ()
+    DOTTED: ClassVar[str | None] = None
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    json: bool = False
+    """Print the facts as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def run(self) -> int:
+        """Look and tell."""
+        from ...doors.machine import examine
+        from ..output import print_json, table
+
+        facts = examine(self.device)
+        if self.json:
+            print_json([fact._asdict() for fact in facts])
+            return 0
+        print(table([(fact.name, fact.value, fact.reason) for fact in facts]))
+        mends = [fact for fact in facts if fact.mend]
+        print("\nNothing needs mending." if not mends else "\nTo mend:")
+        for fact in mends:
+            print(f"  {fact.name}: {fact.mend}")
+        return 0

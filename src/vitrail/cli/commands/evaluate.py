@@ -1,0 +1,71 @@
+"""`vitrail evaluate`: how good a trained model is, with intervals, on pictures whose classes are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from ...errors import UsageError
+
+if TYPE_CHECKING:
+    from ...doors.evaluation import Labelled
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Measure a model on its held-out pictures, or on another source with the same classes.
+
+    Every share has a 95 % interval.
+
+      vitrail evaluate runs/20261121-140500-digits-automatic
+      vitrail evaluate RUN holdout/ --json
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "source")
+    DOTTED: ClassVar[str | None] = None
+
+    model: str
+    """A run folder or a bundle."""
+    source: str = ""
+    """Another source of pictures; by default those that the run has held out."""
+    split: str | None = None
+    """train, val, test or all; by default test, or val where there is no test."""
+    data_root: Path | None = None
+    """Folder that holds the files of fashion-mnist or mnist."""
+    skip_bad: bool = False
+    """Leave out pictures that cannot be read, instead of stopping."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    json: bool = False
+    """Print the figures as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def run(self) -> int:
+        """Answer every picture, measure, print."""
+        from ...doors import counting, evaluation
+        from ...doors.predicting import open_predictor
+        from ..output import print_json
+
+        labelled = self._labelled()
+        predictor = open_predictor(self.model, self.device)
+        measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
+        if self.json:
+            print_json({"model": self.model, "source": measured.source, "metrics": measured.metrics.to_json()})
+        else:
+            print(f"{self.model} on {measured.source}, split {measured.metrics.split}\n{measured.metrics.table()}")
+            counting.tell_skipped(measured.predictions)
+        return 0
+
+    def _labelled(self) -> Labelled:
+        from ...doors import evaluation
+
+        if self.source:
+            return evaluation.other_source(self.source, self.split, self.data_root)
+        if not (Path(self.model) / "plan.toml").is_file():
+            raise UsageError(
+                f"Only a run folder knows which pictures it has held out, and {self.model} is none. "
+                f"Give a source: vitrail evaluate {self.model} SOURCE"
+            )
+        return evaluation.held_out(Path(self.model), self.split)

@@ -1,0 +1,75 @@
+"""`vitrail predict`: one row per picture, as CSV."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ...errors import UsageError
+
+LATER = (".jsonl", ".parquet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict:
+    """Answer pictures: one row each, with the probability of every class.
+
+    PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.
+
+      vitrail predict RUN photo.jpg
+      vitrail predict RUN "films/**/*.png" --to answers.csv
+      find films -name '*.png' | vitrail predict RUN -
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
+    DOTTED: ClassVar[str | None] = None
+
+    model: str
+    """A run folder or a bundle."""
+    paths: tuple[str, ...]
+    """Pictures, folders, patterns, @list.txt or -."""
+    to: Path | None = None
+    """Write to this .csv file instead of standard output."""
+    skip_bad: bool = False
+    """Leave out pictures that cannot be read and name them, instead of stopping."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    json: bool = False
+    """Print the rows as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def run(self) -> int:
+        """Answer and write."""
+        self._check_ending()
+        if not self.paths:
+            raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
+        from ...doors import counting
+        from ...doors.predicting import open_predictor, records
+        from ...evaluate.predictions import join
+        from ...predict.files import expand
+        from ..output import print_json
+
+        pictures = expand(self.paths)
+        predictor = open_predictor(self.model, self.device)
+        parts = predictor.parts(pictures, skip_bad=self.skip_bad)
+        predictions = join(list(counting.answered(parts, len(pictures))))
+        if self.to is not None:
+            predictions.write_csv(self.to)
+        if self.json:
+            print_json(records(predictions))
+        elif self.to is None:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text
+        else:
+            print(f"{len(predictions):,} rows written to {self.to}")
+        counting.tell_skipped(predictions)
+        return 0
+
+    def _check_ending(self) -> None:
+        if self.to is None or self.to.suffix.lower() == ".csv":
+            return
+        later = " That ending arrives with a later version." if self.to.suffix.lower() in LATER else ""
+        raise UsageError(f"--to writes CSV, so the file's name must end in .csv. Got {self.to}.{later}")

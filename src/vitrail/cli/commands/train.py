@@ -1,0 +1,213 @@
+"""`vitrail train`: from a source of pictures to a run folder with a model and its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from ...errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ...doors.wishes import Asked
+    from ...train.events import Event, Finished, Planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Check the data, make a plan, train, evaluate, and write the run folder with its report.
+
+    Without a budget it trains for ten minutes. Ctrl-C saves and says how to go on.
+
+      vitrail train digits --minutes 1
+      vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
+      vitrail train digits --recipe.batch 64 --dry-run
+      vitrail train --resume runs/20261121-140500-digits-automatic
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("source",)
+    DOTTED: ClassVar[str | None] = "changes"
+
+    source: str = ""
+    """digits, fashion-mnist, mnist, or a folder of class folders; may be left out with --resume or --plan."""
+    model: str | None = None
+    """A named size such as vit_tiny_patch16_224; by default a small one that suits the pictures."""
+    minutes: float | None = None
+    """Time to train for; checks, evaluation and report come on top."""
+    epochs: float | None = None
+    """Passes over the training pictures, instead of minutes."""
+    steps: int | None = None
+    """Optimiser steps, instead of minutes."""
+    image_size: str | None = None
+    """Pixels that the model reads: 64, or HEIGHTxWIDTH such as 60x100."""
+    channels: int | None = None
+    """1 for grey, 3 for colour; by default as the pictures are."""
+    seed: int | None = None
+    """Start of every random choice; 0 by default."""
+    device: str | None = None
+    """auto, cpu, cuda, cuda:1 or mps."""
+    data_root: Path | None = None
+    """Folder that holds the files of fashion-mnist or mnist."""
+    skip_bad: bool = False
+    """Leave out pictures that cannot be read, instead of stopping."""
+    plan: Path | None = None
+    """Follow a written plan.toml from its first step."""
+    resume: Path | None = None
+    """Go on with the run in this folder."""
+    out: Path | None = None
+    """The run folder; by default runs/<date>-<time>-<source>-<model>."""
+    dry_run: bool = False
+    """Make the plan, print it with its reasons, and stop."""
+    help_plan: bool = False
+    """List every field of the plan with its kind, default and meaning."""
+    json: bool = False
+    """Print the outcome as JSON; progress goes to standard error."""
+    debug: bool = False
+    """Show tracebacks."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """Any field of the plan by its name, such as --recipe.batch 64; --help-plan lists them."""
+
+    def run(self) -> int:
+        """Train, or say what would be done."""
+        if self.help_plan:
+            return self._help_plan()
+        self._check_way()
+        from ...doors import progress
+
+        out, events = self._events()
+        if self.dry_run:
+            return self._show_plan(events)
+        return self._conclude(progress.follow(events, out), out)
+
+    def _check_way(self) -> None:
+        """There are three ways to begin, and only one at a time."""
+        if self.resume is not None:
+            given = [flag for flag, value in self._beside_resume().items() if value not in (None, "", False, ())]
+            if given:
+                raise UsageError(
+                    f"--resume goes on exactly as the run's own plan says, so {' and '.join(given)} cannot be given "
+                    "with it. Start a new run to change something."
+                )
+
+    def _beside_resume(self) -> dict[str, object]:
+        return {
+            "SOURCE": self.source,
+            "--plan": self.plan,
+            "--model": self.model,
+            "--minutes": self.minutes,
+            "--epochs": self.epochs,
+            "--steps": self.steps,
+            "--image-size": self.image_size,
+            "--channels": self.channels,
+            "--seed": self.seed,
+            "--device": self.device,
+            "--data-root": self.data_root,
+            "--skip-bad": self.skip_bad,
+            "--out": self.out,
+            "--dry-run": self.dry_run,
+            **{f"--{name}": text for name, text in self.changes},
+        }
+
+    def _events(self) -> tuple[Path, Iterator[Event]]:
+        """The run folder and what will happen in it."""
+        from datetime import datetime
+
+        from ... import config
+        from ...doors import wishes
+        from ...train import fit
+        from ...train.plan import Plan
+        from ...train.run import default_path
+
+        if self.resume is not None:
+            return self.resume, fit.resume(self.resume)
+        asked = self._asked()
+        if self.plan is not None:
+            plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
+            out = self.out or default_path(plan.data.source, plan.model_name, datetime.now())
+            return out, fit.fit_plan(plan, out)
+        wanted, settings = wishes.wishes(asked)
+        out = self.out or default_path(wanted.data.source, wanted.model or "automatic", datetime.now())
+        return out, fit.fit(wanted, settings, out, self.dry_run)
+
+    def _asked(self) -> Asked:
+        from ...doors.wishes import Asked, pixels
+
+        return Asked(
+            source=self.source,
+            model=self.model,
+            minutes=self.minutes,
+            epochs=self.epochs,
+            steps=self.steps,
+            image_size=None if self.image_size is None else pixels(self.image_size),
+            channels=self.channels,
+            seed=self.seed,
+            device=self.device,
+            data_root=self.data_root,
+            skip_bad=self.skip_bad,
+            changes=dict(self.changes),
+        )
+
+    def _show_plan(self, events: Iterator[Event]) -> int:
+        """Everything up to the plan happens, and nothing after it."""
+        from ... import config
+        from ...train.events import Planned
+        from ..output import print_json
+
+        planned: Planned = next(event for event in events if isinstance(event, Planned))
+        if self.json:
+            print_json({"plan": config.write(planned.plan), "reasons": planned.reasons})
+        else:
+            print(config.to_toml(planned.plan, planned.reasons), end="")
+        return 0
+
+    def _conclude(self, finished: Finished | None, out: Path) -> int:
+        """What a person wants to know at the end: how good, where, and what to type next."""
+        from ...doors.progress import duration
+        from ..output import print_json
+
+        if self.json:
+            print_json(
+                {
+                    "run": str(out),
+                    "report": str(out / "report.html") if (out / "report.html").is_file() else None,
+                    "metrics": finished.metrics.to_json() if finished else None,
+                    "seconds": finished.seconds if finished else None,
+                }
+            )
+        elif finished is not None:
+            metrics = finished.metrics
+            low, high = metrics.accuracy_interval
+            print(
+                f"Accuracy on {metrics.n:,} held-out pictures ({metrics.split}): {metrics.accuracy:.2%} "
+                f"(95 % interval {low:.2%} to {high:.2%}), after {duration(finished.seconds)} of training.\n"
+                f"Run     {finished.run}\n"
+                f"Report  {finished.report}\n"
+                f"Next    vitrail predict {finished.run} PICTURE..."
+            )
+        return 0
+
+    def _help_plan(self) -> int:
+        """The plan's fields, one a line."""
+        from ... import config
+        from ...train.plan import Plan
+        from ..output import print_json, table
+
+        fields = [field for field in config.describe(Plan) if "." in field.name]
+        if self.json:
+            rows = [{"name": f.name, "type": f.type, "default": _plain(f.default), "doc": f.doc} for f in fields]
+            print_json(rows)
+        else:
+            print(table([(f"--{f.name}", _text(f.default), f.type, f.doc) for f in fields]))
+        return 0
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,122 @@
+"""The one decoder: a picture in, uint8 [H, W, C] out, the same for training, prediction, server and export.
+
+What a file stores and what a model reads are tied by the value range low..high of the ImageSpec: the stored value
+`low` becomes 0, `high` becomes 255. Alpha is laid on white.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Shaped, UInt8
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from .source import Picture
+from .stored import MAX_PIXELS, Stored, check_array, parse, read
+
+TOLERATED = 0.05  # share of pixels beyond low..high that may turn plain black or white
+
+
+def decode(
+    picture: Picture | bytes, channels: int, low: float, high: float, max_pixels: int = MAX_PIXELS
+) -> UInt8[np.ndarray, "H W C"]:
+    """The picture as the model's number of channels, upright, scaled from low..high to 0..255.
+
+    Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
+    match. Values beyond low..high become black or white, as an overexposed film does, but a picture with more than
+    5 % of them is of another range and is refused. 8-bit pictures are taken as 0..255 already when low..high belongs
+    to deeper or fractional ones (high above 255, or at most 1).
+
+    Raises:
+        DataError: not readable, too large, of another value range or channel count; the message names the file.
+    """
+    if isinstance(picture, Path):
+        stored = read(picture, max_pixels)
+    else:
+        stored = parse(picture, max_pixels) if isinstance(picture, bytes) else Stored(check_array(picture))
+    try:
+        return convert(stored, channels, low, high)
+    except DataError as error:
+        raise DataError(f"{picture}: {error}" if isinstance(picture, Path) else str(error)) from None
+
+
+def convert(stored: Stored, channels: int, low: float, high: float) -> UInt8[np.ndarray, "H W C"]:
+    """The second half of `decode`, for one picture that has been read."""
+    values = stored.values if stored.values.ndim == 3 else stored.values[..., None]
+    return to_bytes(values, stored.alpha, channels, low, high)
+
+
+def stored_range(picture: Picture) -> tuple[float, float]:
+    """Smallest and largest stored value; (0, 255) for any 8-bit picture, whatever it holds.
+
+    Raises:
+        DataError: not readable, or it holds values that are not finite.
+    """
+    values = check_array(picture) if isinstance(picture, np.ndarray) else read(picture).values
+    if values.dtype == np.uint8:
+        return 0.0, 255.0
+    check_finite(values)
+    return float(values.min()), float(values.max())
+
+
+def to_bytes(
+    values: Shaped[np.ndarray, "*B H W c"],
+    alpha: Shaped[np.ndarray, "*B H W"] | None,
+    channels: int,
+    low: float,
+    high: float,
+) -> UInt8[np.ndarray, "*B H W C"]:
+    """Scale, lay on white, convert channels: for one picture or a stack of them."""
+    scaled = _scale(values, low, high)
+    if alpha is not None:
+        scaled = _on_white(scaled, _scale(alpha, 0, np.iinfo(alpha.dtype).max)[..., None])
+    return _with_channels(scaled, channels)
+
+
+def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    if values.dtype == np.uint8 and ((low, high) == (0, 255) or high > 255 or high <= 1):
+        return values
+    check_finite(values)
+    beyond = np.count_nonzero((values < low) | (values > high)) / values.size
+    if beyond > TOLERATED:
+        raise DataError(
+            f"Values {low:g} to {high:g} become black to white. This picture holds {values.min():g} to "
+            f"{values.max():g}, with {beyond:.0%} of its values beyond. Set the value range (low and high) to fit."
+        )
+    if values.dtype == np.uint8:
+        return _stretch(np.arange(256), low, high)[values]
+    return _stretch(values, low, high)
+
+
+def _stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    exact: NDArray[np.floating] = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+    return np.rint((exact - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
+
+
+def check_finite(values: np.ndarray) -> None:
+    """Refuse NaN and infinity, which no pixel can be."""
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        wrong = values.size - np.count_nonzero(np.isfinite(values))
+        raise DataError(f"{wrong:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
+
+
+def _on_white(values: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Rounded to the nearest level, in integers: exact where alpha is 0 or 255."""
+    opacity = alpha.astype(np.uint16)
+    return ((values * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
+
+
+def _with_channels(values: np.ndarray, channels: int) -> np.ndarray:
+    have = values.shape[-1]
+    if have == channels:
+        return values
+    if have == 1 and channels == 3:
+        return np.repeat(values, 3, axis=-1)
+    if have == 3 and channels == 1:
+        red, green, blue = np.moveaxis(values.astype(np.uint32), -1, 0)
+        grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16  # BT.601 in 16-bit fractions, as Pillow does
+        return grey.astype(np.uint8)[..., None]
+    hint = " Are its channels first? They must come last." if values.shape[-3] == channels else ""
+    raise DataError(f"The model reads {channels} channels, the picture has {have}.{hint}")

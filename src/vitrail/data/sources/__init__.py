@@ -1,0 +1,1 @@
+"""One file a format; every one of them hands out one `Source`."""

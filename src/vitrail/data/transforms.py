@@ -1,0 +1,84 @@
+"""The one resize, crop and normalisation: from decoded pixels to what the ImageSpec describes.
+
+Everything up to `normalise` is uint8, so that a prepared picture is the same bytes wherever it was prepared.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped, UInt8
+from torch import Tensor
+
+from ..spec import ImageSpec, Interpolation
+from .decode import decode, to_bytes
+from .source import Picture
+
+
+def prepare(picture: Picture | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+    """Decode one picture and fit it to the spec.
+
+    Raises:
+        DataError: see `decode`.
+    """
+    return fit(to_tensor(decode(picture, spec.channels, spec.low, spec.high)[None]), spec)[0]
+
+
+def prepare_stack(pictures: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
+    """Many pictures of one shape at once: uint8 [B, C, h, w], the same bytes as `prepare` of each."""
+    values = pictures[..., None] if pictures.ndim == 3 else pictures
+    return fit(to_tensor(to_bytes(values, None, spec.channels, spec.low, spec.high)), spec)
+
+
+def to_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C H W"]:
+    """Channels come first, in one block of memory; a copy is made only where the layout or read-only memory asks."""
+    return torch.from_numpy(np.require(values.transpose(0, 3, 1, 2), requirements=["C", "W"]))
+
+
+def fit(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
+    """Bring pictures to the spec's size by its way of fitting.
+
+    squash: both sides to the size. crop: the smallest picture that covers the size, then its centre. pad: the largest
+    picture that the size contains, in the middle of black. Odd pixels go to the lower right.
+    """
+    if images.shape[-2:] == spec.size:
+        return images
+    if spec.fit == "squash":
+        return resize(images, spec.size, spec.interpolation)
+    height, width = images.shape[-2:]
+    ratios = (spec.height / height, spec.width / width)
+    if spec.fit == "crop":
+        scale = max(ratios)
+        inner = (max(spec.height, round(height * scale)), max(spec.width, round(width * scale)))
+        top, left = (inner[0] - spec.height) // 2, (inner[1] - spec.width) // 2
+        whole = resize(images, inner, spec.interpolation)
+        return whole[:, :, top : top + spec.height, left : left + spec.width].contiguous()
+    scale = min(ratios)
+    inner = (min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale))))
+    top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
+    border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
+    return F.pad(resize(images, inner, spec.interpolation), border)
+
+
+def resize(
+    images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation
+) -> UInt8[Tensor, "B C h w"]:
+    """Antialiased resize of uint8 pictures; an equal size returns them untouched.
+
+    Columns first, then rows, rounding to whole grey levels in between, as Pillow before 13 always did and as every
+    published checkpoint was trained: within 1 grey level of it on photographs, and of 2 on pure noise, where bicubic
+    overshoots. (Pillow 13 goes rows first where that is less work, which on noise moves single pixels by up to 25.)
+    """
+    if images.shape[-2:] == size:
+        return images
+    # channels_last is the fast path, and the plain layout trips over columns of one pixel (torch 2.13)
+    images = images.contiguous(memory_format=torch.channels_last)
+    return F.interpolate(images, size=size, mode=interpolation, antialias=True).contiguous()
+
+
+def normalise(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> Float[Tensor, "B C H W"]:
+    """To float32: 0..255 becomes 0..1, then (x - mean) / std per channel."""
+    std = torch.tensor(spec.std, device=images.device).view(1, -1, 1, 1)
+    mean = torch.tensor(spec.mean, device=images.device).view(1, -1, 1, 1)
+    return images.float().mul_(1 / (255 * std)).sub_(mean / std)

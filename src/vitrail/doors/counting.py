@@ -1,0 +1,40 @@
+"""How many pictures have been answered, on standard error, for whatever takes longer than two seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+from ..evaluate.predictions import Predictions
+from .progress import SECONDS_BETWEEN_LINES, duration
+
+SECONDS_UNTIL_SHOWN = 2.0
+SECONDS_BETWEEN_LOOKS = 0.2
+
+
+def answered(parts: Iterator[Predictions], total: int) -> Iterator[Predictions]:
+    """The same parts, passed on one by one; a terminal has one line that changes, a file one every five seconds."""
+    terminal = sys.stderr.isatty()
+    every = SECONDS_BETWEEN_LOOKS if terminal else SECONDS_BETWEEN_LINES
+    began, last, done, shown = time.monotonic(), 0.0, 0, False
+    for part in parts:
+        yield part
+        done += len(part) + len(part.skipped)
+        now = time.monotonic()
+        if now - began > SECONDS_UNTIL_SHOWN and now - last > every:
+            last, shown = now, True
+            _write(f"{done:,} of {total:,} pictures, {duration((now - began) / done * (total - done))} left", terminal)
+    if terminal and shown:
+        _write("", terminal)
+
+
+def tell_skipped(predictions: Predictions) -> None:
+    """Name every picture that was left out, on standard error."""
+    for path, reason in predictions.skipped:
+        sys.stderr.write(f"left out {path}: {reason}\n")
+
+
+def _write(text: str, terminal: bool) -> None:
+    sys.stderr.write(f"\r\033[K{text}" if terminal else f"{text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,156 @@
+"""How a training is shown while it runs: a bar on a terminal, a plain line every five seconds anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from ..errors import InterruptedRun
+from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Display(Protocol):
+    """Somewhere to show events."""
+
+    def show(self, event: Event) -> None:
+        """Draw one event."""
+        ...
+
+
+def follow(events: Iterable[Event], out: Path, stream: TextIO | None = None) -> Finished | None:
+    """Draw events until they end; the last one, if the run came to its end.
+
+    Args:
+        out: the run folder, named if Ctrl-C arrives where the training room does not catch it.
+        stream: where to draw; None is standard error.
+
+    Raises:
+        InterruptedRun: Ctrl-C outside the training loop; the message says what there is.
+    """
+    finished = None
+    try:
+        with display(stream or sys.stderr) as view:
+            for event in events:
+                view.show(event)
+                if isinstance(event, Finished):
+                    finished = event
+    except KeyboardInterrupt as interrupt:
+        if (out / "plan.toml").is_file():
+            message = f"Interrupted. What was saved is in {out}. Continue with: vitrail train --resume {out}"
+        else:
+            message = "Interrupted; nothing was saved yet."
+        raise InterruptedRun(message) from interrupt
+    return finished
+
+
+@contextmanager
+def display(stream: TextIO) -> Iterator[Display]:
+    """A bar if the stream is a terminal, plain lines otherwise."""
+    if not stream.isatty():
+        yield Lines(stream)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("[bold]train"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[facts]}", style="cyan"),
+        TextColumn("{task.fields[left]}", style="green"),
+    )
+    with Progress(*columns, console=Console(file=stream), transient=True) as bar:
+        yield Terminal(bar)
+
+
+class Lines:
+    """Plain lines, for files, pipes and notebooks."""
+
+    def __init__(self, stream: TextIO):
+        self.stream = stream
+        self.last = time.monotonic()
+
+    def show(self, event: Event) -> None:
+        """Write what is worth a line; of the steps, one every five seconds and the last."""
+        if isinstance(event, Progress):
+            if time.monotonic() - self.last < SECONDS_BETWEEN_LINES and event.step < event.steps:
+                return
+            self.last = time.monotonic()
+        if text := words(event):
+            self.stream.write(f"{text}\n")
+            self.stream.flush()
+
+
+class Terminal:
+    """A bar that moves, with the notes above it."""
+
+    def __init__(self, bar: Bar):
+        self.bar = bar
+        self.task = bar.add_task("train", total=None, visible=False, facts="", left="")
+        self.accuracy = ""
+
+    def show(self, event: Event) -> None:
+        """Move the bar by a step, or print a line above it."""
+        if isinstance(event, Evaluated):
+            self.accuracy = f"  val {event.accuracy:.1%}"
+        elif isinstance(event, Progress):
+            facts = f"loss {event.loss:.3f}  {event.images_per_second:,.0f} images/s{self.accuracy}"
+            left = f"{duration(event.left)} left"
+            self.bar.update(
+                self.task,
+                completed=event.step,
+                total=event.steps,
+                visible=event.step < event.steps,
+                facts=facts,
+                left=left,
+            )
+        elif text := words(event):
+            self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def words(event: Event) -> str:
+    """An event as a line or two of plain text; nothing for those that the command tells itself."""
+    if isinstance(event, Note):
+        return event.text
+    if isinstance(event, Planned):
+        return planned(event)
+    if isinstance(event, Progress):
+        return (
+            f"step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
+            f"{event.images_per_second:,.0f} images/s  {duration(event.left)} left"
+        )
+    if isinstance(event, Evaluated):
+        return f"step {event.step:,}  validation accuracy {event.accuracy:.1%}  loss {event.loss:.3f}"
+    return ""
+
+
+def planned(event: Planned) -> str:
+    """The plan in two lines."""
+    plan = event.plan
+    model, recipe, compute = plan.model, plan.recipe, plan.compute
+    why = f" ({reason})" if (reason := event.reasons.get("recipe.steps")) else ""
+    return (
+        f"Model {plan.model_name}: {model.depth} blocks, width {model.width}, {model.heads} heads; pictures "
+        f"{model.image_size[0]}x{model.image_size[1]}x{model.channels} in {model.grid.rows}x{model.grid.columns} "
+        "patches.\n"
+        f"Plan: {recipe.steps:,} steps of {recipe.batch} pictures{why}, {recipe.optimizer}, {compute.device}, "
+        f"{compute.number_format}."
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: 42 s, 9 min 58 s, 3 h 20 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

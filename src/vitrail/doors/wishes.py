@@ -1,0 +1,136 @@
+"""From what a person typed or passed to what the training room reads: wishes and settings, or a changed plan."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import config
+from ..config.kinds import unknown
+from ..errors import UsageError
+from ..runtime import RuntimeSettings
+from ..train.plan import DataSettings, Plan
+from ..train.planner import Wishes
+
+COMMAND_LINE = "the command line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A training as a person asks for it; None and empty leave the choice to the plan."""
+
+    source: str | None = None
+    """digits, fashion-mnist, mnist, or a folder of class folders."""
+    model: str | None = None
+    minutes: float | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    image_size: tuple[int, int] | None = None
+    channels: int | None = None
+    seed: int | None = None
+    device: str | None = None
+    data_root: Path | None = None
+    skip_bad: bool = False
+    changes: Mapping[str, str] | None = None
+    """Plan fields by their dotted names, as text."""
+
+
+def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
+    """What `train.fit.fit` takes.
+
+    Raises:
+        UsageError: no source, a dotted name that does not exist, or one that says the same as a flag.
+    """
+    if not asked.source:
+        raise UsageError(
+            "A training needs a SOURCE: digits, fashion-mnist, mnist, or a folder that holds one folder per class."
+        )
+    changes = dict(asked.changes or {})
+    check_names(changes)
+    _check_once(asked, changes)
+    data = DataSettings(source=asked.source, data_root=str(asked.data_root or ""), skip_bad=asked.skip_bad)
+    data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
+    compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
+    rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
+    wanted = Wishes(
+        data=config.override(Plan(data=data), data_changes).data,
+        model=asked.model,
+        minutes=asked.minutes,
+        epochs=asked.epochs,
+        steps=asked.steps,
+        image_size=asked.image_size,
+        channels=asked.channels,
+        seed=asked.seed or 0,
+        overrides=rest,
+    )
+    settings = RuntimeSettings(device=asked.device or "auto")
+    return wanted, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
+
+
+def changed(plan: Plan, asked: Asked) -> Plan:
+    """A written plan with what was asked beside it; a choice that the plan has already made cannot be asked again.
+
+    Raises:
+        UsageError: a flag that only makes sense before there is a plan, or a dotted name that does not exist.
+    """
+    early: dict[str, object] = {"--model": asked.model, "--minutes": asked.minutes, "--epochs": asked.epochs}
+    early |= {"--image-size": asked.image_size, "--channels": asked.channels}
+    if given := [name for name, value in early.items() if value is not None]:
+        raise UsageError(
+            f"A plan has settled {' and '.join(given)} already. Change its fields by name, such as --recipe.steps 500; "
+            "--help-plan lists them."
+        )
+    changes = dict(asked.changes or {})
+    check_names(changes)
+    _check_once(asked, changes)
+    said = {name: str(value) for name, (_, value) in _same(asked).items() if value}
+    return config.override(plan, {**said, **changes})
+
+
+def check_names(changes: Mapping[str, str]) -> None:
+    """Refuse a plan field that does not exist, before a picture is read.
+
+    Raises:
+        UsageError: with the nearest name.
+    """
+    known = [field.name for field in config.describe(Plan) if "." in field.name]
+    for name in changes:
+        if name not in known:
+            raise UsageError(unknown(name, known, COMMAND_LINE))
+
+
+def pixels(text: str | int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width: 64 is 64 x 64, "60x100" is 60 high and 100 wide.
+
+    Raises:
+        UsageError: neither form, or a side below 1.
+    """
+    if not isinstance(text, str):
+        height, width = (text, text) if isinstance(text, int) else text
+    else:
+        match = re.fullmatch(r"(\d+)(?:\s*[xX×,]\s*(\d+))?", text.strip())
+        height, width = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if min(height, width) < 1:
+        raise UsageError(f"The image size is one side or HEIGHTxWIDTH in pixels, such as 64 or 60x100. Got {text!r}.")
+    return height, width
+
+
+def _same(asked: Asked) -> dict[str, tuple[str, object]]:
+    """Plan fields that have a flag of their own: name -> (the flag, what it was given)."""
+    return {
+        "data.source": ("SOURCE", asked.source),
+        "data.data_root": ("--data-root", asked.data_root),
+        "data.skip_bad": ("--skip-bad", asked.skip_bad and "true"),
+        "compute.device": ("--device", None if asked.device == "auto" else asked.device),
+        "recipe.steps": ("--steps", asked.steps),
+        "seed": ("--seed", None if asked.seed is None else str(asked.seed)),
+        "model.channels": ("--channels", asked.channels),
+    }
+
+
+def _check_once(asked: Asked, changes: Mapping[str, str]) -> None:
+    for name, (flag, value) in _same(asked).items():
+        if value and name in changes:
+            raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")

@@ -1,0 +1,66 @@
+"""Every exception that Vitrail raises on purpose, and the exit code that each becomes at the command line.
+
+    VitrailError
+    ├── UsageError         2   a wrong argument, setting or combination (also a ValueError)
+    ├── DataError          3   pictures or labels that cannot be used (also a ValueError)
+    ├── DamagedFileError   4   a checkpoint or bundle that is damaged, foreign or not trusted
+    ├── ResourceError      5   no disk, memory or permission
+    ├── DivergedError      6   training left the finite numbers and could not recover
+    ├── WorkerError        7   a partner or worker process died
+    └── InterruptedRun   130   stopped by Ctrl-C (or 143, SIGTERM), saved, and how to go on
+
+A message says what happened, where, why it matters, and what to type. `cli.main` prints it as one sentence and
+returns the exit code; a traceback appears only with --debug.
+"""
+
+from __future__ import annotations
+
+
+class VitrailError(Exception):
+    """Base of the family; carries the exit code of the command line."""
+
+    exit_code = 1
+
+
+class UsageError(VitrailError, ValueError):
+    """A wrong argument, setting or combination of them."""
+
+    exit_code = 2
+
+
+class DataError(VitrailError, ValueError):
+    """Pictures or labels that cannot be read or used as asked."""
+
+    exit_code = 3
+
+
+class DamagedFileError(VitrailError):
+    """A checkpoint, bundle or weights file that is damaged, of another kind, or not to be trusted."""
+
+    exit_code = 4
+
+
+class ResourceError(VitrailError):
+    """The machine has no disk, memory or permission left for what was asked."""
+
+    exit_code = 5
+
+
+class DivergedError(VitrailError):
+    """Training produced numbers that are not finite and could not go on."""
+
+    exit_code = 6
+
+
+class WorkerError(VitrailError):
+    """A partner or worker process died."""
+
+    exit_code = 7
+
+
+class InterruptedRun(VitrailError):
+    """The run was stopped from outside, saved what it had, and can be resumed."""
+
+    def __init__(self, message: str, exit_code: int = 130):
+        super().__init__(message)
+        self.exit_code = exit_code

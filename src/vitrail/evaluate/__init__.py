@@ -1,0 +1,1 @@
+"""From a model and pictures to stored predictions, and from stored predictions to figures."""

@@ -1,0 +1,98 @@
+"""From a model and pictures to logits: the one forward pass that evaluation and prediction share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from ..data.loader import Pictures
+from ..data.transforms import normalise
+from ..errors import UsageError
+from ..spec import ImageSpec
+
+NUMBER_FORMATS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def collect(
+    model: nn.Module,
+    pictures: Pictures,
+    indices: np.ndarray,
+    spec: ImageSpec,
+    batch: int = 64,
+    device: str | torch.device = "cpu",
+    number_format: str = "float32",
+    mirror: bool = False,
+) -> np.ndarray:
+    """Logits float32 [n, K] of the pictures at `indices`, in that order.
+
+    With `mirror` the probabilities of each picture and its mirror image are averaged, and their logarithms returned:
+    their softmax is the average. The model is on `device` already and comes back in the mode it came in.
+
+    Raises:
+        UsageError: a number format that is not float32 or bfloat16, or a batch below 1.
+    """
+    if batch < 1:
+        raise UsageError(f"batch must be at least 1. Got {batch}.")
+    parts: list[np.ndarray] = []
+    with answering(model):
+        for images in _batches(pictures, indices, batch):
+            parts.append(logits_of(model, images, spec, device, number_format, mirror).cpu().numpy())
+    return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+
+
+def _batches(pictures: Pictures, indices: np.ndarray, batch: int) -> Iterator[UInt8[Tensor, "B C H W"]]:
+    """Batches in order; the next one is being decoded while the model works on this one."""
+    waiting: Callable[[], Tensor] | None = None
+    for start in range(0, len(indices), batch):
+        ready, waiting = waiting, pictures.begin(indices[start : start + batch])
+        if ready is not None:
+            yield ready()
+    if waiting is not None:
+        yield waiting()
+
+
+def logits_of(
+    model: nn.Module,
+    images: UInt8[Tensor, "B C H W"],
+    spec: ImageSpec,
+    device: str | torch.device,
+    number_format: str,
+    mirror: bool,
+) -> Float[Tensor, "B K"]:
+    """Logits of one batch of prepared pictures, float32 on the device; call it inside `answering(model)`."""
+    if number_format not in NUMBER_FORMATS:
+        raise UsageError(f"The number format must be one of {', '.join(NUMBER_FORMATS)}. Got {number_format!r}.")
+    dtype = NUMBER_FORMATS[number_format]
+    x = normalise(images.to(device), spec)  # [B, C, H, W] float32
+    with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+        logits = model(x).float()
+        if not mirror:
+            return logits
+        mirrored = model(x.flip(-1)).float()
+    both = torch.stack([logits, mirrored]).log_softmax(-1)  # [2, B, K]
+    return both.logsumexp(0) - np.log(2)
+
+
+def probabilities_of(logits: np.ndarray) -> np.ndarray:
+    """The softmax of each row, computed in float64 and given as float32 [n, K]."""
+    if not logits.size:
+        return logits.astype(np.float32)
+    powers = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
+    return (powers / powers.sum(1, keepdims=True)).astype(np.float32)
+
+
+@contextmanager
+def answering(model: nn.Module) -> Iterator[None]:
+    """Dropout off and no gradients inside; afterwards the model is in the mode that it was in."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,1 @@
+"""What a model sees and does, in pictures and step by step."""

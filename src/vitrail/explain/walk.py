@@ -1,0 +1,144 @@
+"""One picture through the real parts, one after another, with the shape and the file of every step."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..data import decode as decoding
+from ..data import transforms
+from ..data.source import Picture
+from ..model.tokens import pad_to_patches, patchify
+from ..model.vit import ViT
+from ..spec import Grid, ImageSpec
+
+PACKAGE = Path(__file__).parent.parent
+
+
+class Step(NamedTuple):
+    """What one part made of the picture."""
+
+    name: str
+    file: str
+    """Inside the package, with forward slashes."""
+    shape: tuple[int, ...]
+    note: str
+
+
+def walk(model: ViT, spec: ImageSpec, picture: Picture) -> list[Step]:
+    """Every step from the file to the outputs, each made by running the part that a prediction runs.
+
+    Raises:
+        DataError: the picture cannot be read.
+        UsageError: its size after fitting is not a multiple of the patch.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            images, steps = _prepare(spec, picture)
+            return [*steps, *_answer(model, images)]
+    finally:
+        model.train(was_training)
+
+
+def table(steps: list[Step]) -> str:
+    """The steps as lines of text: number, name, shape, file, note."""
+    shapes = [f"[{', '.join(map(str, step.shape))}]" for step in steps]
+    widths = [max(map(len, column)) for column in ([s.name for s in steps], shapes, [s.file for s in steps])]
+    return "\n".join(
+        f"{i:>2}  {step.name:<{widths[0]}}  {shape:<{widths[1]}}  {step.file:<{widths[2]}}  {step.note}".rstrip()
+        for i, (step, shape) in enumerate(zip(steps, shapes, strict=True), 1)
+    )
+
+
+def _prepare(spec: ImageSpec, picture: Picture) -> tuple[Tensor, list[Step]]:
+    decoded = decoding.decode(picture, spec.channels, spec.low, spec.high)
+    stacked = transforms.to_tensor(decoded[None])
+    fitted = transforms.fit(stacked, spec)
+    normal = transforms.normalise(fitted, spec)
+    decoded_note = f"uint8, height x width x channels, {decoded.min()} to {decoded.max()}"
+    way = "already that size" if stacked.shape == fitted.shape else f"{spec.fit}, {spec.interpolation}, antialiased"
+    scale = f"less the mean {_list(spec.mean)}, over {_list(spec.std)}"
+    return normal, [
+        _step("decode", decoding.decode, decoded, decoded_note),
+        _step("fit", transforms.fit, fitted, f"channels first, {way}"),
+        _step("normalise", transforms.normalise, normal, f"float32, {normal.min():.2f} to {normal.max():.2f}: {scale}"),
+    ]
+
+
+def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
+    """The lines of `ViT.forward` and `Encoder.forward`, opened up."""
+    config = model.config
+    padded = pad_to_patches(images, config.patch) if config.pad else images
+    flat = patchify(padded, config.patch)  # [1, N, P]
+    x, grid = model.tokens(images)
+    yield _step("patches", patchify, flat, _patches_note(model, grid))
+    yield _step("tokens", model.tokens, x, _tokens_note(model, grid))
+    x = model.positions(x, grid)
+    yield _step("positions", model.positions, x, _positions_note(model))
+    rotary = model.rotary(grid, x)
+    if rotary is not None:
+        note = f"{config.rotary}: cosines and sines that turn queries and keys, one angle per pair of numbers"
+        yield _step("rotary", model.rotary, rotary.cos, note)
+    x = model.encoder.dropout(x)
+    for i, block in enumerate(model.encoder.blocks):
+        x = block(x, rotary)
+        yield _step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
+    if config.final_norm:
+        x = model.encoder.norm(x)
+        yield Step("norm", _file(type(model.encoder)), tuple(x.shape), f"{config.norm} over the {config.width} numbers")
+    x = model.pool(x)
+    yield _step("pool", model.pool, x, "the class token" if config.pool == "class" else "mean of the patch tokens")
+    x = model.head(x)
+    best = int(x.argmax())
+    answer = f"output {best} of 0..{x.shape[-1] - 1} is largest: {x[0, best]:.3f}"
+    yield _step("head", model.head, x, f"{config.head} head; {answer}")
+
+
+def _patches_note(model: ViT, grid: Grid) -> str:
+    height, width = model.config.patch
+    numbers = model.config.patch_numbers
+    return (
+        f"{grid.patches} patches ({grid.rows} rows of {grid.columns}) "
+        f"of {height}x{width}x{model.config.channels} = {numbers} numbers"
+    )
+
+
+def _tokens_note(model: ViT, grid: Grid) -> str:
+    how = "a convolution" if model.config.patches == "conv" else "a matrix"
+    first = "the class token and " if model.config.class_token else ""
+    return f"{first}{grid.patches} patches, projected to {model.config.width} by {how}"
+
+
+def _block_note(model: ViT, tokens: int) -> str:
+    config = model.config
+    attention = f"{config.heads} x {tokens} x {tokens} attention weights, heads {config.width // config.heads} wide"
+    return f"{attention}; then an MLP {config.mlp_width} wide"
+
+
+def _positions_note(model: ViT) -> str:
+    if model.positions.table is None:
+        return "nothing is added" + ("; rotation tells places" if model.config.rotary != "none" else "")
+    rows, width = model.positions.table.shape
+    kept = "trained" if isinstance(model.positions.table, nn.Parameter) else "fixed"
+    return f"a {kept} table is added: {model.config.positions} [{rows}, {width}]"
+
+
+def _step(name: str, part: nn.Module | Callable[..., Any], value: Any, note: str) -> Step:
+    return Step(name, _file(type(part) if isinstance(part, nn.Module) else part), tuple(value.shape), note)
+
+
+def _file(part: type | Callable[..., Any]) -> str:
+    source = inspect.getsourcefile(inspect.unwrap(part))
+    assert source is not None
+    return Path(source).resolve().relative_to(PACKAGE.resolve()).as_posix()
+
+
+def _list(numbers: tuple[float, ...]) -> str:
+    return ", ".join(f"{number:g}" for number in numbers)

@@ -1,0 +1,67 @@
+"""The disk in words: flush to it, and say why it refused."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import ResourceError
+
+
+def flush(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def resource_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says while `path` is written into a ResourceError in words.
+
+    Other errors, and errors about files outside the folder of `path`, pass through unchanged.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = _REASONS.get(error.errno or 0)
+        if reason is None or not _is_below(error.filename, path.parent):
+            raise
+        raise ResourceError(f"Cannot write {path}: {reason}{_free(path)}.") from error
+
+
+_REASONS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "your disk quota is used up",
+    errno.EFBIG: "the file is larger than is allowed here",
+    errno.EROFS: "the disk is read-only; choose another place",
+    errno.EACCES: "permission is missing; choose another place or change the folder's owner",
+    errno.EPERM: "permission is missing; choose another place or change the folder's owner",
+    errno.EIO: "the disk reports an input/output error; it may be failing",
+    errno.ENAMETOOLONG: "the name is too long for this disk; choose a shorter one",
+    errno.EISDIR: "a folder of that name stands there; choose another name",
+    errno.EEXIST: "a file stands where a folder is expected; choose another place",
+    errno.ENOTDIR: "a file stands where a folder is expected; choose another place",
+}
+
+
+def _is_below(name: object, folder: Path) -> bool:
+    """Whether the error is about this folder; a failed write to an open file names nothing and counts as ours."""
+    return name is None or Path(os.path.abspath(str(name))).is_relative_to(os.path.abspath(folder))
+
+
+def _free(path: Path) -> str:
+    """How much room is left where `path` would be; nothing if that cannot be found out."""
+    there = next((parent for parent in path.absolute().parents if parent.is_dir()), None)
+    if there is None:
+        return ""
+    try:
+        return f" ({shutil.disk_usage(there).free / 2**20:,.0f} MiB free in {there})"
+    except OSError:
+        return ""

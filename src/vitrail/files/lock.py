@@ -1,0 +1,118 @@
+"""One writer per folder: a small file that says which process holds it, and that a dead process holds nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import UsageError
+from .disk import resource_errors
+
+
+class Lock:
+    """Hold a folder while inside `with Lock(folder):`.
+
+    Raises:
+        UsageError: a living process, or one on another machine, holds it; the message says which and since when.
+        ResourceError: the lock file cannot be written.
+    """
+
+    FILE = ".lock"
+
+    def __init__(self, folder: Path):
+        self.path = Path(folder) / self.FILE
+        self._own = _this_process()
+
+    def __enter__(self) -> Lock:
+        with resource_errors(self.path):
+            while not _claim(self.path, self._own):
+                self._put_aside_if_dead()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if _holder(self.path) == self._own:
+            self.path.unlink(missing_ok=True)
+
+    def _put_aside_if_dead(self) -> None:
+        holder = _holder(self.path)
+        if _is_alive(holder):
+            raise UsageError(
+                f"{self.path.parent} is in use by process {holder['pid']} on {holder['host']} since {holder['since']}. "
+                f"Wait for it or choose another folder; if that process is gone, delete {self.path}."
+            )
+        aside = self.path.with_name(f"{self.FILE}-{secrets.token_hex(4)}")
+        with suppress(FileNotFoundError):  # somebody else was quicker
+            self.path.rename(aside)
+            if _holder(aside) == holder:
+                aside.unlink()
+            else:  # not the dead one: another process took its place in between
+                aside.rename(self.path)
+
+
+def _claim(path: Path, own: dict[str, Any]) -> bool:
+    """Create the lock file, which the file system allows to exactly one process."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, json.dumps(own).encode())
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _this_process() -> dict[str, Any]:
+    since = time.strftime("%Y-%m-%d %H:%M")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "started": _started(os.getpid()), "since": since}
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    """What the lock file says; nothing if it is gone or damaged. One being written this moment gets a second look."""
+    for wait in (0.0, 0.2):
+        time.sleep(wait)
+        try:
+            found = json.loads(path.read_text())
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            continue
+        if isinstance(found, dict) and found.keys() == {"pid", "host", "started", "since"}:
+            return found
+    return {}
+
+
+def _is_alive(holder: dict[str, Any]) -> bool:
+    if not holder:
+        return False
+    if holder["host"] != socket.gethostname():
+        return True  # cannot be asked from here
+    return _runs(int(holder["pid"])) and _started(int(holder["pid"])) == holder["started"]
+
+
+def _runs(pid: int) -> bool:
+    if os.name == "nt":
+        return True  # signal 0 would end the process there
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # somebody else's
+    return True
+
+
+def _started(pid: int) -> str | None:
+    """When a process began, in clock ticks since boot, so that a reused number is not taken for the old process."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None  # not Linux, or no such process
+    return None if state == "Z" else rest[18]  # Z: ended, and only its parent has not noticed

@@ -1,0 +1,77 @@
+"""Rotary positions: queries and keys are turned by their row and column, so that products see only differences."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..spec import Grid
+from .config import ViTConfig
+
+
+class RotaryTables(NamedTuple):
+    """Cosine and sine of every token's angles, [T, d/2] or [B, T, d/2], and which numbers of a head form pairs."""
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+
+
+class Rotary(nn.Module):
+    """Makes the tables for a grid. It has no parameters; prefix tokens stand at angle 0 and are not turned.
+
+    `axial` (ours): the first half of the pairs follows rows, the second columns, places count from 0, frequencies
+    100^(-4i/d), i = 0 .. d/4-1, and number k is paired with number k + d/2.
+    `from-one` (xray_vit_patch16_224): the first half of a head follows columns, the second rows, places count from 1,
+    frequencies 10000^(-2i/e) with e = d/2 and i = 1 .. e/2, and neighbours (2k, 2k+1) are paired.
+
+    Source: Su et al. 2021 (RoFormer); Heo et al. 2024 for the axial form and its base of 100.
+    """
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.kind = config.rotary
+        self.head = config.width // config.heads
+        self.prefix = config.prefix
+
+    def forward(self, grid: Grid, like: Tensor, rows: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
+        if self.kind == "none":
+            return None
+        angles = (axial_angles if self.kind == "axial" else from_one_angles)(grid, self.head, like.device)  # [N, d/2]
+        angles = angles if rows is None else angles[rows]  # [B, n, d/2]
+        zeros = angles.new_zeros(*angles.shape[:-2], self.prefix, angles.shape[-1])
+        angles = torch.cat([zeros, angles], dim=-2)  # [T, d/2] or [B, T, d/2]
+        return RotaryTables(angles.cos().to(like.dtype), angles.sin().to(like.dtype), self.kind == "from-one")
+
+
+def axial_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
+    """Angles of our own recipes, see `Rotary`."""
+    frequency = 100.0 ** (-torch.arange(head // 4, device=device) * 4 / head)
+    return _outer_by_axis(grid, 0, frequency, columns_first=False)
+
+
+def from_one_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
+    """Angles of xray_vit_patch16_224, see `Rotary`."""
+    axis = head // 2
+    frequency = 10000.0 ** (-2 * torch.arange(1, axis // 2 + 1, device=device) / axis)
+    return _outer_by_axis(grid, 1, frequency, columns_first=True)
+
+
+def _outer_by_axis(grid: Grid, start: int, frequency: Tensor, columns_first: bool) -> Float[Tensor, "N half"]:
+    steps = [torch.arange(start, start + side, device=frequency.device) for side in grid]
+    row, column = torch.meshgrid(*steps, indexing="ij")
+    axes = (column, row) if columns_first else (row, column)
+    return torch.cat([place.flatten()[:, None] * frequency for place in axes], dim=1)
+
+
+def rotate(x: Float[Tensor, "B T G A d"], tables: RotaryTables) -> Float[Tensor, "B T G A d"]:
+    """Turn every pair of numbers of a head by its token's angle. G counts what is turned together: queries and keys."""
+    cos, sin = (table[..., None, None, :] for table in tables[:2])  # [T, 1, 1, d/2] or [B, T, 1, 1, d/2]
+    if tables.interleaved:
+        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # 2 x [B, T, G, A, d/2]
+        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)

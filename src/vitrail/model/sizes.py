@@ -1,0 +1,105 @@
+"""The table of named sizes: timm's names, sizes for small pictures, and the four teaching designs as presets."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, replace
+
+from ..errors import UsageError
+from .config import ViTConfig
+
+
+@dataclass(frozen=True)
+class Size:
+    """One row of the table: the four numbers that a size's name stands for."""
+
+    width: int
+    depth: int
+    mlp_width: int
+    heads: int
+
+
+# Sources: the ViT paper's table 1 and big_vision's decode_variant; pico to micro are ours, for small pictures.
+# fmt: off
+SIZES = {
+    "pico":    Size(96, 6, 384, 3),
+    "nano":    Size(128, 6, 512, 4),
+    "micro":   Size(192, 9, 384, 6),
+    "mu":      Size(32, 1, 128, 2),
+    "tiny":    Size(192, 12, 768, 3),
+    "small":   Size(384, 12, 1536, 6),
+    "medium":  Size(512, 12, 2048, 8),
+    "base":    Size(768, 12, 3072, 12),
+    "large":   Size(1024, 24, 4096, 16),
+    "so400m":  Size(1152, 27, 4304, 16),
+    "huge":    Size(1280, 32, 5120, 16),
+    "giant":   Size(1408, 40, 6144, 16),
+    "gigantic": Size(1664, 48, 8192, 16),
+    "enormous": Size(1792, 56, 15360, 16),
+}
+# fmt: on
+
+SMALL_PICTURES = ("pico", "nano", "micro")
+_NAME = re.compile(r"vit_(?P<size>[a-z0-9]+)_patch(?P<patch>\d+)_(?P<image>\d+)")
+
+_CIFAR = ViTConfig(
+    image_size=(32, 32), patch=(8, 8), outputs=10, patches="linear", class_token=False, positions="indexed",
+    norm_eps=1e-5, final_norm=False, pool="mean", attention_dropout=0.1, mlp_dropout=0.1, init="torch",
+)  # fmt: skip
+
+# The designs that the project began from, exactly; each published as an article with its own checkpoint layout.
+PRESETS = {
+    "blog_vit_base_patch16_224": ViTConfig(norm_eps=1e-5, dropout=0.1, mlp_dropout=0.1, init="torch"),
+    "cifar_vit_small_patch8_32": replace(_CIFAR, width=256, depth=2, heads=2, mlp_width=256),
+    "cifar_vit_base_patch8_32": _CIFAR,
+    "explained_vit_patch20_60x100": ViTConfig(
+        image_size=(60, 100), patch=(20, 20), channels=1, heads=1, outputs=1, patches="linear",
+        positions="sinusoid", qkv_bias=False, norm_eps=1e-5,
+    ),
+    "xray_vit_patch16_224": ViTConfig(
+        channels=1, depth=6, heads=8, mlp_width=1024, outputs=10, patches="linear", positions="none",
+        rotary="from-one", norm_eps=1e-5, final_norm=False, init="torch",
+    ),
+}  # fmt: skip
+
+
+def named(name: str) -> ViTConfig:
+    """The configuration behind a name such as vit_tiny_patch16_224 or xray_vit_patch16_224.
+
+    The small-picture sizes (pico, nano, micro) pool over patches and know places by rotation alone, which teaches
+    faster on little data; all others are the paper's design with a class token and a learned table.
+
+    Raises:
+        UsageError: no such name; the nearest ones are listed.
+    """
+    if name in PRESETS:
+        return PRESETS[name]
+    match = _NAME.fullmatch(name)
+    if match is None or match["size"] not in SIZES:
+        near = difflib.get_close_matches(name, examples(), n=3, cutoff=0.3)
+        raise UsageError(
+            f"There is no model named {name!r}. Names read vit_SIZE_patchP_PIXELS with SIZE one of "
+            f"{', '.join(SIZES)}, or are one of {', '.join(PRESETS)}. Did you mean {' or '.join(near)}?"
+        )
+    size, patch, image = SIZES[match["size"]], int(match["patch"]), int(match["image"])
+    config = ViTConfig(
+        image_size=(image, image), patch=(patch, patch),
+        width=size.width, depth=size.depth, heads=size.heads, mlp_width=size.mlp_width,
+    )  # fmt: skip
+    return small_picture_parts(config) if match["size"] in SMALL_PICTURES else config
+
+
+def small_picture_parts(config: ViTConfig) -> ViTConfig:
+    """The parts that learn fastest from few small pictures, on a given shape (EXPERIMENTS.md has the trials)."""
+    return replace(
+        config, patches="linear", class_token=False, positions="none", rotary="axial", pool="mean", init="vitrail",
+    )  # fmt: skip
+
+
+def examples() -> tuple[str, ...]:
+    """Names worth showing to a person: the usual sizes and every preset."""
+    usual = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224", "vit_base_patch32_224")
+    large = ("vit_large_patch16_224", "vit_huge_patch14_224", "vit_giant_patch14_224", "vit_gigantic_patch14_224")
+    small = ("vit_pico_patch2_8", "vit_nano_patch4_28", "vit_nano_patch4_32", "vit_micro_patch4_32")
+    return usual + large + small + tuple(PRESETS)

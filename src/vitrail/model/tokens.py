@@ -1,0 +1,116 @@
+"""Image to tokens: cut a picture into patches, project each, and put the class token before them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from ..errors import UsageError
+from ..spec import Grid
+from .config import ViTConfig
+
+
+class Tokens(nn.Module):
+    """Patches -> linear projection -> [class, patch 1 .. N] (Dosovitskiy et al. 2020, equation 1)."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.pad = config.pad
+        self.patches = (ConvPatches if config.patches == "conv" else LinearPatches)(config)
+        self.cls = nn.Parameter(torch.empty(1, 1, config.width)) if config.class_token else None
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], Grid]:
+        images = pad_to_patches(images, self.patches.patch) if self.pad else images
+        grid = patch_grid(images.shape[-2:], self.patches.patch)
+        x = self.patches(images, rows)  # [B, n, D]
+        if self.cls is not None:
+            x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)  # [B, 1 + n, D]
+        return x, grid
+
+
+class ConvPatches(nn.Module):
+    """The projection as a convolution whose stride is its kernel. Weight [D, C, p, p]."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.patch = config.patch
+        self.weight = nn.Parameter(torch.empty(config.width, config.channels, *config.patch))
+        self.bias = nn.Parameter(torch.empty(config.width))
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B n D"]:
+        x = F.conv2d(images, self.weight, self.bias, stride=self.patch)  # [B, D, h, w]
+        x = x.flatten(2).transpose(1, 2)  # [B, N, D]
+        return x if rows is None else take_rows(x, rows)
+
+
+class LinearPatches(nn.Module):
+    """The projection as a matrix on flattened patches. Weight [D, C * p * p], the convolution's kernel flattened."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.patch = config.patch
+        self.weight = nn.Parameter(torch.empty(config.width, config.patch_numbers))
+        self.bias = nn.Parameter(torch.empty(config.width))
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B n D"]:
+        flat = patchify(images, self.patch)  # [B, N, C * p * p]
+        flat = flat if rows is None else take_rows(flat, rows)
+        return F.linear(flat, self.weight, self.bias)
+
+
+def patchify(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B N P"]:
+    """Cut images into flat patches: rows of patches first, and channel, row, column inside a patch (torch's Unfold).
+
+    Raises:
+        UsageError: a side of the images is not a multiple of the patch.
+    """
+    B, C, _, _ = images.shape
+    h, w = patch_grid(images.shape[-2:], patch)
+    x = images.reshape(B, C, h, patch[0], w, patch[1])
+    return x.permute(0, 2, 4, 1, 3, 5).reshape(B, h * w, C * patch[0] * patch[1])
+
+
+def unpatchify(
+    flat: Float[Tensor, "B N P"], patch: tuple[int, int], grid: Grid, channels: int
+) -> Float[Tensor, "B C H W"]:
+    """The inverse of `patchify`: flat patches back to images."""
+    x = flat.reshape(len(flat), grid.rows, grid.columns, channels, *patch)
+    x = x.permute(0, 3, 1, 4, 2, 5)  # [B, C, h, p, w, p]
+    return x.reshape(len(flat), channels, grid.rows * patch[0], grid.columns * patch[1])
+
+
+def patch_grid(size: torch.Size | tuple[int, int], patch: tuple[int, int]) -> Grid:
+    """Rows and columns of whole patches in a picture of `size` (height, width).
+
+    Raises:
+        UsageError: a side is not a multiple of the patch.
+    """
+    for side, pixels, step in zip(("height", "width"), size, patch, strict=True):
+        if pixels % step:
+            raise UsageError(
+                f"The image {side} {pixels} is not a multiple of the patch {side} {step}. "
+                "Resize the pictures, or build the model with pad=true."
+            )
+    return Grid(size[0] // patch[0], size[1] // patch[1])
+
+
+def pad_to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B C h w"]:
+    """Add zeros at the bottom and the right until both sides are whole patches."""
+    height, width = images.shape[-2:]
+    down, right = (math.ceil(side / step) * step - side for side, step in zip((height, width), patch, strict=True))
+    return F.pad(images, (0, right, 0, down)) if down or right else images
+
+
+def take_rows(x: Float[Tensor, "B N D"], rows: Int[Tensor, "B n"]) -> Float[Tensor, "B n D"]:
+    """The tokens of the given rows, picture by picture."""
+    return x.gather(1, rows.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

@@ -1,0 +1,85 @@
+"""From what a person types after `vitrail predict MODEL` to a list of picture files."""
+
+from __future__ import annotations
+
+import glob
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from ..data.sources.class_folders import ENDINGS
+from ..errors import DataError
+
+
+def expand(arguments: Sequence[str]) -> list[Path]:
+    """Pictures in the order named; those of one folder or pattern in natural order (2.png before 10.png).
+
+    Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out), a
+    pattern such as "films/**/*.png", `@list.txt` (one path per line, from that file's folder), or `-` for such lines,
+    or lines that end in NUL, on standard input. A picture that is named twice is there twice.
+
+    Raises:
+        DataError: a path that does not exist, or a folder, pattern or list without pictures.
+    """
+    found: list[Path] = []
+    for argument in arguments:
+        found.extend(_pictures(argument))
+    return found
+
+
+def _pictures(argument: str) -> list[Path]:
+    path = Path(argument)
+    if argument == "-":
+        return _lines(sys.stdin.read(), Path(), "standard input")
+    if path.is_dir():
+        return _in_folder(path)
+    if path.exists():
+        return [path]
+    if argument.startswith("@"):
+        return _listed(Path(argument[1:]))
+    if glob.has_magic(argument):
+        return _matching(argument)
+    raise DataError(f"There is no picture, folder, pattern or @list at {argument}. Check the path.")
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    inside = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    found = _natural(path for path in inside if not _hidden(path.relative_to(folder)))
+    if not found:
+        raise DataError(f"The folder {folder} must hold pictures ({', '.join(sorted(ENDINGS))}). It holds none.")
+    return found
+
+
+def _matching(pattern: str) -> list[Path]:
+    found = _natural(path for path in map(Path, glob.iglob(pattern, recursive=True)) if path.is_file())
+    if not found:
+        raise DataError(f"The pattern {pattern} must match at least one file. It matches none.")
+    return found
+
+
+def _listed(path: Path) -> list[Path]:
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except OSError as problem:
+        raise DataError(f"A list of pictures is needed at {path}. {problem.strerror or problem}.") from problem
+    return _lines(text, path.parent, str(path))
+
+
+def _lines(text: str, folder: Path, where: str) -> list[Path]:
+    lines = text.split("\0") if "\0" in text else text.splitlines()
+    found = [folder / line for line in lines if line.strip()]
+    if not found:
+        raise DataError(f"The list on {where} must name at least one picture. It names none.")
+    missing = next((path for path in found if not path.is_file()), None)
+    if missing is not None:
+        raise DataError(f"The list on {where} names {missing}, which is not a file. One path per line, please.")
+    return found
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _natural(paths: Iterable[Path]) -> list[Path]:
+    return sorted(paths, key=lambda path: [(text, int(n or 0)) for text, n in re.findall(r"(\D*)(\d*)", str(path))])

@@ -1,0 +1,148 @@
+"""One `Predictor` behind every door: pictures in, predictions out, however many are asked for at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor, nn
+
+from ..checkpoints import bundle
+from ..data.source import Picture
+from ..data.transforms import prepare
+from ..errors import DataError, UsageError
+from ..evaluate.collect import answering, logits_of, probabilities_of
+from ..evaluate.predictions import Predictions, join
+from ..spec import ImageSpec
+
+READERS = 4
+"""Threads that decode the next batch while the model works on this one."""
+
+
+class Predictor:
+    """A model, what it expects of a picture, and the names of its answers.
+
+    A picture gets the same answer alone and in a batch, to 1e-5 in probability. The model is moved to `device`.
+
+    Args:
+        number_format: float32 or bfloat16; float32 is exact on every device.
+        mirror: average each picture's probabilities with those of its mirror image.
+
+    Raises:
+        UsageError: no class names.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        spec: ImageSpec,
+        classes: Sequence[str],
+        device: str | torch.device = "cpu",
+        number_format: str = "float32",
+        mirror: bool = False,
+    ):
+        if not classes:
+            raise UsageError("A predictor needs the names of its classes. Got none.")
+        self.model = model.to(device)
+        self.spec = spec
+        self.classes = tuple(classes)
+        self.device = torch.device(device)
+        self.number_format = number_format
+        self.mirror = mirror
+
+    @classmethod
+    def open(cls, path: Path, device: str | torch.device = "cpu", number_format: str | None = None) -> Predictor:
+        """The predictor of a bundle, or of a run folder, whose bundle lies in `model/`.
+
+        Args:
+            number_format: None takes the one the model was evaluated in where it is known, else float32.
+
+        Raises:
+            UsageError: no bundle and no run folder at `path`, or a task other than classes.
+            DamagedFileError: the bundle's files are not those of its manifest.
+        """
+        folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
+        if folder is None:
+            raise UsageError(
+                f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
+            )
+        found = bundle.load(folder)
+        if found.task != "classes":
+            raise UsageError(
+                f"Prediction answers with one of K classes. The model at {path} was made for {found.task}."
+            )
+        chosen = number_format or str(found.info.get("number_format", "float32"))
+        return cls(found.model, found.spec, found.classes, device, chosen, bool(found.info.get("mirror", False)))
+
+    def predict(self, pictures: Sequence[Picture], batch: int = 64, skip_bad: bool = False) -> Predictions:
+        """One row per picture, in order.
+
+        Args:
+            skip_bad: leave unreadable pictures out and name them in `skipped`, instead of raising at the first.
+
+        Raises:
+            DataError: a picture that cannot be read, by name.
+            UsageError: batch below 1.
+        """
+        parts = list(self.parts(pictures, batch, skip_bad))
+        return join(parts) if parts else self._table([], np.zeros((0, 0), np.float32), [])
+
+    def parts(self, pictures: Sequence[Picture], batch: int = 64, skip_bad: bool = False) -> Iterator[Predictions]:
+        """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
+        if batch < 1:
+            raise UsageError(f"batch must be at least 1. Got {batch}.")
+        for rows in self._read(pictures, batch):
+            good = [(path, id, image) for path, id, image in rows if isinstance(image, Tensor)]
+            bad = [(path, image) for path, _, image in rows if isinstance(image, DataError)]
+            if bad and not skip_bad:
+                raise bad[0][1]
+            logits = self.logits(torch.stack([image for _, _, image in good])) if good else np.zeros((0, 0), np.float32)
+            yield self._table([(path, id) for path, id, _ in good], logits, [(path, str(why)) for path, why in bad])
+
+    def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
+        """Logits float32 [B, K] of pictures that `data.transforms.prepare` made ready."""
+        with answering(self.model):
+            found = logits_of(self.model, images, self.spec, self.device, self.number_format, self.mirror)
+            return found.cpu().numpy()
+
+    def _read(
+        self, pictures: Sequence[Picture], batch: int
+    ) -> Iterator[list[tuple[str, str, UInt8[Tensor, "C H W"] | DataError]]]:
+        """Batches of (path, id, prepared picture or why not), decoded one batch ahead of the reader."""
+        with ThreadPoolExecutor(READERS) as pool:
+            ahead: deque[Future[UInt8[Tensor, "C H W"] | DataError]] = deque()
+            todo = iter(pictures)
+            for start in range(0, len(pictures), batch):
+                room = 2 * batch - len(ahead)
+                ahead.extend(pool.submit(_prepared, picture, self.spec) for picture in islice(todo, room))
+                here = range(start, min(start + batch, len(pictures)))
+                yield [(*_named(pictures[i], i), ahead.popleft().result()) for i in here]
+
+    def _table(self, names: list[tuple[str, str]], logits: np.ndarray, skipped: list[tuple[str, str]]) -> Predictions:
+        return Predictions(
+            paths=tuple(path for path, _ in names),
+            ids=tuple(id for _, id in names),
+            split="",
+            targets=None,
+            probabilities=probabilities_of(logits).reshape(len(names), len(self.classes)),
+            classes=self.classes,
+            skipped=tuple(skipped),
+        )
+
+
+def _named(picture: Picture, position: int) -> tuple[str, str]:
+    """(path, id): a file is called by its name, an array by its place in what was asked."""
+    return (str(picture), picture.name) if isinstance(picture, Path) else ("", str(position))
+
+
+def _prepared(picture: Picture, spec: ImageSpec) -> UInt8[Tensor, "C H W"] | DataError:
+    try:
+        return prepare(picture, spec)
+    except DataError as problem:
+        return problem

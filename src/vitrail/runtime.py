@@ -1,0 +1,176 @@
+"""What this machine will compute with: device, number format, threads, compilation, each with its reason."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from .errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+NumberFormat = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeSettings:
+    """What the user asks for; auto lets the machine decide."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    number_format: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Format of the large products; weights and losses stay in float32."""
+    threads: int = 0
+    """Threads of the CPU's products; 0 takes every core that this process may use."""
+    compile: bool = False
+    """Compile the training step with torch.compile; needs a C++ compiler on a CPU."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision and why it was taken."""
+
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """The decisions. `reasons` maps each name to its sentence; `vitrail doctor` prints them."""
+
+    device: str
+    number_format: NumberFormat
+    threads: int
+    compile: bool
+    reasons: dict[str, str]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The number format as torch names it."""
+        import torch
+
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[self.number_format]
+
+
+def choose(settings: RuntimeSettings) -> Runtime:
+    """Decide what `auto` stands for on this machine. Changes nothing yet; see `apply`.
+
+    Raises:
+        UsageError: a device that is not here.
+    """
+    device = _device(settings.device)
+    number_format = _number_format(settings.number_format, device.value)
+    threads = _threads(settings.threads)
+    compiled = _compile(settings.compile, device.value)
+    return Runtime(
+        device=device.value,
+        number_format="bfloat16" if number_format.value == "bfloat16" else "float32",
+        threads=int(threads.value),
+        compile=settings.compile,
+        reasons={
+            "device": device.reason,
+            "number_format": number_format.reason,
+            "threads": threads.reason,
+            "compile": compiled.reason,
+        },
+    )
+
+
+def apply(runtime: Runtime) -> None:
+    """Make torch use the chosen number of threads."""
+    import torch
+
+    torch.set_num_threads(runtime.threads)
+
+
+def _device(wish: str) -> Choice:
+    import torch
+
+    if wish == "auto":
+        if torch.cuda.is_available():
+            return Choice("cuda", f"{torch.cuda.get_device_name()} is here")
+        if torch.backends.mps.is_available():
+            return Choice("mps", "Apple's GPU is here")
+        return Choice("cpu", "no GPU that torch can use")
+    try:
+        kind = torch.device(wish).type
+    except RuntimeError as error:
+        raise UsageError(f"device must be auto, cpu, cuda, cuda:N or mps. Got {wish!r}.") from error
+    here = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not here.get(kind, False):
+        usable = " or ".join(name for name, there in here.items() if there)
+        raise UsageError(f"The device {wish!r} is not usable with this torch ({torch.__version__}). Use {usable}.")
+    return Choice(wish, "asked for")
+
+
+def _number_format(wish: str, device: str) -> Choice:
+    if wish != "auto":
+        return Choice(wish, "asked for")
+    if device.startswith("cuda"):
+        import torch
+
+        if torch.cuda.is_bf16_supported():
+            return Choice("bfloat16", "the GPU multiplies bfloat16 at least twice as fast")
+        return Choice("float32", "the GPU has no bfloat16")
+    if device == "mps":
+        return Choice("float32", "bfloat16 gains nothing measured on this device")
+    if cpu_multiplies_bfloat16():
+        return Choice("bfloat16", "the CPU has bfloat16 instructions (AVX512-BF16 or AMX)")
+    return Choice("float32", "the CPU has no bfloat16 instructions; without them its products are several times slower")
+
+
+def cpu_multiplies_bfloat16() -> bool:
+    """Whether the CPU has dot products of bfloat16 numbers, by the flags that Linux lists."""
+    return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def cpu_flags() -> frozenset[str]:
+    """The CPU's instruction sets as Linux lists them; empty where there is no such list."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
+    return frozenset(flags.partition(":")[2].split())
+
+
+def cpu_name() -> str:
+    """The CPU's name, as people know it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return name or platform.processor() or platform.machine()
+
+
+def _threads(wish: int) -> Choice:
+    if wish < 0:
+        raise UsageError(f"threads must be 0 (all cores) or more. Got {wish}.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if wish:
+        return Choice(str(wish), f"asked for; this process may use {cores} cores")
+    quota = _cgroup_cores()
+    if quota is not None and quota < cores:
+        return Choice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
+    return Choice(str(cores), "every core that this process may use")
+
+
+def _cgroup_cores() -> int | None:
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else max(1, round(int(quota) / int(period)))
+
+
+def _compile(wish: bool, device: str) -> Choice:
+    if wish:
+        return Choice("true", "asked for")
+    if device == "cpu":
+        return Choice("false", "on a CPU the plain step is nearly as fast (see EXPERIMENTS.md) and starts at once")
+    return Choice("false", "not asked for; on a GPU compile=true is worth trying for runs over ten minutes")

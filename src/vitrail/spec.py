@@ -1,0 +1,70 @@
+"""What a model expects of a picture: `ImageSpec`, and the patch `Grid`.
+
+They lie on the lowest floor because data, checkpoints, prediction and export all speak them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from .errors import UsageError
+
+Interpolation = Literal["bicubic", "bilinear"]
+Fit = Literal["squash", "crop", "pad"]
+
+
+class Grid(NamedTuple):
+    """Rows and columns of patches, always in this order."""
+
+    rows: int
+    columns: int
+
+    @property
+    def patches(self) -> int:
+        return self.rows * self.columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSpec:
+    """From stored pixels to what the model reads: one description for training, prediction and export."""
+
+    height: int = 224
+    """Rows of pixels that the model reads."""
+    width: int = 224
+    """Columns of pixels that the model reads."""
+    channels: int = 3
+    """1 for grey, 3 for RGB; other counts are read from arrays as they are."""
+    low: float = 0.0
+    """Stored value that becomes black (0); decided once on the training set."""
+    high: float = 255.0
+    """Stored value that becomes white (255); 65535 for full 16-bit films."""
+    mean: tuple[float, ...] = (0.5,)
+    """Mean per channel in 0..1, subtracted; one number serves all channels."""
+    std: tuple[float, ...] = (0.5,)
+    """Deviation per channel in 0..1, divided by; one number serves all channels."""
+    interpolation: Interpolation = "bicubic"
+    """Antialiased resize."""
+    fit: Fit = "squash"
+    """squash: both sides to the size; crop: short side to it, then the centre; pad: long side, then a black border."""
+
+    def __post_init__(self) -> None:
+        if min(self.height, self.width, self.channels) < 1:
+            raise UsageError(
+                "Image height, width and channels must be at least 1. "
+                f"Got height={self.height}, width={self.width}, channels={self.channels}."
+            )
+        if not self.low < self.high:
+            raise UsageError(f"The value range must rise. Got low={self.low}, high={self.high}.")
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (1, self.channels):
+                raise UsageError(
+                    f"{name} must hold 1 number or one per channel ({self.channels}). Got {len(values)}: {values}."
+                )
+        if min(self.std) <= 0:
+            raise UsageError(f"std must be positive. Got {self.std}.")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) in pixels."""
+        return self.height, self.width

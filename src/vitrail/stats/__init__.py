@@ -1,0 +1,1 @@
+"""Statistics without a model: intervals around figures that come from few pictures."""

@@ -1,0 +1,58 @@
+"""What a training tells whoever watches: plain values, yielded one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..evaluate.metrics import Metrics
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence for a person."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan is settled and its reasons known."""
+
+    plan: Plan
+    reasons: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state after an optimiser step. `left` is the expected number of seconds until the last one."""
+
+    step: int
+    steps: int
+    epoch: float
+    loss: float
+    images_per_second: float
+    left: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Figures on (a sample of) the validation pictures in the middle of a run."""
+
+    step: int
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The run is complete; `metrics` are those of the held-out pictures."""
+
+    run: Path
+    report: Path
+    metrics: Metrics
+    seconds: float
+
+
+Event = Note | Planned | Progress | Evaluated | Finished

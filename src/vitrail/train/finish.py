@@ -1,0 +1,176 @@
+"""After the last step: answers for the held-out pictures, figures, the portable bundle and the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from ..checkpoints import bundle
+from ..data.loader import Pictures
+from ..evaluate.collect import collect, probabilities_of
+from ..evaluate.metrics import Metrics, measure
+from ..evaluate.predictions import Predictions
+from ..files import atomic
+from ..model.vit import ViT, parameter_count
+from ..report import facts, page, thumbnails
+from .dataset import Dataset
+from .events import Event, Finished, Note
+from .loop import Learner
+from .optimizer import averaged
+from .plan import Plan
+from .planner import attention_paths
+from .run import RunFolder, environment
+
+THUMBNAILS = 12
+EVALUATION_BATCH = 250
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the training took."""
+
+    seconds: float
+    images_seen: int
+
+
+def conclude(
+    run: RunFolder, plan: Plan, reasons: Mapping[str, str], learner: Learner, dataset: Dataset
+) -> Iterator[Event]:
+    """Evaluate a trained learner on the held-out pictures and write everything that the run folder still lacks."""
+    spent = _spent(run)
+    yield Note("Evaluating on the held-out pictures.")
+    measured, held_out, pictures = [], None, None
+    for split in ("val", "test"):
+        if len(dataset.splits[split]):
+            pictures = dataset.pictures(split, plan.image)
+            held_out = answers(learner, plan, dataset, split, pictures)
+            measured.append(write_predictions(run, held_out))
+    write_bundle(run, learner, plan, dataset)
+    if held_out is None or pictures is None:
+        yield Note(f"No pictures were held out, so there is no report. The model is in {run.bundle}.")
+        return
+    write_report(run, plan, reasons, dataset, held_out, pictures, tuple(measured), spent)
+    yield Finished(run.path, run.path / page.NAME, measured[-1], spent.seconds)
+
+
+def _spent(run: RunFolder) -> Spent:
+    """Seconds and pictures of all steps: each recorded row stands for the steps since the one before it."""
+    rows = [json.loads(line) for line in run.metrics_file.read_text(encoding="utf-8").splitlines()]
+    seconds, images, before = 0.0, 0.0, 0
+    for row in rows:
+        if "seconds" in row:
+            steps = row["step"] - before
+            seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]
+    return Spent(seconds, round(images))
+
+
+def answers(learner: Learner, plan: Plan, dataset: Dataset, split: str, pictures: Pictures) -> Predictions:
+    """The model's probabilities for a whole split, in the split's order."""
+    rows = dataset.splits[split]
+    with averaged(learner.model, learner.average):
+        logits = collect(
+            learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
+            plan.compute.number_format, plan.recipe.mirror,
+        )  # fmt: skip
+    source = dataset.source
+    paths = tuple("" if isinstance(source.pictures[row], np.ndarray) else str(source.pictures[row]) for row in rows)
+    return Predictions(
+        paths=paths,
+        ids=tuple(source.ids[row] for row in rows),
+        split=split,
+        targets=source.targets[rows],
+        probabilities=probabilities_of(logits),
+        classes=source.classes,
+    )
+
+
+def write_bundle(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset) -> None:
+    """Keep the trained model in the portable form; a bundle that is there already is that of this run's end."""
+    if run.bundle.exists():
+        return
+    assert isinstance(learner.model, ViT)
+    training, inference = attention_paths(plan)
+    info = {
+        "model_name": plan.model_name,
+        "number_format": plan.compute.number_format,
+        "mirror": plan.recipe.mirror,
+        "attention": {"training": training, "inference": inference},
+        "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
+        "steps": plan.recipe.steps,
+        "seed": plan.seed,
+    }
+    with averaged(learner.model, learner.average):
+        bundle.save(run.bundle, learner.model, plan.image, dataset.source.task, dataset.source.classes, info)
+
+
+def write_report(
+    run: RunFolder,
+    plan: Plan,
+    reasons: Mapping[str, str],
+    dataset: Dataset,
+    held_out: Predictions,
+    pictures: Pictures,
+    measured: tuple[Metrics, ...],
+    spent: Spent,
+) -> None:
+    """Thumbnails, report.json and report.html."""
+    chosen = thumbnails.choose(held_out, THUMBNAILS)
+    images = pictures.take(dataset.splits[held_out.split][chosen]).permute(0, 2, 3, 1).numpy()
+    thumbnails.save(run.path, images, chosen)
+    facts.write(run.path, _facts(run, plan, reasons, dataset, measured, spent))
+    page.build(run.path)
+
+
+def _facts(
+    run: RunFolder,
+    plan: Plan,
+    reasons: Mapping[str, str],
+    dataset: Dataset,
+    measured: tuple[Metrics, ...],
+    spent: Spent,
+) -> facts.ReportFacts:
+    official = dataset.source.splits
+    counts = tuple(
+        facts.SplitCount(split=name, n=len(rows), origin=_origin(name, official, plan))
+        for name, rows in dataset.splits.items()
+    )
+    around = {name: value if isinstance(value, str) else json.dumps(value) for name, value in environment().items()}
+    return facts.ReportFacts(
+        title=f"{dataset.source.name}: {plan.model_name}",
+        source=dataset.source.name,
+        counts=counts,
+        classes=dataset.source.classes,
+        model=plan.model_name,
+        parameters=parameter_count(plan.model),
+        seconds=spent.seconds,
+        steps=plan.recipe.steps,
+        images_seen=spent.images_seen,
+        images_per_second=spent.images_seen / max(spent.seconds, 1e-9),
+        command=f"vitrail train --plan {run.plan_file}",
+        plan=run.plan_file.read_text(encoding="utf-8"),
+        created=f"{datetime.now():%Y-%m-%d %H:%M}",
+        reasons=facts.entries(dict(reasons)),
+        environment=facts.entries(around),
+        metrics=measured,
+        notes=dataset.source.notes,
+    )
+
+
+def _origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
+    if name in official and not (name == "train" and "val" not in official):
+        return "official"
+    share = {"val": plan.data.val_fraction, "test": plan.data.test_fraction}.get(name)
+    return "what is left" if share is None else f"{share:.1%}, stratified, seed {plan.seed}"
+
+
+def write_predictions(run: RunFolder, predictions: Predictions) -> Metrics:
+    """Store a split's answers and measure them."""
+    run.predictions.mkdir(exist_ok=True)
+    predictions.write_csv(run.predictions / f"{predictions.split}.csv")
+    metrics = measure(predictions)
+    atomic.write_json(run.path / f"metrics-{predictions.split}.json", metrics.to_json())
+    return metrics

@@ -1,0 +1,123 @@
+"""Follow a plan step by step: record, evaluate now and then, save, and stop cleanly when asked to."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.loader import Pictures
+from ..errors import InterruptedRun
+from ..evaluate.collect import collect, probabilities_of
+from . import state
+from .dataset import Dataset
+from .events import Evaluated, Event, Note, Progress
+from .loop import Learner, Step, train
+from .optimizer import averaged
+from .plan import Plan
+from .run import RunFolder
+from .signals import StopWish, listening
+
+EVALUATIONS = 10
+EVALUATED_PICTURES = 1000
+SECONDS_BETWEEN_SAVES = 60.0
+RECORDS = 500
+
+
+def follow(
+    run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, start: int
+) -> Iterator[Event]:
+    """Train from step `start` to the end; afterwards the newest checkpoint is that of the last step.
+
+    Raises:
+        InterruptedRun: Ctrl-C or SIGTERM came; the run is saved and the message says how to go on.
+    """
+    steps = plan.recipe.steps
+    evaluate_every = plan.recipe.evaluate_every or max(1, steps // EVALUATIONS)
+    record_every = max(1, steps // RECORDS)
+    valid = dataset.sample("val", EVALUATED_PICTURES, plan.seed)
+    valid_pictures = dataset.pictures("val", plan.image) if len(valid) else None
+    pace: deque[float] = deque(maxlen=50)
+    saved_at = time.monotonic()
+    with listening() as wish:
+        for done in train(learner, pictures, dataset.targets("train"), plan, start):
+            pace.append(done.seconds)
+            progress = _progress(done, plan, pace)
+            if done.step % record_every == 0 or done.step == steps:
+                run.record(_row(done, progress))
+            yield progress
+            if valid_pictures is not None and (done.step % evaluate_every == 0 or done.step == steps):
+                yield _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
+            due = plan.recipe.save_every and done.step % plan.recipe.save_every == 0
+            due = due or (not plan.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
+            if due or wish or done.step == steps:
+                state.save(run.checkpoints, done.step, learner.model, learner.optimizers, learner.average)
+                saved_at = time.monotonic()
+            if wish and done.step < steps:
+                _stop(run, wish, done.step, steps)
+    if start >= steps:
+        yield Note("All steps were done before; only the evaluation and the report are missing.")
+
+
+def _progress(done: Step, plan: Plan, pace: deque[float]) -> Progress:
+    return Progress(
+        step=done.step,
+        steps=plan.recipe.steps,
+        epoch=done.epoch,
+        loss=done.loss,
+        images_per_second=done.pictures / statistics.median(pace),
+        left=_seconds_left(done.step, plan, statistics.median(pace)),
+    )
+
+
+def _seconds_left(step: int, plan: Plan, now: float) -> float:
+    """Steps to come times the present pace, and those that will see more patches in proportion to their number."""
+    patches = plan.model.grid.patches
+    turn = math.ceil(plan.recipe.keep_until * plan.recipe.steps)
+    early, late = max(0, turn - step), plan.recipe.steps - max(step, turn)
+    slower = patches / plan.recipe.patches_at(max(step - 1, 0), patches)
+    return early * now + late * now * slower
+
+
+def _evaluate(
+    run: RunFolder,
+    plan: Plan,
+    learner: Learner,
+    dataset: Dataset,
+    pictures: Pictures,
+    rows: NDArray[np.int64],
+    step: int,
+) -> Evaluated:
+    """Accuracy and log loss on a fixed sample of the validation pictures, without the mirror, for the curve."""
+    with averaged(learner.model, learner.average):
+        logits = collect(
+            learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format
+        )
+    targets = dataset.source.targets[rows]
+    chances = probabilities_of(logits)[np.arange(len(rows)), targets]
+    accuracy, loss = float((logits.argmax(1) == targets).mean()), float(-np.log(np.maximum(chances, 1e-12)).mean())
+    run.record({"step": step, "val_accuracy": accuracy, "val_loss": loss})
+    return Evaluated(step, accuracy, loss)
+
+
+def _row(done: Step, progress: Progress) -> dict[str, float | int]:
+    return {
+        "step": done.step,
+        "epoch": round(done.epoch, 4),
+        "loss": done.loss,
+        "lr": done.rate,
+        "images_per_second": round(progress.images_per_second, 1),
+        "seconds": round(done.seconds, 4),
+        "images": done.pictures,
+    }
+
+
+def _stop(run: RunFolder, wish: StopWish, step: int, steps: int) -> None:
+    message = f"Interrupted at step {step} of {steps}, saved. Continue with: vitrail train --resume {run.path}"
+    run.log(message)
+    raise InterruptedRun(message, wish.exit_code)

@@ -1,0 +1,125 @@
+"""The training loop: a page of plain code. It yields what happened, so that whoever called it can show it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from ..data.augment import crop_and_flip
+from ..data.loader import Batch, Pictures, steps
+from ..data.transforms import normalise
+from ..errors import DivergedError
+from ..randomness import derive, uniform
+from . import optimizer as rates
+from .objective import classes_loss
+from .optimizer import Average
+from .plan import Plan
+from .recipe import Recipe
+
+BAD_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimiser step did. `step` counts finished steps, `seconds` is its wall clock."""
+
+    step: int
+    epoch: float
+    loss: float
+    rate: float
+    pictures: int
+    seconds: float
+
+
+@dataclass
+class Learner:
+    """The parts that a training moves: all of it is what a checkpoint holds."""
+
+    model: nn.Module
+    optimizers: Sequence[torch.optim.Optimizer]
+    average: Average | None
+
+
+def prepare(model: nn.Module, plan: Plan) -> Learner:
+    """The model on its device, with the optimisers and the running mean that the recipe asks for."""
+    model.to(plan.compute.device).train()
+    average = Average(model, plan.recipe.ema) if plan.recipe.ema else None
+    return Learner(model, rates.build(model, plan.recipe, plan.compute.device), average)
+
+
+def train(
+    learner: Learner, pictures: Pictures, targets: NDArray[np.int64], plan: Plan, start: int = 0
+) -> Iterator[Step]:
+    """Train from step `start` to the plan's last, one yielded `Step` at a time.
+
+    The learning rate, the dropped patches, the augmentation and dropout depend on the seed and the step alone, so a
+    run that stops after any step and starts again there ends with the same bits.
+
+    Raises:
+        DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
+    """
+    recipe, bad = plan.recipe, 0
+    forward = torch.compile(learner.model) if plan.compute.compile else learner.model
+    for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start):
+        if step == recipe.steps:
+            return
+        began = time.perf_counter()
+        rates.set_rates(learner.optimizers, recipe, step)
+        torch.manual_seed(derive(plan.seed, "dropout", step))
+        images = normalise(augment(batch, recipe, plan.seed, epoch).to(plan.compute.device), plan.image)
+        rows = kept_rows(batch, plan, step, epoch)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+            logits = forward(images, rows)
+        loss = classes_loss(logits, batch.targets.to(images.device), recipe.smoothing)
+        loss.backward()
+        bad = 0 if apply(learner, recipe, step, loss) else bad + 1
+        if bad == BAD_STEPS:
+            raise DivergedError(
+                f"Training diverged: the loss was not finite in steps {step - bad + 2} to {step + 1}. "
+                f"Lower the rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
+                f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+            )
+        passed = (step + 1) * recipe.batch / len(targets)
+        seconds = time.perf_counter() - began
+        yield Step(step + 1, passed, loss.item(), recipe.rate_factor(step), len(batch.indices), seconds)
+
+
+def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> UInt8[Tensor, "B C H W"]:
+    """The batch's pictures, shifted and mirrored as (seed, epoch, sample) say."""
+    if not recipe.crop_padding and not recipe.flip:
+        return batch.images
+    keys = uniform(seed, "crop and flip", epoch, batch.indices, 3)
+    return crop_and_flip(batch.images, keys, recipe.crop_padding, recipe.flip)
+
+
+def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B n"] | None:
+    """Which patches each picture shows at this step; None means all of them."""
+    patches = plan.model.grid.patches
+    kept = plan.recipe.patches_at(step, patches)
+    if kept == patches:
+        return None
+    order = uniform(plan.seed, "patches", epoch, batch.indices, patches).argsort(axis=1)[:, :kept]
+    return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
+
+
+def apply(learner: Learner, recipe: Recipe, step: int, loss: Tensor) -> bool:
+    """Move the weights by their gradients, or leave them if anything is not finite. Says which."""
+    parameters = list(learner.model.parameters())
+    norm = clip_grad_norm_(parameters, recipe.clip or math.inf)
+    finite = bool(torch.isfinite(loss) & torch.isfinite(norm))
+    for optimizer in learner.optimizers:
+        if finite:
+            optimizer.step()
+        optimizer.zero_grad()
+    if finite and learner.average is not None:
+        learner.average.update(learner.model, step)
+    return finite

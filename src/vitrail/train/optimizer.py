@@ -1,0 +1,97 @@
+"""Which parameter learns how: groups for Muon and AdamW, their rates at a step, and the running mean of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from ..runtime import cpu_multiplies_bfloat16
+from .muon import Muon
+from .recipe import Recipe
+
+
+def build(model: nn.Module, recipe: Recipe, device: str) -> list[torch.optim.Optimizer]:
+    """The optimisers of a recipe. Biases, norms, position tables and the class token are never decayed."""
+    blocks, matrices, rest = _sorted(model)
+    if recipe.optimizer == "adamw":
+        return [_adamw([*blocks.values(), *matrices], rest, recipe)]
+    joint = [matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")]
+    single = [matrix for name, matrix in blocks.items() if not name.endswith("attention.qkv.weight")]
+    fast_bfloat16 = device != "cpu" or cpu_multiplies_bfloat16()
+    muon = Muon(
+        [{"params": joint, "parts": 3}, {"params": single}],
+        lr=recipe.muon_rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        compute=torch.bfloat16 if fast_bfloat16 else torch.float32,
+    )
+    return [muon, _adamw(matrices, rest, recipe)]
+
+
+def _sorted(model: nn.Module) -> tuple[dict[str, nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
+    """Matrices of the blocks by name, other matrices, and what is never decayed."""
+    blocks: dict[str, nn.Parameter] = {}
+    matrices: list[nn.Parameter] = []
+    rest: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.ndim < 2 or name in ("tokens.cls", "positions.table"):
+            rest.append(parameter)
+        elif ".blocks." in name:
+            blocks[name] = parameter
+        else:
+            matrices.append(parameter)
+    return blocks, matrices, rest
+
+
+def _adamw(decayed: Sequence[nn.Parameter], rest: Sequence[nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
+    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.rate, betas=(0.9, 0.95))
+
+
+def set_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step: int) -> None:
+    """Give every group the learning rate of a step."""
+    for optimizer in optimizers:
+        peak = recipe.muon_rate if isinstance(optimizer, Muon) else recipe.rate
+        for group in optimizer.param_groups:
+            group["lr"] = peak * recipe.rate_factor(step)
+
+
+class Average:
+    """The running mean of a model's weights: mean <- decay * mean + (1 - decay) * weights after every step.
+
+    Early on the decay is held at (1 + step) / (10 + step), so that the first random weights are soon forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay = decay
+        self.weights: dict[str, Tensor] = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take the weights after `step` (from 0) into the mean."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        now = [parameter.detach() for parameter in model.parameters()]
+        torch._foreach_lerp_(list(self.weights.values()), now, 1 - decay)
+
+
+@contextmanager
+def averaged(model: nn.Module, average: Average | None) -> Iterator[None]:
+    """Within this block the model has the running mean of its weights, where one is kept."""
+    if average is None:
+        yield
+        return
+    own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    _put(model, average.weights)
+    try:
+        yield
+    finally:
+        _put(model, own)
+
+
+@torch.no_grad()
+def _put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])

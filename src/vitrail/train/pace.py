@@ -1,0 +1,34 @@
+"""How long a step takes here: a few real ones on a copy of the model, before the number of steps is fixed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.loader import Pictures
+from ..model.vit import create
+from .loop import prepare, train
+from .plan import Plan
+
+MEASURED_STEPS = 5
+
+
+def seconds_per_step(plan: Plan, pictures: Pictures, targets: NDArray[np.int64]) -> tuple[float, float]:
+    """Median seconds of a step while patches are dropped, and of one that sees them all."""
+    late = _measure(plan, pictures, targets, early=False)
+    if plan.recipe.keep_patches == 1 or plan.recipe.keep_until == 0:
+        return late, late
+    return _measure(plan, pictures, targets, early=True), late
+
+
+def _measure(plan: Plan, pictures: Pictures, targets: NDArray[np.int64], early: bool) -> float:
+    """The first step warms up and is not counted."""
+    recipe = dataclasses.replace(plan.recipe, steps=1000, keep_until=0.999 if early else 0.0)
+    trial = dataclasses.replace(plan, recipe=recipe)
+    learner = prepare(create(plan.model, plan.seed), trial)
+    steps = itertools.islice(train(learner, pictures, targets, trial), 1 + MEASURED_STEPS)
+    return statistics.median([step.seconds for step in steps][1:])

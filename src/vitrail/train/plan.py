@@ -1,0 +1,57 @@
+"""The plan: every setting of a run, resolved, as one value that `plan.toml` holds and `--plan` reads back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..model.config import ViTConfig
+from ..spec import ImageSpec
+from .recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Where the pictures come from and how they are parted."""
+
+    source: str = "digits"
+    """digits, fashion-mnist, mnist, or a folder of class folders."""
+    data_root: str = ""
+    """Folder that holds the files of a named set; empty for the usual places."""
+    val_fraction: float = 0.1
+    """Share of the training pictures kept for validation where the source names none."""
+    test_fraction: float = 0.2
+    """Share of all pictures kept for the final test where the source names none."""
+    skip_bad: bool = False
+    """Leave out pictures that cannot be read, instead of stopping."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeSettings:
+    """What the machine computes with, as decided when the plan was made."""
+
+    device: str = "cpu"
+    """cpu, cuda, cuda:1 or mps."""
+    number_format: Literal["float32", "bfloat16"] = "float32"
+    """Format of the large products; weights and losses stay in float32."""
+    threads: int = 0
+    """Threads of the CPU's products; 0 takes every core. Equal bits need an equal count."""
+    compile: bool = False
+    """Compile the training step with torch.compile."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that a run depends on. The same plan on the same machine gives the same weights, bit for bit."""
+
+    model_name: str = ""
+    """Name that the model was built from; the shape itself stands under [model]."""
+    seed: int = 0
+    """Start of every random choice: splits, initial values, order, augmentation, dropout."""
+    minutes: float = 0.0
+    """Training time that the number of steps was made to fit; 0 if steps or epochs were given."""
+    data: DataSettings = field(default_factory=DataSettings)
+    image: ImageSpec = field(default_factory=ImageSpec)
+    model: ViTConfig = field(default_factory=ViTConfig)
+    recipe: Recipe = field(default_factory=Recipe)
+    compute: ComputeSettings = field(default_factory=ComputeSettings)

@@ -1,0 +1,83 @@
+"""How to train, as values: budget, optimiser, schedule, patch dropout, augmentation. Every one depends on the step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The settings of a training. Rates are per step, fractions are of all steps."""
+
+    steps: int = 1000
+    """Optimiser steps; fixed before the first one, so that a run can be repeated exactly."""
+    batch: int = 128
+    """Pictures per step."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """muon: matrices of the blocks by Muon, everything else by AdamW; adamw: everything by AdamW."""
+    muon_rate: float = 0.02
+    """Muon's learning rate at its peak."""
+    momentum: float = 0.95
+    """Muon's momentum."""
+    rate: float = 2e-3
+    """AdamW's learning rate at its peak."""
+    weight_decay: float = 0.05
+    """Decoupled decay of matrices per unit of rate; norms, biases, tables and the class token have none."""
+    warmup: float = 0.05
+    """Fraction of the steps in which the rate rises from 0."""
+    decay: Literal["linear", "cosine", "constant"] = "linear"
+    """How the rate falls to 0 after the warm-up."""
+    clip: float = 0.0
+    """Largest norm of all gradients together; 0 leaves them as they are."""
+    smoothing: float = 0.0
+    """Label smoothing."""
+    ema: float = 0.0
+    """Keep and evaluate the running mean of the weights with this decay per step; 0 keeps none."""
+    keep_patches: float = 1.0
+    """Fraction of the patches that the model sees in the early steps."""
+    keep_until: float = 0.0
+    """Fraction of the steps in which only `keep_patches` are seen; afterwards all are."""
+    crop_padding: int = 0
+    """Pictures are shifted by up to this many pixels each way."""
+    flip: bool = False
+    """Half of the pictures are mirrored left to right."""
+    mirror: bool = False
+    """Answers are the mean for the picture and its mirror image."""
+    evaluate_every: int = 0
+    """Steps between evaluations on the validation pictures; 0 evaluates ten times in a run."""
+    save_every: int = 0
+    """Steps between checkpoints; 0 saves about once a minute."""
+
+    def __post_init__(self) -> None:
+        counts = {"recipe.steps": self.steps, "recipe.batch": self.batch}
+        for name, count in counts.items():
+            if count < 1:
+                raise UsageError(f"{name} must be at least 1. Got {count}.")
+        for name, rate in (("recipe.muon_rate", self.muon_rate), ("recipe.rate", self.rate)):
+            if not 0 < rate < math.inf:
+                raise UsageError(f"{name} must be above 0: with {rate} nothing would be learnt.")
+        if not 0 <= self.weight_decay <= 1:
+            raise UsageError(f"recipe.weight_decay must lie in 0..1. Got {self.weight_decay}.")
+        fractions = {"recipe.warmup": self.warmup, "recipe.keep_until": self.keep_until, "recipe.ema": self.ema}
+        fractions |= {"recipe.momentum": self.momentum, "recipe.smoothing": self.smoothing}
+        for name, fraction in fractions.items():
+            if not 0 <= fraction < 1:
+                raise UsageError(f"{name} must lie in 0 <= fraction < 1. Got {fraction}.")
+        if not 0 < self.keep_patches <= 1:
+            raise UsageError(f"recipe.keep_patches must lie in 0 < fraction <= 1. Got {self.keep_patches}.")
+
+    def rate_factor(self, step: int) -> float:
+        """The learning rate at a step (from 0) as a fraction of its peak: a linear rise, then the decay to 0."""
+        rise = min(1.0, (step + 1) / (self.warmup * self.steps + 1))
+        left = 1 - step / self.steps
+        fall = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[self.decay]
+        return rise * fall
+
+    def patches_at(self, step: int, patches: int) -> int:
+        """How many of a picture's patches the model sees at a step."""
+        early = step < self.keep_until * self.steps
+        return max(1, round(self.keep_patches * patches)) if early else patches

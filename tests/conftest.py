@@ -1,0 +1,115 @@
+"""Every test: shapes checked, seeds fixed, two threads; what cannot run here is left out, counted and named.
+
+`--all` runs every case of slow tests, not only the first of each. VITRAIL_REQUIRE_ALL=1 makes it an error to lack
+something that a test needs. VITRAIL_SHAPES=0 leaves shapes unchecked.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import jaxtyping
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).parent
+
+if os.environ.get("VITRAIL_SHAPES") != "0":
+    jaxtyping.install_import_hook("vitrail", "shapes.checked")  # must come before the first import of vitrail
+
+hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=50)
+hypothesis.settings.load_profile("house")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_threads() -> None:
+    """Bits depend on the thread count, and the machine is shared."""
+    import torch
+
+    torch.set_num_threads(2)
+
+
+@pytest.fixture(autouse=True)
+def fixed_seeds() -> None:
+    """Whatever a test draws without saying so is the same every time."""
+    import torch
+
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002 - for libraries that draw from the global generator
+    torch.manual_seed(0)
+
+
+NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
+    "needs_compiler": (
+        "a C++ compiler (apt-get install build-essential)",
+        lambda: any(shutil.which(name) for name in (os.environ.get("CXX", "c++"), "g++", "clang++")),
+    ),
+    "needs_apt_data": (
+        "Fashion-MNIST (apt-get install dataset-fashion-mnist)",
+        lambda: Path("/usr/share/datasets/fashion-mnist").is_dir(),
+    ),
+    "needs_chromium": (
+        "a browser (apt-get install chromium)",
+        lambda: any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")),
+    ),
+}
+
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run every case of slow tests, not only the first of each")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Suites(), "vitrail-suites")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    absent = {marker: need for marker, (need, present) in NEEDS.items() if not present()}
+    slow_seen: set[str] = set()
+    reasons: Counter[str] = Counter()
+    kept, dropped = [], []
+    for item in items:
+        reason = next((f"need {need}" for marker, need in absent.items() if item.get_closest_marker(marker)), None)
+        if reason and os.environ.get("VITRAIL_REQUIRE_ALL") == "1":
+            raise pytest.UsageError(f"VITRAIL_REQUIRE_ALL=1, but tests such as {item.nodeid} {reason}.")
+        if reason is None and item.get_closest_marker("slow") and not config.getoption("--all"):
+            test = item.nodeid.partition("[")[0]
+            reason = "are further cases of slow tests (run them with --all)" if test in slow_seen else None
+            slow_seen.add(test)
+        reasons.update([reason] if reason else [])
+        (dropped if reason else kept).append(item)
+    config.stash[LEFT_OUT] = reasons
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+class Suites:
+    """How many tests ran and for how long, folder by folder."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        folder = Path(report.nodeid.partition("::")[0]).parts[1:-1]
+        suite = folder[0] if folder else "top level"
+        self.seconds[suite] += report.duration
+        self.tests[suite] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+        write = terminalreporter.write_line
+        write("")
+        for suite in sorted(self.seconds, key=self.seconds.__getitem__, reverse=True):
+            write(f"{suite:<12} {self.tests[suite]:>5} tests {self.seconds[suite]:>8.1f} s")
+        for reason, count in config.stash.get(LEFT_OUT, Counter()).items():
+            write(f"left out: {count} tests that {reason}")

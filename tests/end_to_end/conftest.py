@@ -1,0 +1,86 @@
+"""Ten drawn pictures, a run trained on them, and a way to type commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+TINY = ("--model", "vit_mu_patch8_16", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
+"""A model of 13 thousand parameters that reads 16 x 16 pixels as four patches."""
+
+
+class Answer(NamedTuple):
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Typist:
+    """Runs commands in this process and keeps what they print."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]):
+        self.capsys = capsys
+
+    def __call__(self, *words: object) -> Answer:
+        from vitrail.cli.main import main
+
+        self.capsys.readouterr()
+        code = main([str(word) for word in words])
+        return Answer(code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def vitrail(capsys: pytest.CaptureFixture[str], threads_kept: None) -> Typist:
+    """`vitrail("train", ...)` as a person would type it."""
+    return Typist(capsys)
+
+
+@pytest.fixture
+def threads_kept() -> Iterator[None]:
+    """Commands set the number of threads; the next test has its own back."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def flowers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten drawn pictures of two kinds, 20 pixels high and 24 wide: discs and stripes."""
+    folder = tmp_path_factory.mktemp("flowers")
+    draw_flowers(folder)
+    return folder
+
+
+def draw_flowers(folder: Path) -> None:
+    from PIL import Image
+
+    y, x = np.mgrid[:20, :24]
+    for k in range(5):
+        disc = ((y - 6 - k) ** 2 + (x - 12) ** 2 < 25) * 200 + 20
+        stripes = ((x + k) // 3 % 2) * 160 + 40
+        for kind, grey in (("disc", disc), ("stripes", stripes)):
+            (folder / kind).mkdir(exist_ok=True)
+            colours = np.stack([grey, 255 - grey, np.full_like(grey, 25 * k)], -1).astype(np.uint8)
+            Image.fromarray(colours).save(folder / kind / f"{k}.png")
+
+
+@pytest.fixture(scope="session")
+def run_folder(flowers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of eight steps."""
+    import torch
+
+    from vitrail.cli.main import main
+
+    before = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("runs") / "flowers"
+    assert main(["train", str(flowers), *TINY, "--steps", "8", "--out", str(folder)]) == 0
+    torch.set_num_threads(before)
+    return folder

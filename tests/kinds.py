@@ -1,0 +1,35 @@
+"""Tiny models of every kind of part, for tests that must hold for all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from vitrail.model.config import ViTConfig
+
+TINY = ViTConfig(
+    image_size=(12, 8),
+    patch=(4, 2),
+    channels=2,
+    width=16,
+    depth=2,
+    heads=2,
+    mlp_width=24,
+    outputs=3,
+    init="torch",
+)
+KINDS = {
+    "class token, learned": TINY,
+    "mean, indexed": dataclasses.replace(TINY, class_token=False, pool="mean", positions="indexed"),
+    "sinusoid, tanh head": dataclasses.replace(TINY, positions="sinusoid", head="tanh", patches="linear"),
+    "sincos2d": dataclasses.replace(TINY, positions="sincos2d", class_token=False, pool="mean"),
+    "axial rotary, RMSNorm": dataclasses.replace(TINY, positions="none", rotary="axial", norm="RMSNorm"),
+    "rotary from one": dataclasses.replace(TINY, positions="none", rotary="from-one", final_norm=False),
+    "patches without a class row": dataclasses.replace(TINY, class_position=False),
+}
+
+
+def images_for(config: ViTConfig, batch: int = 3) -> Tensor:
+    return torch.randn(batch, config.channels, *config.image_size, generator=torch.Generator().manual_seed(1))

@@ -1,0 +1,1 @@
+"""Comparisons with independent implementations on shared random weights."""

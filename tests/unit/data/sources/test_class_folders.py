@@ -1,0 +1,196 @@
+"""Folders of class folders, as people really have them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from vitrail.data.open import open_source
+from vitrail.data.sources.class_folders import natural
+from vitrail.errors import DataError
+
+
+def opened(root, **_):
+    return open_source(str(root))
+
+
+def test_classes_and_files_are_in_natural_order(draw):
+    source = opened(draw("10/b10.png", "10/b9.png", "2/a.png", "1/a.png"))
+    assert source.classes == ("1", "2", "10")
+    assert source.ids == ("1/a.png", "2/a.png", "10/b9.png", "10/b10.png")
+    assert source.targets.tolist() == [0, 1, 2, 2]
+    assert not source.splits
+    assert not source.notes
+
+
+def test_natural_order_knows_numbers_and_words():
+    assert sorted(["b", "A", "a10", "a9", "01", "1", "é", ""], key=natural) == [
+        "",
+        "01",
+        "1",
+        "A",
+        "a9",
+        "a10",
+        "b",
+        "é",
+    ]
+
+
+@pytest.mark.parametrize("name", ["NA", "None", "01", "1.0", "TRUE", "-rf", "naïve 🌹", "two\nlines"])
+def test_class_names_stay_text(name, draw):
+    assert set(opened(draw(f"{name}/a.png", "other/a.png")).classes) == {name, "other"}
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "test"),
+    [("train", "val", "test"), ("Training", "valid", "TEST"), ("train", "validation", "testing")],
+)
+def test_splits_are_known_by_their_usual_names(train, val, test, draw):
+    source = opened(draw(f"{train}/a/1.png", f"{train}/b/1.png", f"{val}/b/2.png", f"{test}/a/3.png"))
+    assert {split: rows.tolist() for split, rows in source.splits.items()} == {"train": [0, 1], "val": [2], "test": [3]}
+    assert source.targets.tolist() == [0, 1, 1, 0]
+
+
+def test_the_class_map_is_that_of_train(draw):
+    source = opened(draw("train/a/1.png", "train/b/1.png", "train/c/1.png", "val/b/2.png", "val/c/2.png"))
+    assert source.targets[source.splits["val"]].tolist() == [1, 2]
+    assert "test" not in source.splits
+
+
+def test_a_class_that_train_lacks_is_named(draw):
+    root = draw("train/a/1.png", "train/b/1.png", "test/fox/1.png", "test/fox/2.png", "test/a/1.png")
+    with pytest.raises(DataError, match=r"test of .* has classes that train does not have: 'fox' \(2 pictures\)"):
+        opened(root)
+
+
+def test_two_folders_for_one_split_are_refused(draw):
+    with pytest.raises(DataError, match=r"has both val/ and valid/ for the split val"):
+        opened(draw("train/a/1.png", "train/b/1.png", "val/a/1.png", "valid/a/1.png"))
+
+
+def test_litter_is_left_out_and_counted(draw):
+    root = draw(
+        "cat/1.png", "cat/._1.png", "cat/.DS_Store", "cat/Thumbs.db", "dog/1.png", "__MACOSX/cat/1.png", ".hidden/1.png"
+    )
+    (root / "dog/.ipynb_checkpoints").mkdir()
+    source = opened(root)
+    assert source.classes == ("cat", "dog")
+    assert source.notes == ("Left out 6 hidden or system files and folders.",)
+
+
+def test_other_files_and_deeper_folders_are_left_out_and_counted(draw):
+    root = draw("cat/1.png", "dog/1.png", "dog/deeper/1.png", "loose.png")
+    (root / "labels.csv").write_text("a")
+    (root / "cat/a.heic").write_text("a")
+    (root / "cat/b.heic").write_text("a")
+    (root / "cat/README").write_text("a")
+    assert len(opened(root)) == 2
+    assert opened(root).notes == (
+        f"Left out 1 pictures beside the class folders of '{root}'.",
+        "Left out 4 files that are no JPEG, PNG, WebP, BMP, GIF or TIFF files: 2 x .heic, 1 x .csv, 1 x no ending.",
+        "Left out 1 folders inside class folders; classes are one level deep.",
+    )
+
+
+def test_endings_in_capitals_and_pictures_without_one_count(draw):
+    root = draw("cat/1.JPG", "dog/1.png")
+    (root / "dog/1.png").rename(root / "dog/picture")
+    os.mkfifo(root / "dog/pipe")
+    assert opened(root).ids == ("cat/1.JPG", "dog/picture")
+
+
+def test_bad_files_with_a_pictures_ending_are_kept_for_the_check_to_name(draw):
+    root = draw("cat/1.png", "dog/1.png")
+    (root / "dog/2.png").write_bytes(b"")
+    (root / "dog/3.png").symlink_to("nowhere")
+    os.mkfifo(root / "dog/4.png")
+    assert opened(root).ids[1:] == ("dog/1.png", "dog/2.png", "dog/3.png", "dog/4.png")
+
+
+def test_an_empty_class_folder_is_left_out_with_a_note(draw):
+    root = draw("cat/1.png", "dog/1.png")
+    (root / "emu").mkdir()
+    assert opened(root).classes == ("cat", "dog")
+    assert opened(root).notes == (f"Left out class folder '{root / 'emu'}': it holds no pictures.",)
+
+
+def test_a_folder_without_pictures_says_what_was_expected(tmp_path):
+    expected = (
+        r"no pictures found in .*; expected one folder per class holding JPEG, PNG, WebP, BMP, GIF or TIFF files\."
+    )
+    with pytest.raises(DataError, match=expected):
+        opened(tmp_path)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "notes.txt").write_text("a")
+    with pytest.raises(DataError, match=expected):
+        opened(tmp_path)
+
+
+def test_data_one_level_down_is_pointed_at(draw):
+    root = draw("flowers/rose/1.png", "flowers/lily/1.png")
+    with pytest.raises(DataError, match=r"no pictures found.*Is the data one level further down, in .*flowers\?"):
+        opened(root)
+
+
+def test_pictures_without_class_folders_have_their_own_sentence(draw):
+    with pytest.raises(DataError, match=r"holds 2 pictures but no class folders\. Put the pictures of each class into"):
+        opened(draw("1.png", "2.png"))
+
+
+def test_an_unlabelled_test_folder_is_left_out_with_a_note(draw):
+    source = opened(draw("train/a/1.png", "train/b/1.png", "test/1.png"))
+    assert list(source.splits) == ["train"]
+    assert "test': " in source.notes[0]
+    assert "holds 1 pictures but no class folders" in source.notes[0]
+
+
+def test_what_lies_beside_train_is_noted(draw):
+    source = opened(draw("train/a/1.png", "train/b/1.png", "extra/c/1.png"))
+    assert source.notes == ("Left out what lies beside train/: 'extra'.",)
+
+
+def test_one_class_is_too_few(draw):
+    with pytest.raises(DataError, match=r"has only one class, 'cat'; at least two"):
+        opened(draw("cat/1.png", "cat/2.png"))
+
+
+def test_names_that_differ_only_in_case_or_spaces_collide(draw):
+    with pytest.raises(DataError, match=r"has class folders 'Cat' and 'cat', which differ only in case"):
+        opened(draw("cat/1.png", "Cat/1.png"))
+    with pytest.raises(DataError, match=r"'emu' and 'emu '"):
+        opened(draw("b/emu/1.png", "b/emu /1.png") / "b")
+
+
+def test_accents_are_one_letter_however_they_are_encoded(draw):
+    source = opened(draw("train/caf\u00e9/1.png", "train/tea/1.png", "val/cafe\u0301/1.png"))
+    assert source.classes == ("caf\u00e9", "tea")
+    assert source.targets.tolist() == [0, 1, 0]
+
+
+def test_links_to_folders_are_followed_and_loops_do_no_harm(draw):
+    root = draw("store/1.png", "set/dog/1.png")
+    (root / "set/cat").symlink_to(root / "store")
+    (root / "set/dog/loop").symlink_to(root / "set")
+    (root / "set/self").symlink_to(root / "set/self")
+    source = opened(root / "set")
+    assert source.ids == ("cat/1.png", "dog/1.png")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+def test_names_that_are_no_utf8_become_escapes(draw):
+    root = draw("cat/1.png", "dog/1.png")
+    os.rename(root / "dog/1.png", os.fsencode(root / "dog") + b"/\xff.png")
+    source = opened(root)
+    assert source.ids[1] == "dog/\\xff.png"
+    assert np.array_equal(source.targets, [0, 1])
+    assert source.pictures[1].exists()
+    source.fingerprint()
+
+
+def test_the_source_is_called_as_its_folder(draw, monkeypatch):
+    root = draw("flowers/rose/1.png", "flowers/lily/1.png")
+    assert opened(root / "flowers").name == "flowers"
+    monkeypatch.chdir(root / "flowers")
+    assert opened(".").name == "flowers"

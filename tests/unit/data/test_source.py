@@ -1,0 +1,86 @@
+"""A source keeps its columns together and knows itself again."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from vitrail.data.source import Source
+from vitrail.errors import DataError
+
+
+def source(**changes: object) -> Source:
+    plain = {
+        "name": "drawn",
+        "classes": ("a", "b"),
+        "pictures": np.arange(4 * 6, dtype=np.uint8).reshape(4, 2, 3),
+        "targets": np.array([0, 1, 0, 1]),
+        "ids": ("w", "x", "y", "z"),
+    }
+    return Source(**{**plain, **changes})
+
+
+def test_a_row_is_picture_target_id_and_group():
+    found = source(groups=np.array(["p", "p", "q", "q"]))
+    row = found[2]
+    assert (len(found), row.target, row.id, row.group) == (4, 0, "y", "q")
+    assert np.array_equal(row.picture, [[12, 13, 14], [15, 16, 17]])
+    assert source()[0].group is None
+
+
+def test_the_fingerprint_notices_every_change(tmp_path):
+    changes = [
+        {},
+        {"name": "other"},
+        {"classes": ("a", "c")},
+        {"targets": np.array([0, 1, 1, 1])},
+        {"ids": ("w", "x", "y", "Z")},
+        {"groups": np.array([1, 1, 2, 2])},
+        {"splits": {"test": np.array([3])}},
+        {"splits": {"test": np.array([2])}},
+        {"pictures": np.zeros((4, 2, 3), np.uint8)},
+        {"pictures": tuple(np.zeros((4, 2, 3), np.uint8))},
+        {"pictures": (tmp_path / "none.png",) * 4},
+    ]
+    assert len({source(**change).fingerprint() for change in changes}) == len(changes)
+    assert source().fingerprint() == source().fingerprint()
+
+
+def test_the_fingerprint_of_files_changes_with_their_sizes(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(b"12")
+    before = source(pictures=(path,) * 4).fingerprint()
+    path.write_bytes(b"123")
+    assert source(pictures=(path,) * 4).fingerprint() != before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"targets": np.array([0, 1])}, r"drawn has 4 pictures but 2 targets\. Each picture needs one"),
+        ({"ids": ("w",)}, r"4 pictures but 1 ids"),
+        ({"groups": np.array([1])}, r"4 pictures but 1 groups"),
+        ({"targets": np.array([0, 1, 2, -1])}, r"must lie in 0\.\.1, .*Got 2 at row 2 \(y\); 2 such rows in all"),
+        ({"splits": {"holdout": np.array([0])}}, r"called train, val, test\. drawn has one called 'holdout'"),
+        ({"splits": {"test": np.array([4])}}, r"Split test of drawn names rows beyond its 4 pictures"),
+        ({"splits": {"test": np.array([-1])}}, r"Split test of drawn names rows beyond"),
+        (
+            {"splits": {"train": np.array([0, 1, 2]), "test": np.array([1, 2, 3])}},
+            r"x is in both train and test of drawn \(2 such pictures\)",
+        ),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(DataError, match=message):
+        source(**changes)
+
+
+def test_targets_of_other_tasks_are_not_class_numbers():
+    assert source(task="number", targets=np.array([-1.5, 2, 3, 1e9])).targets[0] == -1.5
+
+
+def test_a_source_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        source().name = "other"

@@ -1,0 +1,82 @@
+"""The one resize, its three ways of fitting, and normalisation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitrail.data.transforms import fit, normalise, prepare, prepare_stack, resize, to_tensor
+from vitrail.spec import ImageSpec
+
+
+def test_an_equal_size_returns_the_input_untouched(photo):
+    images = to_tensor(photo[None])
+    assert resize(images, (37, 53), "bicubic") is images
+    assert fit(images, ImageSpec(height=37, width=53)) is images
+
+
+def test_a_column_of_one_pixel_can_be_resized():
+    column = torch.arange(5, dtype=torch.uint8).view(1, 1, 5, 1).expand(1, 3, 5, 1)
+    assert resize(column, (1, 1), "bilinear").flatten().tolist() == [2, 2, 2]
+
+
+def test_a_batch_is_resized_as_its_singles(photo):
+    images = to_tensor(np.stack([photo, photo[::-1], 255 - photo]))
+    together = resize(images, (16, 20), "bicubic")
+    assert torch.equal(together, torch.cat([resize(image[None], (16, 20), "bicubic") for image in images]))
+
+
+def test_cropping_takes_the_centre_of_the_smallest_cover():
+    image = np.zeros((20, 60, 1), np.uint8)
+    image[:, 20:40] = 200
+    cropped = fit(to_tensor(image[None]), ImageSpec(height=10, width=10, channels=1, fit="crop"))
+    assert cropped.shape == (1, 1, 10, 10)
+    assert (cropped > 180).all()
+
+
+def test_padding_puts_the_whole_picture_in_the_middle_of_black():
+    image = np.full((20, 60, 1), 200, np.uint8)
+    padded = fit(to_tensor(image[None]), ImageSpec(height=30, width=30, channels=1, fit="pad"))[0, 0]
+    assert (padded[10:20] == 200).all()
+    assert padded[:10].sum() == padded[20:].sum() == 0
+
+
+@pytest.mark.parametrize("way", ["squash", "crop", "pad"])
+@pytest.mark.parametrize("size", [(1, 1), (7, 300), (300, 7), (37, 53), (36, 52)])
+def test_every_way_of_fitting_ends_at_the_size(way, size, photo):
+    spec = ImageSpec(height=size[0], width=size[1], fit=way)
+    assert prepare(photo, spec).shape == (3, *size)
+
+
+def test_a_stack_is_prepared_as_its_pictures():
+    stack = np.random.default_rng(0).integers(0, 4096, (3, 9, 11)).astype(np.uint16)
+    spec = ImageSpec(height=6, width=14, channels=3, low=0, high=4095)
+    assert torch.equal(prepare_stack(stack, spec), torch.stack([prepare(picture, spec) for picture in stack]))
+
+
+def test_preparing_a_file_is_decoding_then_resizing_it(photo, encode, tmp_path):
+    (tmp_path / "a.jpg").write_bytes(encode(photo, "JPEG"))
+    prepared = prepare(tmp_path / "a.jpg", ImageSpec(height=20, width=20)).permute(1, 2, 0).numpy()
+    by_pillow = np.array(Image.open(tmp_path / "a.jpg").resize((20, 37), 3).resize((20, 20), 3))
+    assert np.abs(prepared.astype(int) - by_pillow).max() <= 1
+
+
+def test_read_only_arrays_are_copied_and_others_are_not(photo):
+    frozen = photo[None, :, :, :1].copy()
+    frozen.flags.writeable = False
+    to_tensor(frozen).zero_()
+    assert frozen.any()
+    free = photo[None, :, :, :1].copy()
+    to_tensor(free).zero_()
+    assert not free.any()
+
+
+def test_normalising_subtracts_the_mean_and_divides_by_the_deviation(photo):
+    images = to_tensor(photo[None])
+    spec = ImageSpec(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+    expected = (photo / 255.0 - spec.mean) / spec.std
+    assert np.abs(normalise(images, spec)[0].permute(1, 2, 0).numpy() - expected).max() < 1e-6
+    assert normalise(images, ImageSpec()).aminmax() == (-1.0, pytest.approx(images.max().item() / 127.5 - 1))
+    assert normalise(images, ImageSpec()).dtype == torch.float32

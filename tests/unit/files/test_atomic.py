@@ -1,0 +1,148 @@
+"""Files appear whole or not at all, and a full disk is a sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from vitrail.errors import ResourceError, UsageError
+from vitrail.files import atomic, disk, manifest
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_bytes_text_and_json_replace_what_was_there(tmp_path):
+    path = tmp_path / "new" / "file"
+    atomic.write_bytes(path, b"\x00\xff")
+    assert path.read_bytes() == b"\x00\xff"
+    atomic.write_text(path, "é\n")
+    assert path.read_bytes() == b"\xc3\xa9\n"
+    atomic.write_json(path, {"é": [1, 0.1]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 0.1]}
+    assert names(path.parent) == ["file"]
+
+
+def test_json_refuses_nan_before_touching_the_file(tmp_path):
+    path = tmp_path / "file.json"
+    atomic.write_json(path, 1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        atomic.write_json(path, float("nan"))
+    assert path.read_text() == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "your disk quota is used up"),
+        (errno.EACCES, "permission is missing; choose another place"),
+        (errno.EROFS, "the disk is read-only; choose another place"),
+    ],
+)
+def test_what_the_system_refuses_is_said_in_words_and_the_old_file_stays(tmp_path, monkeypatch, number, words):
+    path = tmp_path / "file"
+    atomic.write_text(path, "old")
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(ResourceError, match=rf"^Cannot write .*/file: {words}.* \([\d,]+ MiB free in .*\)\.$"):
+        atomic.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_write_that_stops_in_the_middle_keeps_the_old_file(tmp_path):
+    path = tmp_path / "file"
+    atomic.write_text(path, "old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(ResourceError, match="the file is larger than is allowed here"):
+            atomic.write_bytes(path, bytes(1_000_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_file_in_the_place_of_a_folder_is_said_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="a file stands where a folder is expected"):
+        atomic.write_text(tmp_path / "file" / "below", "text")
+
+
+def test_errors_about_files_elsewhere_pass_through(tmp_path):
+    with pytest.raises(PermissionError), disk.resource_errors(tmp_path / "mine" / "file"):
+        raise PermissionError(errno.EACCES, "no", str(tmp_path / "other"))
+
+
+def test_each_write_is_flushed_before_it_gets_its_name_and_the_folder_after(tmp_path, monkeypatch):
+    order: list[str] = []
+    real_flush, real_replace = disk.flush, Path.replace
+    monkeypatch.setattr(atomic, "flush", lambda path: (order.append(f"flush {path.is_dir()}"), real_flush(path)))
+    monkeypatch.setattr(Path, "replace", lambda self, to: (order.append("rename"), real_replace(self, to)))
+    atomic.write_text(tmp_path / "file", "text")
+    assert order == ["flush False", "rename", "flush True"]
+
+
+def test_lines_are_added_and_one_cut_short_by_a_crash_stands_alone(tmp_path):
+    path = tmp_path / "lines"
+    atomic.append_line(path, "one")
+    path.write_text(path.read_text() + "tw")
+    atomic.append_line(path, "three")
+    assert path.read_text().splitlines() == ["one", "tw", "three"]
+
+
+def test_a_folder_appears_whole_with_its_manifest(tmp_path):
+    with atomic.folder(tmp_path / "deep" / "made") as folder:
+        (folder / "a").write_text("a")
+        (folder / "sub").mkdir()
+        (folder / "sub" / "b").write_text("b")
+        assert names(tmp_path / "deep") == [folder.name]
+        assert folder.name.startswith(atomic.TEMPORARY)
+    assert names(tmp_path / "deep") == ["made"]
+    files = json.loads((tmp_path / "deep" / "made" / atomic.MANIFEST).read_text())["files"]
+    assert list(files) == ["a", "sub/b"]
+    assert files["a"] == {"size": 1, "sha256": atomic.sha256(tmp_path / "deep" / "made" / "a")}
+
+
+def test_the_manifest_is_the_last_file_of_a_folder_and_everything_is_flushed_before_the_name(tmp_path, monkeypatch):
+    order: list[str] = []
+    real_flush, real_rename = disk.flush, Path.rename
+    for module in (atomic, manifest):
+        monkeypatch.setattr(module, "flush", lambda path: (order.append(path.name), real_flush(path)))
+    monkeypatch.setattr(Path, "rename", lambda self, to: (order.append("rename"), real_rename(self, to)))
+    with atomic.folder(tmp_path / "made") as folder:
+        (folder / "a").write_text("a")
+    assert order == ["a", atomic.MANIFEST, folder.name, "rename", tmp_path.name]
+
+
+def test_an_error_while_filling_a_folder_leaves_nothing(tmp_path):
+    with pytest.raises(ZeroDivisionError), atomic.folder(tmp_path / "made") as folder:
+        (folder / "a").write_text("a")
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+
+
+def test_a_folder_that_exists_is_not_overwritten(tmp_path):
+    words = r"exists already and is not overwritten\. Choose another name"
+    with pytest.raises(UsageError, match=words), atomic.folder(tmp_path):
+        pass
+
+
+def test_a_full_disk_while_filling_a_folder_is_said_in_words(tmp_path):
+    with (
+        pytest.raises(ResourceError, match=r"Cannot write .*/made: the disk is full \("),
+        atomic.folder(tmp_path / "made"),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert names(tmp_path) == []

@@ -1,0 +1,104 @@
+"""One living process holds a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from vitrail.errors import ResourceError, UsageError
+from vitrail.files import lock
+from vitrail.files.lock import Lock
+
+
+def test_the_lock_is_gone_after_leaving_even_by_an_error(tmp_path):
+    with pytest.raises(ZeroDivisionError), Lock(tmp_path):
+        assert (tmp_path / Lock.FILE).exists()
+        raise ZeroDivisionError
+    assert not (tmp_path / Lock.FILE).exists()
+
+
+def test_a_second_holder_is_told_who_holds_it(tmp_path):
+    words = (
+        rf"{tmp_path} is in use by process {os.getpid()} on {socket.gethostname()} since \d{{4}}-\d\d-\d\d \d\d:\d\d\."
+    )
+    with Lock(tmp_path):
+        with pytest.raises(UsageError, match=words), Lock(tmp_path):
+            pass
+        assert (tmp_path / Lock.FILE).exists()
+
+
+def test_the_lock_of_a_dead_process_is_ignored(tmp_path):
+    take_and_die = "import os, sys; from vitrail.files.lock import Lock; Lock(sys.argv[1]).__enter__(); os._exit(9)"
+    subprocess.run([sys.executable, "-c", take_and_die, str(tmp_path)], check=False)
+    assert (tmp_path / Lock.FILE).exists()
+    with Lock(tmp_path):
+        assert json.loads((tmp_path / Lock.FILE).read_text())["pid"] == os.getpid()
+
+
+def test_a_process_that_ended_unnoticed_by_its_parent_is_dead(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    holder = lock._this_process() | {"pid": child.pid, "started": lock._started(child.pid)}
+    (tmp_path / Lock.FILE).write_text(json.dumps(holder))
+    with pytest.raises(UsageError, match=f"process {child.pid}"), Lock(tmp_path):
+        pass
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and still a zombie
+    with Lock(tmp_path):
+        pass
+    child.wait()
+
+
+def test_a_dead_lock_that_another_process_just_replaced_is_put_back(tmp_path, monkeypatch):
+    dead = lock._this_process() | {"started": "1"}
+    quicker = lock._this_process() | {"since": "2026-01-01 09:12"}
+    path = tmp_path / Lock.FILE
+    path.write_text(json.dumps(dead))
+    seen = iter([dead])
+    real = lock._holder
+    monkeypatch.setattr(lock, "_holder", lambda at: next(seen, None) or real(at))
+    path.write_text(json.dumps(quicker))
+    with pytest.raises(UsageError, match="since 2026-01-01 09:12"), Lock(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == [Lock.FILE]
+
+
+def test_a_reused_process_number_is_not_taken_for_the_old_process(tmp_path, monkeypatch):
+    holder = lock._this_process() | {"started": "1"}
+    (tmp_path / Lock.FILE).write_text(json.dumps(holder))
+    with Lock(tmp_path):
+        pass
+
+
+def test_a_process_of_another_machine_counts_as_alive(tmp_path):
+    holder = {"pid": 1, "host": "elsewhere", "started": None, "since": "2026-01-01 09:12"}
+    (tmp_path / Lock.FILE).write_text(json.dumps(holder))
+    with (
+        pytest.raises(UsageError, match=r"process 1 on elsewhere since 2026-01-01 09:12.*delete .*\.lock"),
+        Lock(tmp_path),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_a_damaged_lock_is_ignored(tmp_path, text):
+    (tmp_path / Lock.FILE).write_text(text)
+    with Lock(tmp_path):
+        pass
+
+
+def test_a_lock_that_somebody_else_took_meanwhile_is_left_alone(tmp_path):
+    other = lock._this_process() | {"pid": 1}
+    with Lock(tmp_path):
+        (tmp_path / Lock.FILE).write_text(json.dumps(other))
+    assert json.loads((tmp_path / Lock.FILE).read_text()) == other
+
+
+def test_a_folder_that_cannot_hold_a_lock_is_said_in_words(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="a file stands where a folder is expected"), Lock(tmp_path / "file"):
+        pass

@@ -1,0 +1,151 @@
+"""The parts of the model, one by one, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from vitrail.errors import UsageError
+from vitrail.model import attention
+from vitrail.model.attention import choose_path
+from vitrail.model.config import ViTConfig
+from vitrail.model.encoder import ACTIVATIONS, NORMS, DropPath
+from vitrail.model.positions import resample_table, sincos2d_table, sinusoid_table
+from vitrail.model.rotary import axial_angles, from_one_angles
+from vitrail.model.tokens import pad_to_patches, patch_grid
+from vitrail.model.vit import create
+from vitrail.spec import Grid
+
+SMALL = ViTConfig(image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3)
+
+
+def test_the_sinusoid_table_is_the_formula():
+    table = sinusoid_table(5, 6)
+    for position in range(5):
+        for column in range(6):
+            angle = position / 10000 ** (2 * (column // 2) / 6)
+            expected = math.sin(angle) if column % 2 == 0 else math.cos(angle)
+            assert table[position, column] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_2d_waves_run_over_columns_then_rows():
+    table = sincos2d_table(Grid(2, 3), 8)
+    row, column = 1, 2
+    waves = [1.0, 10000 ** (-1 / 2)]
+    expected = [math.sin(column * w) for w in waves] + [math.cos(column * w) for w in waves]
+    expected += [math.sin(row * w) for w in waves] + [math.cos(row * w) for w in waves]
+    assert table[row * 3 + column].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_axial_angles_follow_rows_then_columns_from_zero():
+    angles = axial_angles(Grid(2, 3), 8, torch.device("cpu"))
+    assert angles[1 * 3 + 2].tolist() == pytest.approx([1.0, 0.1, 2.0, 0.2])
+
+
+def test_from_one_angles_follow_columns_then_rows_from_one():
+    angles = from_one_angles(Grid(2, 3), 8, torch.device("cpu"))
+    frequency = [10000 ** (-2 / 4), 10000 ** (-4 / 4)]
+    expected = [3 * f for f in frequency] + [2 * f for f in frequency]
+    assert angles[1 * 3 + 2].tolist() == pytest.approx(expected)
+
+
+def test_resampling_names_the_forgotten_class_row():
+    with pytest.raises(UsageError, match=r"196 rows\. Got 197.*table\[1:\]"):
+        resample_table(torch.zeros(197, 8), Grid(14, 14), Grid(16, 16))
+
+
+def test_a_picture_that_is_not_whole_patches_is_refused_with_its_numbers():
+    with pytest.raises(UsageError, match="image height 225 is not a multiple of the patch height 16"):
+        patch_grid((225, 224), (16, 16))
+    with pytest.raises(UsageError, match="image width 6 is not a multiple of the patch width 4"):
+        create(SMALL)(torch.zeros(1, 1, 8, 6))
+
+
+def test_padding_adds_zeros_below_and_to_the_right():
+    padded = pad_to_patches(torch.ones(1, 1, 5, 8), (4, 4))
+    assert padded.shape == (1, 1, 8, 8)
+    assert padded[0, 0, :5].min() == 1 and padded[0, 0, 5:].max() == 0
+
+
+def test_a_padding_model_reads_odd_sizes():
+    model = create(dataclasses.replace(SMALL, image_size=(7, 9), pad=True)).eval()
+    assert model(torch.randn(2, 1, 7, 9)).shape == (2, 3)
+
+
+def test_drop_path_drops_whole_pictures_and_keeps_the_mean():
+    torch.manual_seed(0)
+    y = DropPath(0.25).train()(torch.ones(4000, 2, 3))
+    per_picture = y.flatten(1)
+    assert set(per_picture.unique().tolist()) == {0.0, pytest.approx(4 / 3)}
+    assert (per_picture == per_picture[:, :1]).all()
+    assert y.mean() == pytest.approx(1.0, abs=0.05)
+
+
+def test_stochastic_depth_rises_linearly_and_only_trains():
+    model = create(dataclasses.replace(SMALL, depth=3, drop_path=0.2))
+    assert [block.drop_path.rate for block in model.encoder.blocks] == pytest.approx([0.0, 0.1, 0.2])
+    images = torch.randn(2, 1, 8, 8)
+    model.eval()
+    assert torch.equal(model(images), model(images))
+
+
+@pytest.mark.parametrize("path", ["fused", "open"])
+@pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "mlp_dropout"])
+def test_every_dropout_acts_in_training_only_on_both_paths(kind, path):
+    config = dataclasses.replace(SMALL, attention=path, init="torch", **{kind: 0.5})
+    model, images = create(config), torch.randn(4, 1, 8, 8)
+    model.train()
+    assert not torch.equal(model(images), model(images))
+    model.eval()
+    assert torch.equal(model(images), model(images))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation_of_the_dictionary_builds(name):
+    assert create(dataclasses.replace(SMALL, activation=name))(torch.randn(1, 1, 8, 8)).isfinite().all()
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_every_norm_of_the_dictionary_builds(name):
+    model = create(dataclasses.replace(SMALL, norm=name))
+    assert type(model.encoder.norm).__name__ == name
+
+
+def test_no_outputs_means_pooled_features():
+    assert create(dataclasses.replace(SMALL, outputs=0))(torch.randn(2, 1, 8, 8)).shape == (2, 16)
+
+
+def test_the_forced_path_wins_and_auto_asks_the_table(monkeypatch):
+    monkeypatch.setattr(attention, "MEASURED", {("AVX2", "float32", True): 49})
+    assert choose_path("fused", "AVX2", "float32", 16, True) == "fused"
+    assert choose_path("open", "AVX2", "float32", 1000, True) == "open"
+    assert choose_path("auto", "AVX2", "float32", 49, True) == "open"
+    assert choose_path("auto", "AVX2", "float32", 50, True) == "fused"
+    assert choose_path("auto", "AVX2", "float32", 49, False) == "fused"
+    assert choose_path("auto", "cuda", "float32", 49, True) == "fused"
+
+
+def test_our_own_initial_values_make_a_model_that_answers_evenly():
+    model = create(dataclasses.replace(SMALL, init="vitrail")).eval()
+    assert not model(torch.randn(2, 1, 8, 8)).any()
+
+
+def test_truncated_initial_values_have_the_asked_deviation():
+    model = create(dataclasses.replace(SMALL, width=256, mlp_width=512, init="truncated"))
+    assert model.encoder.blocks[0].mlp.fc1.weight.std().item() == pytest.approx(0.02, rel=0.03)
+    assert model.positions.table.std().item() == pytest.approx(0.02, rel=0.1)
+    assert not model.head.linear.bias.any()
+    assert model.encoder.norm.weight.min() == 1
+
+
+def test_torch_initial_values_are_those_of_its_layers():
+    model = create(dataclasses.replace(SMALL, width=256, heads=4, mlp_width=512, init="torch"))
+    block = model.encoder.blocks[0]
+    assert block.mlp.fc2.weight.abs().max().item() == pytest.approx(512**-0.5, rel=0.01)
+    assert block.mlp.fc2.bias.abs().max().item() == pytest.approx(512**-0.5, rel=0.05)
+    assert block.attention.qkv.weight.abs().max().item() == pytest.approx((6 / (256 + 768)) ** 0.5, rel=0.01)
+    assert not block.attention.qkv.bias.any() and not block.attention.out.bias.any()
+    assert model.tokens.cls.std().item() == pytest.approx(1.0, rel=0.15)

@@ -1,0 +1,77 @@
+"""Every way to name pictures, and what is said when there are none."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from vitrail.errors import DataError
+from vitrail.predict.files import expand
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("a/10.png", "a/2.png", "a/b/1.JPG", "a/notes.txt", "a/.hidden.png", "a/.cache/3.png", "one.jpeg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_folder_gives_its_pictures_in_natural_order_without_hidden_files(folder):
+    assert expand(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
+
+
+def test_files_keep_the_order_in_which_they_are_named_and_may_repeat(folder):
+    assert expand(["one.jpeg", "a/2.png", "one.jpeg"]) == [Path("one.jpeg"), Path("a/2.png"), Path("one.jpeg")]
+
+
+def test_a_file_that_is_named_outright_needs_no_picture_ending(folder):
+    assert expand(["a/notes.txt"]) == [Path("a/notes.txt")]
+
+
+def test_patterns_reach_into_folders(folder):
+    assert expand(["a/*.png"]) == [Path("a/2.png"), Path("a/10.png")]
+    assert expand(["**/*.JPG"]) == [Path("a/b/1.JPG")]
+
+
+def test_a_file_with_a_pattern_in_its_name_is_that_file(folder):
+    (folder / "x[1].png").write_bytes(b"")
+    assert expand(["x[1].png"]) == [Path("x[1].png")]
+
+
+def test_a_list_is_read_from_its_own_folder(folder):
+    (folder / "a" / "list.txt").write_text("2.png\n\nb/1.JPG\n")
+    assert expand(["@a/list.txt"]) == [Path("a/2.png"), Path("a/b/1.JPG")]
+
+
+def test_a_list_saved_by_a_windows_editor_is_read_too(folder):
+    (folder / "list.txt").write_bytes(b"\xef\xbb\xbfone.jpeg\r\na/2.png\r\n")
+    assert expand(["@list.txt"]) == [Path("one.jpeg"), Path("a/2.png")]
+
+
+@pytest.mark.parametrize("text", ["one.jpeg\na/2.png\n", "one.jpeg\0a/2.png\0"])
+def test_standard_input_gives_lines_or_what_find_print0_writes(text, folder, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    assert expand(["-"]) == [Path("one.jpeg"), Path("a/2.png")]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("nowhere.png", r"no picture, folder, pattern or @list at nowhere\.png\. Check the path"),
+        ("empty", r"The folder empty must hold pictures \(\.bmp.*\.png.*It holds none"),
+        ("*.bmp", r"The pattern \*\.bmp must match at least one file. It matches none"),
+        ("@gone.txt", r"needed at gone\.txt\. No such file or directory"),
+        ("@blank.txt", r"list on blank\.txt must name at least one picture"),
+        ("@wrong.txt", r"list on wrong\.txt names missing\.png, which is not a file"),
+    ],
+)
+def test_no_pictures_is_an_error_that_says_where(argument, message, folder):
+    (folder / "empty").mkdir()
+    (folder / "blank.txt").write_text("\n\n")
+    (folder / "wrong.txt").write_text("one.jpeg\nmissing.png\n")
+    with pytest.raises(DataError, match=message):
+        expand([argument])

@@ -1,0 +1,142 @@
+"""One answer, alone or in a batch, from a file or an array, and a bad file named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitrail.checkpoints import bundle
+from vitrail.errors import DataError, UsageError
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import ViT, create
+from vitrail.predict import predictor as room
+from vitrail.predict.predictor import Predictor
+from vitrail.spec import ImageSpec
+
+SPEC = ImageSpec(height=8, width=12, channels=1)
+
+
+def model() -> ViT:
+    tiny = ViTConfig(
+        image_size=(8, 12), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, init="torch",
+        dropout=0.5,
+    )  # fmt: skip
+    return create(tiny, seed=0)
+
+
+def predictor(mirror: bool = False) -> Predictor:
+    return Predictor(model(), SPEC, ("cat", "dog", "fish"), mirror=mirror)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(0)
+    paths = [tmp_path / f"{i}.png" for i in range(7)]
+    for path in paths:
+        Image.fromarray(generator.integers(0, 256, (9, 14), dtype=np.uint8)).save(path)
+    return paths
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_a_batch_equals_its_singles(pictures, mirror):
+    together = predictor(mirror).predict(pictures, batch=64)
+    apart = predictor(mirror).predict(pictures, batch=1)
+    by_threes = predictor(mirror).predict(pictures, batch=3)
+    assert together.paths == apart.paths == by_threes.paths == tuple(map(str, pictures))
+    np.testing.assert_allclose(apart.probabilities, together.probabilities, atol=1e-5)
+    np.testing.assert_allclose(by_threes.probabilities, together.probabilities, atol=1e-5)
+    assert np.ptp(together.probabilities, axis=0).max() > 1e-3
+
+
+def test_a_file_and_its_array_get_the_same_answer(pictures):
+    arrays = [np.asarray(Image.open(path)) for path in pictures]
+    from_files, from_arrays = predictor().predict(pictures), predictor().predict(arrays)
+    np.testing.assert_allclose(from_files.probabilities, from_arrays.probabilities, atol=1e-5)
+    assert from_arrays.paths == ("",) * 7
+    assert from_arrays.ids == tuple("0123456")
+    assert from_files.ids[0] == "0.png"
+
+
+def test_mirroring_answers_a_picture_and_its_mirror_image_alike():
+    picture = np.random.default_rng(0).integers(0, 256, (8, 12), dtype=np.uint8)
+    found = predictor(mirror=True).predict([picture, picture[:, ::-1].copy()]).probabilities
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+def test_an_unreadable_picture_among_many_is_named(pictures):
+    pictures[4].write_bytes(b"not a picture")
+    with pytest.raises(DataError, match=r"4\.png"):
+        predictor().predict(pictures, batch=2)
+
+
+def test_an_unreadable_picture_can_be_left_out_and_is_still_named(pictures):
+    whole = predictor().predict(pictures)
+    pictures[4].write_bytes(b"not a picture")
+    found = predictor().predict(pictures, batch=2, skip_bad=True)
+    assert found.paths == tuple(str(p) for p in pictures if p.name != "4.png")
+    np.testing.assert_allclose(found.probabilities, np.delete(whole.probabilities, 4, 0), atol=1e-5)
+    ((path, why),) = found.skipped
+    assert path == str(pictures[4])
+    assert "4.png" in why
+
+
+def test_a_batch_of_bad_pictures_alone_gives_no_rows(pictures):
+    pictures[0].write_bytes(b"")
+    found = predictor().predict(pictures[:1], skip_bad=True)
+    assert (len(found), len(found.skipped)) == (0, 1)
+    assert found.classes == ("cat", "dog", "fish")
+
+
+def test_no_pictures_give_an_empty_table():
+    assert predictor().predict([]).probabilities.shape == (0, 3)
+
+
+def test_rows_come_batch_by_batch(pictures):
+    assert [len(part) for part in predictor().parts(pictures, batch=3)] == [3, 3, 1]
+
+
+def test_wrong_arguments_are_named(tmp_path):
+    with pytest.raises(UsageError, match=r"at least 1\. Got 0"):
+        predictor().predict([], batch=0)
+    with pytest.raises(UsageError, match=r"names of its classes\. Got none"):
+        Predictor(model(), SPEC, ())
+    with pytest.raises(UsageError, match="must be a bundle"):
+        Predictor.open(tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "model"])
+def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, monkeypatch):
+    (tmp_path / inside).mkdir(exist_ok=True)
+    (tmp_path / inside / "config.json").write_text("{}")
+    asked = []
+
+    def load(folder):
+        asked.append(folder)
+        return SimpleNamespace(model=model(), spec=SPEC, task="classes", classes=("a", "b", "c"), info={"mirror": True})
+
+    monkeypatch.setattr(room.bundle, "load", load)
+    opened = Predictor.open(tmp_path)
+    assert asked == [tmp_path / inside]
+    assert (opened.mirror, opened.number_format, opened.classes) == (True, "float32", ("a", "b", "c"))
+    assert Predictor.open(tmp_path, number_format="bfloat16").number_format == "bfloat16"
+    assert opened.device == torch.device("cpu")
+
+
+def test_a_real_bundle_answers_as_the_model_in_memory_does(pictures, tmp_path):
+    info = {"number_format": "float32", "mirror": True}
+    bundle.save(tmp_path / "run" / "model", model(), SPEC, "classes", ("cat", "dog", "fish"), info)
+    opened = Predictor.open(tmp_path / "run")
+    np.testing.assert_array_equal(
+        opened.predict(pictures).probabilities, predictor(mirror=True).predict(pictures).probabilities
+    )
+
+
+def test_a_bundle_of_another_task_is_refused(tmp_path):
+    bundle.save(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {})
+    with pytest.raises(UsageError, match=r"one of K classes\. The model at .* was made for labels"):
+        Predictor.open(tmp_path)

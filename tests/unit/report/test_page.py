@@ -1,0 +1,147 @@
+"""The page: self-contained, escaped, and every number where it belongs."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from unit.report.report_sample import facts_of, predictions_of, run_folder
+from vitrail.errors import UsageError
+from vitrail.report import facts, page, thumbnails
+
+
+@pytest.fixture
+def built(tmp_path) -> str:
+    return page.build(run_folder(tmp_path)).read_text(encoding="utf-8")
+
+
+class Balanced(HTMLParser):
+    """Fails when a tag is closed that was not open."""
+
+    EMPTY = ("meta", "img", "br", "link", "line", "circle", "polyline", "text")
+
+    def __init__(self):
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.EMPTY:
+            assert self.open.pop() == tag
+
+
+def test_the_page_is_whole(built):
+    reader = Balanced()
+    reader.feed(built)
+    assert reader.open == []
+    assert "{{" not in built and "{%" not in built
+
+
+def test_nothing_is_loaded_from_outside_and_nothing_runs(built):
+    assert not re.search(r"<script|<link|@import|url\(|https?://|//[a-z]", built)
+    assert not re.search(r"\son[a-z]+=", built)
+    assert all(uri.startswith("data:image/png;base64,") for uri in re.findall(r'src="([^"]*)"', built))
+
+
+def test_the_headline_is_the_accuracy_of_the_held_out_split_with_its_interval(built):
+    metrics = facts_of(predictions_of()).metrics[0]
+    assert f'<div class="figure">{page.percent(metrics.accuracy)}</div>' in built
+    low, high = metrics.accuracy_interval
+    assert f"between {page.percent(low)} and {page.percent(high)}" in built
+    assert "of 40 held-out test pictures" in built
+
+
+def test_names_are_escaped(built):
+    assert "<b>bold" not in built
+    assert "dog &amp; &lt;b&gt;bold" in built
+    assert "Three &lt;animals&gt;" in built
+
+
+def test_facts_stand_on_the_page(built):
+    for text in ("9 min 58 s", "1,234,567 parameters", "128,000 pictures shown", "vitrail train zoo --minutes 10"):
+        assert text in built
+    for text in ("812 images/s were measured", "2.13.0", "Two pictures were skipped.", "asked for", "recipe.steps"):
+        assert text in built
+
+
+def test_mistakes_and_right_answers_are_shown_with_their_confidence(built):
+    predictions = predictions_of()
+    chosen = thumbnails.choose(predictions, 3)
+    assert built.count("<img ") == len(chosen) == 6
+    assert f"at {page.percent(float(predictions.confidences[chosen[0]]))}" in built
+
+
+def test_a_run_without_history_thumbnails_or_stored_metrics_has_a_page_too(tmp_path):
+    folder = run_folder(tmp_path, "val")
+    (folder / "metrics.jsonl").unlink()
+    (folder / thumbnails.NAME).unlink()
+    known = facts.read(folder)
+    facts.write(folder, facts.ReportFacts(**{**vars(known), "metrics": (), "notes": (), "reasons": ()}))
+    built = page.build(folder).read_text(encoding="utf-8")
+    assert "of 40 validation pictures" in built
+    assert "How it learned" not in built and "mistakes</h2>" not in built
+
+
+def test_many_classes_get_a_list_of_confusions_and_no_matrix(tmp_path):
+    from vitrail.evaluate.predictions import Predictions
+
+    K = page.MOST_CLASSES + 1
+    n = 3 * K
+    generator = np.random.default_rng(0)
+    many = Predictions(
+        paths=("",) * n,
+        ids=tuple(map(str, range(n))),
+        split="test",
+        targets=np.arange(n) % K,
+        probabilities=generator.dirichlet(np.ones(K), n),
+        classes=tuple(f"c{k}" for k in range(K)),
+    )
+    built = page.render(facts_of(many), many, tmp_path)
+    assert 'class="matrix"' not in built
+    assert "Most frequent mistakes" in built
+
+
+def test_confusions_are_the_largest_off_the_diagonal():
+    metrics = facts_of(predictions_of()).metrics[0]
+    found = page.largest_confusions(metrics, 2)
+    matrix = np.array(metrics.confusion)
+    np.fill_diagonal(matrix, 0)
+    assert found[0].n == matrix.max()
+    assert found[0].target != found[0].answer
+
+
+def test_a_perfect_model_says_so(tmp_path):
+    from dataclasses import replace
+
+    given = predictions_of()
+    perfect = replace(given, probabilities=np.eye(3)[given.targets])
+    assert "Not one mistake among the 40 held-out test pictures." in page.render(facts_of(perfect), perfect, tmp_path)
+
+
+def test_missing_predictions_and_thumbnails_of_another_run_are_named(tmp_path):
+    folder = run_folder(tmp_path)
+    thumbnails.save(folder, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]))
+    with pytest.raises(UsageError, match=r"below the 40 rows.*Got 99"):
+        page.build(folder)
+    (folder / "predictions" / "test.csv").unlink()
+    with pytest.raises(UsageError, match=r"speaks of the test split and needs .*test\.csv"):
+        page.build(folder)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(3.14, "3.1 s"), (42.0, "42 s"), (598.4, "9 min 58 s"), (12010.0, "3 h 20 min"), (59.7, "1 min 0 s")],
+)
+def test_durations_are_said_as_people_do(seconds, words):
+    assert page.duration(seconds) == words
+
+
+def test_shares_have_a_narrow_space_and_unknown_ones_a_dash():
+    assert page.percent(0.5) == "50.0\u202f%"
+    assert page.percent(None) == "–"

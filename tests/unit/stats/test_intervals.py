@@ -1,0 +1,68 @@
+"""Intervals against hand values, scipy and each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest
+
+from vitrail.errors import UsageError
+from vitrail.stats.intervals import bootstrap, wilson
+
+
+@given(n=st.integers(1, 3000), share=st.floats(0, 1), level=st.sampled_from([0.8, 0.95, 0.99]))
+def test_wilson_is_scipys_score_interval(n, share, level):
+    successes = round(share * n)
+    theirs = binomtest(successes, n).proportion_ci(level, method="wilson")
+    assert wilson(successes, n, level) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_wilson_gives_the_textbook_value():
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+
+
+def test_wilson_ends_are_exact_and_no_pictures_mean_no_knowledge():
+    assert wilson(0, 50).low == 0.0
+    assert wilson(50, 50).high == 1.0
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_wilson_names_the_two_numbers_that_do_not_fit():
+    with pytest.raises(UsageError, match=r"Got successes=11, n=10\."):
+        wilson(11, 10)
+    with pytest.raises(UsageError, match=r"Got 95"):
+        wilson(1, 10, level=95.0)
+
+
+def test_bootstrap_of_a_mean_agrees_with_the_normal_interval():
+    values = np.random.default_rng(0).normal(3.0, 2.0, 400)
+    low, high = bootstrap(values, lambda v: float(v.mean()), seed=1, n=2000)
+    reach = 1.96 * values.std() / 20
+    assert (low, high) == pytest.approx((values.mean() - reach, values.mean() + reach), abs=0.03)
+
+
+def test_bootstrap_of_a_proportion_agrees_with_wilson():
+    hits = np.repeat([True, False], [850, 150])
+    assert bootstrap(hits, lambda v: float(v.mean()), seed=3, n=2000) == pytest.approx(wilson(850, 1000), abs=0.004)
+
+
+def test_bootstrap_repeats_with_the_seed_and_moves_without_it():
+    values = np.arange(30.0)
+    once, again, other = (bootstrap(values, lambda v: float(v.mean()), seed=s, n=50) for s in (5, 5, 6))
+    assert once == again != other
+
+
+def test_bootstrap_draws_whole_rows():
+    rows = np.stack([np.arange(20), np.arange(20)], 1)
+    assert bootstrap(rows, lambda v: float((v[:, 0] - v[:, 1]).any()), seed=0, n=20) == (0.0, 0.0)
+
+
+def test_bootstrap_leaves_out_samples_without_an_answer_and_refuses_when_none_has_one():
+    rows = np.array([1.0, np.nan])
+    assert bootstrap(rows, lambda v: float(v.mean()), seed=0, n=40) == (1.0, 1.0)
+    with pytest.raises(UsageError, match=r"not on any of 7\."):
+        bootstrap(rows, lambda v: float("nan"), seed=0, n=7)
+    with pytest.raises(UsageError, match=r"Got 0 rows and n=1000\."):
+        bootstrap(np.zeros(0), lambda v: 0.0, seed=0)
