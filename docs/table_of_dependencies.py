@@ -22,7 +22,6 @@ WHY = {
     "matplotlib": "figures in reports and explanations",
     "jinja2": "the template of the report page",
     "jaxtyping": "shapes in signatures, checked in the tests",
-    "tyro": "command-line flags from dataclasses",
     "rich": "progress and tables in the terminal",
     "pytest": "runs the tests",
     "pytest-timeout": "ends a test that hangs",

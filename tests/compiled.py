@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 
 import torch
-from kinds import KINDS, images_for
 
+from kinds import KINDS, images_for
 from vitrail.model.vit import create
 
 

@@ -28,7 +28,6 @@ CORE = (
     "matplotlib",
     "jinja2",
     "jaxtyping",
-    "tyro",
     "rich",
 )
 ARRIVES_LATER = {"huggingface_hub", "scipy"}

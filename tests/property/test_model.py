@@ -12,8 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds import KINDS, TINY, images_for
 
+from kinds import KINDS, TINY, images_for
 from vitrail.model.attention import attend, attention_weights
 from vitrail.model.positions import resample_table
 from vitrail.model.rotary import Rotary, RotaryTables, rotate

@@ -41,7 +41,7 @@ def unwrap(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
         inside = content.get(wrapper)
         if isinstance(inside, Mapping):
             return unwrap(inside, where)
-    found = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    found = {name: value.detach() for name, value in content.items() if isinstance(value, Tensor)}
     if other := [name for name in content if name not in found]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .. import config
 from ..config.kinds import kinds_of, members_of, words
@@ -16,7 +17,7 @@ WHERE = "the command line"
 HELP = ("--help", "-h")
 
 
-class Command(Protocol):
+class Command(ABC):
     """A verb: a frozen dataclass whose fields are its flags and whose docstring is its help.
 
     `POSITIONAL` names the fields that are given without a flag, in order; a last one of kind tuple takes all that
@@ -27,9 +28,9 @@ class Command(Protocol):
     DOTTED: ClassVar[str | None]
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
+    @abstractmethod
     def run(self) -> int:
         """Do it, and give the exit code."""
-        ...
 
 
 Verb = TypeVar("Verb", bound=Command)

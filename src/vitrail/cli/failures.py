@@ -38,7 +38,7 @@ def failure(error: BaseException) -> Failure:
     if isinstance(error, OSError) and error.errno in DISK:
         where = f" at {error.filename}" if error.filename else ""
         return Failure(f"Cannot go on{where}: {DISK[error.errno]}.", ResourceError.exit_code)
-    said = " ".join(str(error).split())[:200]
+    said = " ".join(str(error).split())[:200].rstrip(".")
     return Failure(
         f"Something went wrong inside Vitrail that nobody foresaw: {type(error).__name__}{': ' * bool(said)}{said}. "
         "Run the same command with --debug and report what it prints.",

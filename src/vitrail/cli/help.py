@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import config
@@ -25,18 +25,28 @@ def overview(commands: Mapping[str, type[Command]]) -> str:
 
 def page(verb: str, command: type[Command]) -> str:
     """One verb: its words, its flags, its examples."""
-    fields = {field.name: field for field in config.describe(command)}
+    by_name = {field.name: field for field in config.describe(command)}
     flags = flag_names(command)
     usage = " ".join(_word(command, name) for name in command.POSITIONAL)
     lines = [f"usage: vitrail {verb} {usage} [flags]", "", *_paragraphs(inspect.getdoc(command) or ""), ""]
-    lines += [_row(name.upper(), fields[name].doc) for name in command.POSITIONAL]
+    lines += [_row(name.upper(), by_name[name].doc) for name in command.POSITIONAL]
     lines += [""] if command.POSITIONAL else []
     for flag, name in flags.items():
-        value = _value(fields[name])
-        lines.append(_row(f"{flag} {value}".rstrip(), fields[name].doc + _default(fields[name].default)))
+        value, given = _value(by_name[name]), by_name[name].default
+        default = f" [{_spelled(given)}]" if given else ""
+        lines.append(_row(f"{flag} {value}".rstrip(), by_name[name].doc + default))
     if command.DOTTED is not None:
-        lines.append(_row("--NAME.OF.FIELD VALUE", fields[command.DOTTED].doc))
+        lines.append(_row("--NAME.OF.FIELD VALUE", by_name[command.DOTTED].doc))
     return "\n".join(lines)
+
+
+def fields(listed: Iterable[config.Field]) -> str:
+    """Settings by their dotted names, with what they may be, what they mean and their defaults."""
+    rows = []
+    for field in listed:
+        default = "" if field.default in ("", None) else f" [{_spelled(field.default)}]"
+        rows.append(_row(f"--{field.name} {_value(field) or 'true|false'}", field.doc + default, 34))
+    return "\n".join(rows)
 
 
 def _word(command: type[Command], name: str) -> str:
@@ -49,11 +59,16 @@ def _value(field: config.Field) -> str:
     """What stands after a flag: nothing for a switch."""
     kind = field.type.removesuffix(" or nothing")
     names = {"true or false": "", "a whole number": "N", "a number": "X", "text": "TEXT", "a path": "PATH"}
+    if kind.startswith("a list"):
+        return "N,N" if "whole" in kind else "X,..."
     return names[kind] if kind in names else kind.removeprefix("one of ").replace(", ", "|")
 
 
-def _default(value: Any) -> str:
-    return f" [{value}]" if isinstance(value, str | int | float) and value not in ("", False) else ""
+def _spelled(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _paragraphs(text: str) -> list[str]:

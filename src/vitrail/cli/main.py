@@ -58,9 +58,9 @@ def _run(words: list[str]) -> int:
         return 0
     verb, *rest = words
     if verb == "--version":
-        from .. import __version__
+        from importlib.metadata import version
 
-        print(f"vitrail {__version__}")
+        print(f"vitrail {version('vitrail')}")
         return 0
     if verb not in COMMANDS:
         near = difflib.get_close_matches(verb, COMMANDS, n=1)

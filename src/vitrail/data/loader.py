@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Protocol, runtime_checkable, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch

@@ -63,6 +63,8 @@ def held_out(run: Path, split: str | None) -> Labelled:
         UsageError: not a run folder, no such split, or nothing in it.
     """
     folder = RunFolder.existing(run)
+    if not folder.splits_file.is_file():
+        raise UsageError(f"The run {run} does not say which pictures it held out: {folder.splits_file} is missing.")
     plan = folder.read_plan()
     dataset = open_dataset(plan.data, plan.seed, stored=folder.splits_file)
     chosen = split or next((name for name in ("test", "val") if len(dataset.splits[name])), "test")

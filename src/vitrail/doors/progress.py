@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun
 from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress
@@ -18,6 +18,23 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 5.0
 
 
+@runtime_checkable
+class Stream(Protocol):
+    """What a display needs of standard error or a file."""
+
+    def write(self, text: str, /) -> Any:
+        """Take some text."""
+        ...
+
+    def flush(self) -> Any:
+        """Show it now."""
+        ...
+
+    def isatty(self) -> bool:
+        """Whether a person is watching."""
+        ...
+
+
 class Display(Protocol):
     """Somewhere to show events."""
 
@@ -26,7 +43,7 @@ class Display(Protocol):
         ...
 
 
-def follow(events: Iterable[Event], out: Path, stream: TextIO | None = None) -> Finished | None:
+def follow(events: Iterable[Event], out: Path, stream: Stream | None = None) -> Finished | None:
     """Draw events until they end; the last one, if the run came to its end.
 
     Args:
@@ -53,7 +70,7 @@ def follow(events: Iterable[Event], out: Path, stream: TextIO | None = None) -> 
 
 
 @contextmanager
-def display(stream: TextIO) -> Iterator[Display]:
+def display(stream: Stream) -> Iterator[Display]:
     """A bar if the stream is a terminal, plain lines otherwise."""
     if not stream.isatty():
         yield Lines(stream)
@@ -68,14 +85,14 @@ def display(stream: TextIO) -> Iterator[Display]:
         TextColumn("{task.fields[facts]}", style="cyan"),
         TextColumn("{task.fields[left]}", style="green"),
     )
-    with Progress(*columns, console=Console(file=stream), transient=True) as bar:
+    with Progress(*columns, console=Console(file=cast("IO[str]", stream)), transient=True) as bar:
         yield Terminal(bar)
 
 
 class Lines:
     """Plain lines, for files, pipes and notebooks."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: Stream):
         self.stream = stream
         self.last = time.monotonic()
 

@@ -45,6 +45,7 @@ _REASONS = {
     errno.EPERM: "permission is missing; choose another place or change the folder's owner",
     errno.EIO: "the disk reports an input/output error; it may be failing",
     errno.ENAMETOOLONG: "the name is too long for this disk; choose a shorter one",
+    errno.ENOENT: "no folder can be made there; choose another place",
     errno.EISDIR: "a folder of that name stands there; choose another name",
     errno.EEXIST: "a file stands where a folder is expected; choose another place",
     errno.ENOTDIR: "a file stands where a folder is expected; choose another place",

@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..errors import DamagedFileError
 

@@ -34,8 +34,9 @@ class Attention(nn.Module):
         if rotary is None:
             q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x [B, A, T, d]
         else:
-            q, k = rotate(qkv[:, :, :2], rotary).permute(2, 0, 3, 1, 4)
-            v = qkv[:, :, 2].transpose(1, 2)
+            qk, v = qkv.split([2, 1], dim=2)
+            q, k = rotate(qk, rotary).permute(2, 0, 3, 1, 4)
+            v = v.squeeze(2).transpose(1, 2)
         here = self.processor if x.device.type == "cpu" else x.device.type
         path = choose_path(self.choice, here, str(q.dtype).removeprefix("torch."), T, torch.is_grad_enabled())
         y = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, path)  # [B, A, T, d]

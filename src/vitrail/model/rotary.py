@@ -13,7 +13,7 @@ from .config import ViTConfig
 
 
 class RotaryTables(NamedTuple):
-    """Cosine and sine of every token's angles, [T, d/2] or [B, T, d/2], and which numbers of a head form pairs."""
+    """Cosine and signed sine for every number of a head, [T, d] or [B, T, d], and which numbers form pairs."""
 
     cos: Tensor
     sin: Tensor
@@ -44,7 +44,16 @@ class Rotary(nn.Module):
         angles = angles if rows is None else angles[rows]  # [B, n, d/2]
         zeros = angles.new_zeros(*angles.shape[:-2], self.prefix, angles.shape[-1])
         angles = torch.cat([zeros, angles], dim=-2)  # [T, d/2] or [B, T, d/2]
-        return RotaryTables(angles.cos().to(like.dtype), angles.sin().to(like.dtype), self.kind == "from-one")
+        return make_tables(angles, like.dtype, interleaved=self.kind == "from-one")
+
+
+def make_tables(angles: Float[Tensor, "*T half"], dtype: torch.dtype, interleaved: bool) -> RotaryTables:
+    """Spread the angle of each pair over its two numbers; the first one's sine is negative."""
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    if interleaved:
+        signed = torch.stack([-sin, sin], dim=-1).flatten(-2)
+        return RotaryTables(cos.repeat_interleave(2, dim=-1), signed, interleaved)
+    return RotaryTables(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1), interleaved)
 
 
 def axial_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
@@ -68,10 +77,11 @@ def _outer_by_axis(grid: Grid, start: int, frequency: Tensor, columns_first: boo
 
 
 def rotate(x: Float[Tensor, "B T G A d"], tables: RotaryTables) -> Float[Tensor, "B T G A d"]:
-    """Turn every pair of numbers of a head by its token's angle. G counts what is turned together: queries and keys."""
-    cos, sin = (table[..., None, None, :] for table in tables[:2])  # [T, 1, 1, d/2] or [B, T, 1, 1, d/2]
-    if tables.interleaved:
-        a, b = x.unflatten(-1, (-1, 2)).unbind(-1)  # 2 x [B, T, G, A, d/2]
-        return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+    """Turn every pair of numbers of a head by its token's angle. G counts what is turned together: queries and keys.
+
+    A pair (a, b) becomes (a cos - b sin, b cos + a sin): each number times its cosine, plus its partner times a signed
+    sine. Written so, it takes three passes over the numbers.
+    """
+    partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if tables.interleaved else x.roll(x.shape[-1] // 2, -1)
+    cos, sin = (table[..., None, None, :] for table in tables[:2])  # [T, 1, 1, d] or [B, T, 1, 1, d]
+    return torch.addcmul(x * cos, partner, sin)

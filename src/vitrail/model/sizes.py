@@ -20,10 +20,11 @@ class Size:
     heads: int
 
 
-# Sources: the ViT paper's table 1 and big_vision's decode_variant; pico to micro are ours, for small pictures.
+# Sources: the ViT paper's table 1 and big_vision's decode_variant; femto to micro are ours, for small pictures.
 # fmt: off
 SIZES = {
-    "pico":    Size(96, 6, 384, 3),
+    "femto":   Size(64, 4, 128, 2),
+    "pico":    Size(96, 4, 192, 3),
     "nano":    Size(128, 6, 512, 4),
     "micro":   Size(192, 9, 384, 6),
     "mu":      Size(32, 1, 128, 2),
@@ -40,8 +41,8 @@ SIZES = {
 }
 # fmt: on
 
-SMALL_PICTURES = ("pico", "nano", "micro")
-_NAME = re.compile(r"vit_(?P<size>[a-z0-9]+)_patch(?P<patch>\d+)_(?P<image>\d+)")
+SMALL_PICTURES = ("femto", "pico", "nano", "micro")
+_NAME = re.compile(r"vit_(?P<size>[a-z0-9]+)_patch(?P<patch>\d+)_(?P<height>\d+)(x(?P<width>\d+))?")
 
 _CIFAR = ViTConfig(
     image_size=(32, 32), patch=(8, 8), outputs=10, patches="linear", class_token=False, positions="indexed",
@@ -67,8 +68,8 @@ PRESETS = {
 def named(name: str) -> ViTConfig:
     """The configuration behind a name such as vit_tiny_patch16_224 or xray_vit_patch16_224.
 
-    The small-picture sizes (pico, nano, micro) pool over patches and know places by rotation alone, which teaches
-    faster on little data; all others are the paper's design with a class token and a learned table.
+    The small-picture sizes (femto, pico, nano, micro) pool over patches and know places by rotation alone; all others
+    are the paper's design with a class token and a learned table.
 
     Raises:
         UsageError: no such name; the nearest ones are listed.
@@ -79,12 +80,12 @@ def named(name: str) -> ViTConfig:
     if match is None or match["size"] not in SIZES:
         near = difflib.get_close_matches(name, examples(), n=3, cutoff=0.3)
         raise UsageError(
-            f"There is no model named {name!r}. Names read vit_SIZE_patchP_PIXELS with SIZE one of "
+            f"There is no model named {name!r}. Names read vit_SIZE_patchP_PIXELS or ..._HEIGHTxWIDTH with SIZE one of "
             f"{', '.join(SIZES)}, or are one of {', '.join(PRESETS)}. Did you mean {' or '.join(near)}?"
         )
-    size, patch, image = SIZES[match["size"]], int(match["patch"]), int(match["image"])
+    size, patch, height = SIZES[match["size"]], int(match["patch"]), int(match["height"])
     config = ViTConfig(
-        image_size=(image, image), patch=(patch, patch),
+        image_size=(height, int(match["width"] or height)), patch=(patch, patch),
         width=size.width, depth=size.depth, heads=size.heads, mlp_width=size.mlp_width,
     )  # fmt: skip
     return small_picture_parts(config) if match["size"] in SMALL_PICTURES else config
@@ -101,5 +102,11 @@ def examples() -> tuple[str, ...]:
     """Names worth showing to a person: the usual sizes and every preset."""
     usual = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224", "vit_base_patch32_224")
     large = ("vit_large_patch16_224", "vit_huge_patch14_224", "vit_giant_patch14_224", "vit_gigantic_patch14_224")
-    small = ("vit_pico_patch2_8", "vit_nano_patch4_28", "vit_nano_patch4_32", "vit_micro_patch4_32")
+    small = (
+        "vit_femto_patch2_8",
+        "vit_pico_patch4_28",
+        "vit_nano_patch4_28",
+        "vit_nano_patch4_32",
+        "vit_micro_patch4_32",
+    )
     return usual + large + small + tuple(PRESETS)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..data import splits as parts
 from ..data.loader import Pictures, load
-from ..data.open import open_source
+from ..data.open import BUILT_IN, open_source
 from ..data.source import Source
 from ..randomness import permutation
 from ..spec import ImageSpec
@@ -53,6 +53,15 @@ def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None) 
     if stored is not None:
         return Dataset(source, parts.read(stored, source))
     return Dataset(source, parts.complete(source, seed, settings.val_fraction, settings.test_fraction))
+
+
+def located(settings: DataSettings) -> DataSettings:
+    """The settings with folders by their full names, so that a run can be continued from anywhere."""
+    source = str(Path(settings.source).expanduser().resolve()) if Path(settings.source).is_dir() else settings.source
+    root = str(Path(settings.data_root).expanduser().resolve()) if settings.data_root else ""
+    return dataclasses.replace(
+        settings, source=settings.source if settings.source in BUILT_IN else source, data_root=root
+    )
 
 
 def with_moments(spec: ImageSpec, pictures: Pictures, seed: int) -> ImageSpec:

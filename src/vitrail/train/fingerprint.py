@@ -32,9 +32,7 @@ def fingerprint(source: Source, train: NDArray[np.int64], seed: int) -> Fingerpr
     chosen = train[permutation(seed, "fingerprint", 0, len(train))[:SAMPLE]]
     shapes = [shape for shape in _each(_shape, (source.pictures[row] for row in chosen)) if shape is not None]
     if not shapes:
-        raise DataError(
-            f"None of {len(chosen)} training pictures of {source.name} can be read."
-        )
+        raise DataError(f"None of {len(chosen)} training pictures of {source.name} can be read.")
     heights, widths, channels, eight_bit = (np.array(column) for column in zip(*shapes, strict=True))
     low, high = 0.0, 255.0
     if not eight_bit.all():

@@ -15,7 +15,7 @@ from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create
 from . import planner, state
-from .dataset import Dataset, open_dataset, with_moments
+from .dataset import Dataset, located, open_dataset, with_moments
 from .events import Event, Note, Planned
 from .fingerprint import fingerprint
 from .finish import conclude
@@ -39,8 +39,11 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
         InterruptedRun: stopped from outside and saved; the message says how to go on.
     """
+    if out is not None:
+        RunFolder.check_free(out)
     machine = runtime.choose(settings)
     runtime.apply(machine)
+    wishes = dataclasses.replace(wishes, data=located(wishes.data))
     dataset = open_dataset(wishes.data, wishes.seed)
     yield Note(_counted(dataset))
     plan, reasons = planner.draft(fingerprint(dataset.source, dataset.splits["train"], wishes.seed), wishes, machine)
@@ -63,8 +66,13 @@ def fit_plan(plan: Plan, out: Path | None = None) -> Iterator[Event]:
     Raises:
         as `fit`.
     """
+    if out is not None:
+        RunFolder.check_free(out)
     _apply(plan)
-    dataset, findings = _checked(open_dataset(plan.data, plan.seed), plan)
+    plan = dataclasses.replace(plan, data=located(plan.data))
+    dataset = open_dataset(plan.data, plan.seed)
+    planner.check_plan(plan, len(dataset.source.classes))
+    dataset, findings = _checked(dataset, plan)
     yield Planned(plan, {})
     path = out or default_path(plan.data.source, plan.model_name, datetime.now())
     yield from _begin(RunFolder.create(path), plan, {}, dataset, findings, dataset.pictures("train", plan.image))
@@ -101,8 +109,8 @@ def _apply(plan: Plan) -> None:
 def _begin(
     run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, findings: Findings, pictures: Pictures
 ) -> Iterator[Event]:
-    run.write_plan(plan, reasons)
     parts.write(run.splits_file, dataset.source, dataset.splits)
+    run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
     write_json(run.path / "check.json", findings.to_json())
     yield from _go(run, plan, reasons, dataset, pictures)
 

@@ -11,13 +11,14 @@ from .. import config
 from ..errors import UsageError
 from ..model import attention
 from ..model.config import ViTConfig
-from ..model.sizes import SIZES, named, small_picture_parts
+from ..model.sizes import named
 from ..runtime import Runtime
 from ..spec import ImageSpec
 from .plan import ComputeSettings, DataSettings, Plan
 from .recipe import Recipe
 
 DEFAULT_MINUTES = 10.0
+LARGEST_SIDE = 64
 MIRROR_CHANGES_MEANING = ("digits", "mnist")
 
 
@@ -61,12 +62,12 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         UsageError: wishes that contradict each other, or a field that does not exist.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    model = _model(found, wishes, reasons)
+    name, model = _model(found, wishes, runtime, reasons)
     image = ImageSpec(
         height=model.image_size[0], width=model.image_size[1], channels=model.channels, low=found.low, high=found.high
     )
     plan = Plan(
-        model_name=wishes.model or "automatic",
+        model_name=name,
         seed=wishes.seed,
         minutes=_minutes(wishes),
         data=wishes.data,
@@ -81,9 +82,11 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         ),
     )
     plan = config.override(plan, wishes.overrides)
+    if "recipe.steps" in wishes.overrides:
+        plan = dataclasses.replace(plan, minutes=0.0)
     for name in wishes.overrides:
         reasons[name] = "asked for"
-    _check(plan, found)
+    check_plan(plan, found.classes)
     reasons["model.attention"] = attention_words(plan)
     return plan, reasons
 
@@ -124,45 +127,62 @@ def _minutes(wishes: Wishes) -> float:
     return wishes.minutes or DEFAULT_MINUTES
 
 
-def _model(found: Fingerprint, wishes: Wishes, reasons: Reasons) -> ViTConfig:
-    """A named model, or the small-picture design on the pictures' own grid; outputs and channels follow the data."""
-    channels = wishes.channels or found.channels
+def _model(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Reasons) -> tuple[str, ViTConfig]:
+    """A named model: the one asked for, or a small one on the pictures' grid. Outputs and channels follow the data."""
     if wishes.model is not None:
-        base = named(wishes.model)
-        size = wishes.image_size or base.image_size
-        reasons["model_name"] = "asked for"
+        name, reasons["model_name"] = wishes.model, "asked for"
     else:
-        size = wishes.image_size or _image_size(found, reasons)
-        patch = patch_for(size)
-        reasons["model.patch"] = f"{size[0] // patch} x {size[1] // patch} patches: about 49 teach most per second"
-        shape = SIZES["nano"]
-        reasons["model.width"] = "the nano size: what two cores can teach in minutes"
-        size = (size[0] // patch * patch, size[1] // patch * patch)
-        base = small_picture_parts(
-            ViTConfig(
-                image_size=size, patch=(patch, patch),
-                width=shape.width, depth=shape.depth, heads=shape.heads, mlp_width=shape.mlp_width,
-            )
-        )  # fmt: skip
+        name = _suitable(found, wishes, runtime, reasons)
+    base = named(name)
+    size = wishes.image_size if wishes.model is not None and wishes.image_size else base.image_size
+    channels = wishes.channels or found.channels
+    if channels != found.channels and {channels, found.channels} != {1, 3}:
+        raise UsageError(
+            f"--channels {channels} cannot be made of pictures with {found.channels}; only grey and colour (1 and 3) "
+            f"turn into each other. Leave it out, or use {found.channels}."
+        )
     reasons["model.channels"] = "as the pictures are" if wishes.channels is None else "asked for"
-    return dataclasses.replace(base, image_size=size, channels=channels, outputs=found.classes)
+    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=found.classes)
 
 
-def _image_size(found: Fingerprint, reasons: Reasons) -> tuple[int, int]:
-    short = min(found.height, found.width)
-    if short <= 64:
+def _suitable(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Reasons) -> str:
+    """The name of a small model whose patches cut the pictures about seven times seven."""
+    if wishes.image_size is not None:
+        size, reasons["model.image_size"] = wishes.image_size, "asked for"
+    elif min(found.height, found.width) <= LARGEST_SIDE:
+        size = found.height, found.width
         reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
-        return found.height, found.width
-    reasons["model.image_size"] = f"pictures are {found.height} x {found.width}; minutes from scratch can use 64"
-    return 64, 64
+    else:
+        size = LARGEST_SIDE, LARGEST_SIDE
+        why = f"minutes from scratch can use {LARGEST_SIDE}"
+        reasons["model.image_size"] = f"the pictures are {found.height} x {found.width}; {why}"
+    patch, whole = patch_for(size)
+    if whole != size:
+        if wishes.image_size is not None:
+            raise UsageError(
+                f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
+            )
+        reasons["model.image_size"] += f", to the nearest whole patches {whole[0]} x {whole[1]}"
+    reasons["model.patch"] = f"{whole[0] // patch} x {whole[1] // patch} patches: about 49 teach most per second"
+    shape = "pico" if runtime.device == "cpu" else "micro"
+    more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
+    reasons["model_name"] = f"{shape}: {more} (EXPERIMENTS.md)"
+    pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
+    return f"vit_{shape}_patch{patch}_{pixels}"
 
 
-def patch_for(size: tuple[int, int]) -> int:
-    """The patch side that cuts a picture's short side into about seven patches, and both sides evenly if one can."""
+def patch_for(size: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    """The patch side that cuts the short side about seven times, and the nearest size that it divides.
+
+    A patch that divides the size as it is wins if it is no more than half as large again, or as small.
+    """
     short = min(size)
     near = max(min(short, 2), round(short / 7))  # a token of a single pixel says little
-    sides = sorted(range(1, short + 1), key=lambda patch: abs(math.log(patch / near)))
-    return next(patch for patch in sides if size[0] % patch == 0 and size[1] % patch == 0)
+    dividing = [side for side in range(1, short + 1) if size[0] % side == 0 and size[1] % side == 0]
+    patch = min(dividing, key=lambda side: abs(math.log(side / near)))
+    if abs(math.log(patch / near)) > math.log(1.5):
+        patch = near
+    return patch, (max(1, round(size[0] / patch)) * patch, max(1, round(size[1] / patch)) * patch)
 
 
 def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons) -> Recipe:
@@ -191,13 +211,17 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reaso
     return recipe
 
 
-def _check(plan: Plan, found: Fingerprint) -> None:
-    """What only the whole plan can show to be wrong, before a second is spent."""
+def check_plan(plan: Plan, classes: int) -> None:
+    """What only the whole plan and the data can show to be wrong, before a second is spent.
+
+    Raises:
+        UsageError: [model], [image] and the classes do not fit together.
+    """
     if plan.model.image_size != plan.image.size or plan.model.channels != plan.image.channels:
         raise UsageError(
             f"The model reads {plan.model.image_size[0]}x{plan.model.image_size[1]} pixels of {plan.model.channels} "
             f"channels, but [image] gives {plan.image.height}x{plan.image.width} of {plan.image.channels}. "
-            "Make them equal."
+            "Give both by --image-size and --channels."
         )
-    if plan.model.outputs != found.classes:
-        raise UsageError(f"The model needs one output per class, {found.classes}. Got outputs={plan.model.outputs}.")
+    if plan.model.outputs != classes:
+        raise UsageError(f"The model needs one output per class, {classes}. Got outputs={plan.model.outputs}.")

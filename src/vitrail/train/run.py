@@ -37,13 +37,22 @@ class RunFolder:
         Raises:
             UsageError: something is there already; nothing of it is touched.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            go_on = f"Continue it with --resume {path}, or choose" if (path / "plan.toml").exists() else "Choose"
-            raise UsageError(f"The run folder {path} exists already and is kept. {go_on} another with --out.")
+        cls.check_free(path)
         run = cls(path)
         with resource_errors(path):
             run.checkpoints.mkdir(parents=True)
         return run
+
+    @classmethod
+    def check_free(cls, path: Path) -> None:
+        """Refuse a folder that holds something, before anything is done for it.
+
+        Raises:
+            UsageError: something is there already; nothing of it is touched.
+        """
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            go_on = f"Continue it with --resume {path}, or choose" if (path / "plan.toml").exists() else "Choose"
+            raise UsageError(f"The run folder {path} exists already and is kept. {go_on} another with --out.")
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:

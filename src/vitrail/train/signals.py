@@ -35,8 +35,9 @@ def listening() -> Iterator[StopWish]:
             signal.signal(other, handler)
 
     try:
-        for number in before:
-            signal.signal(number, ask)
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:  # a background job may have been told to ignore Ctrl-C
+                signal.signal(number, ask)
     except ValueError:  # not the main thread: somebody else owns the signals
         yield wish
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,6 @@ def test_a_state_dict_comes_back(tmp_path, zipped):
     found = load_state_dict(tmp_path / "w.pt")
     assert list(found) == ["weight", "bias"]
     assert torch.equal(found["weight"], layer.weight)
-
-
-def test_parameters_come_back_as_plain_tensors(tmp_path):
-    torch.save(OrderedDict(p=torch.nn.Parameter(torch.ones(2))), tmp_path / "w.pt")
-    assert not load_state_dict(tmp_path / "w.pt")["p"].requires_grad
 
 
 class Touches:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import DataError
+from ..arguments import Command
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Command):
     """Read every picture of a source once and tell what is wrong; the exit code is 3 if a training would stop at it.
 
     vitrail check flowers/

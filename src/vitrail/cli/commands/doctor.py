@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ..arguments import Command
+
 
 @dataclass(frozen=True, kw_only=True)
-class Doctor:
+class Doctor(Command):
     """Tell which device, number format, threads and attention a training would use here, each with its reason.
 
     What is slow or missing comes with the command that mends it.

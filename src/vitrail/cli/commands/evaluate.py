@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import UsageError
+from ..arguments import Command
 
 if TYPE_CHECKING:
     from ...doors.evaluation import Labelled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate:
+class Evaluate(Command):
     """Measure a model on its held-out pictures, or on another source with the same classes.
 
     Every share has a 95 % interval.

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...errors import UsageError
+from ..arguments import Command
 
 if TYPE_CHECKING:
     from ...doors.models import Found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inspect:
+class Inspect(Command):
     """Tell the sizes, tokens and parameters of a model; with a picture, every step that it takes.
 
     MODEL is a run folder, a bundle, a weights file (every tensor of it is listed), or a named size.

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from ...errors import UsageError
+from ..arguments import Command
 
 LATER = (".jsonl", ".parquet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Predict:
+class Predict(Command):
     """Answer pictures: one row each, with the probability of every class.
 
     PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from ..arguments import Command
+
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Command):
     """Build report.html of a run again, from its stored predictions; no model is asked.
 
     vitrail report runs/20261121-140500-digits-automatic

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import UsageError
+from ..arguments import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train:
+class Train(Command):
     """Check the data, make a plan, train, evaluate, and write the run folder with its report.
 
     Without a budget it trains for ten minutes. Ctrl-C saves and says how to go on.
@@ -192,22 +193,12 @@ class Train:
         """The plan's fields, one a line."""
         from ... import config
         from ...train.plan import Plan
-        from ..output import print_json, table
+        from ..help import fields
+        from ..output import print_json
 
-        fields = [field for field in config.describe(Plan) if "." in field.name]
+        listed = [field for field in config.describe(Plan) if "." in field.name]
         if self.json:
-            rows = [{"name": f.name, "type": f.type, "default": _plain(f.default), "doc": f.doc} for f in fields]
-            print_json(rows)
+            print_json([{"name": f.name, "type": f.type, "default": f.default, "doc": f.doc} for f in listed])
         else:
-            print(table([(f"--{f.name}", _text(f.default), f.type, f.doc) for f in fields]))
+            print(fields(listed))
         return 0
-
-
-def _plain(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

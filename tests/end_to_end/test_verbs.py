@@ -1,0 +1,161 @@
+"""Every verb on ten drawn pictures, for people and for machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+import torch
+
+from end_to_end.conftest import TINY
+from vitrail.files import tensors
+
+
+def test_a_training_ends_with_what_a_person_wants_to_know(vitrail, flowers, tmp_path):
+    run = tmp_path / "run"
+    answer = vitrail("train", flowers, *TINY, "--steps", 3, "--out", run)
+    assert answer.code == 0, answer.err
+    lines = answer.out.splitlines()
+    assert lines[0].startswith("Accuracy on 2 held-out pictures (test): ") and "95 % interval" in lines[0]
+    assert lines[1:] == [
+        f"Run     {run}",
+        f"Report  {run / 'report.html'}",
+        f"Next    vitrail predict {run} PICTURE...",
+    ]
+    assert "flowers" in answer.err and "step 3/3  loss " in answer.err
+
+
+def test_a_training_for_machines_prints_nothing_but_json(vitrail, flowers, tmp_path):
+    answer = vitrail("train", flowers, *TINY, "--steps", 2, "--out", tmp_path / "run", "--json")
+    told = json.loads(answer.out)
+    assert told["run"] == str(tmp_path / "run") and told["metrics"]["n"] == 2
+
+
+def test_the_default_run_folder_tells_date_source_and_model(vitrail, flowers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert vitrail("train", flowers, *TINY, "--steps", 2).code == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.endswith(f"-{flowers.name}-vit_mu_patch8_16")
+
+
+def test_a_dry_run_prints_a_plan_that_can_be_followed(vitrail, flowers, tmp_path):
+    dry = vitrail("train", flowers, *TINY, "--steps", 3, "--dry-run", "--out", tmp_path / "run")
+    assert dry.code == 0 and not (tmp_path / "run").exists()
+    assert "steps = 3" in dry.out and "# asked for" in dry.out
+    (tmp_path / "plan.toml").write_text(dry.out)
+    followed = vitrail("train", "--plan", tmp_path / "plan.toml", "--out", tmp_path / "run")
+    assert followed.code == 0, followed.err
+
+
+def test_the_same_plan_gives_the_same_weights(vitrail, run_folder, tmp_path):
+    answer = vitrail("train", "--plan", run_folder / "plan.toml", "--out", tmp_path / "again")
+    assert answer.code == 0, answer.err
+    first = tensors.load(run_folder / "model" / "model.safetensors")
+    second = tensors.load(tmp_path / "again" / "model" / "model.safetensors")
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_plan_can_be_changed_by_flags_and_names(vitrail, run_folder, tmp_path):
+    plan = ("train", "--plan", run_folder / "plan.toml", "--json", "--dry-run")
+    told = json.loads(vitrail(*plan, "--steps", 5, "--seed", 7, "--recipe.rate", "0.01").out)["plan"]
+    assert (told["recipe"]["steps"], told["seed"], told["recipe"]["rate"]) == (5, 7, 0.01)
+
+
+def test_data_and_compute_fields_reach_the_training(vitrail, flowers):
+    fields = ("--data.test_fraction", "0.4", "--compute.number-format", "bfloat16")
+    answer = vitrail("train", flowers, *TINY, *fields, "--steps", 2, "--dry-run", "--json")
+    plan = json.loads(answer.out)["plan"]
+    assert (plan["data"]["test_fraction"], plan["compute"]["number_format"]) == (0.4, "bfloat16")
+    assert plan["compute"]["threads"] == 1 == torch.get_num_threads()
+
+
+def test_every_plan_field_is_listed(vitrail):
+    page = vitrail("train", "--help-plan").out
+    assert re.search(r"^  --recipe\.muon_rate X +Muon's learning rate at its peak\. \[0\.02\]$", page, re.MULTILINE)
+    assert re.search(r"^  --recipe\.optimizer muon\|adamw", page, re.MULTILINE)
+    listed = json.loads(vitrail("train", "--help-plan", "--json").out)
+    assert len(listed) == sum(line.startswith("  --") for line in page.splitlines()) > 50
+    assert not [field["name"] for field in listed if not field["doc"]]
+
+
+def test_resuming_a_finished_run_says_so(vitrail, run_folder):
+    answer = vitrail("train", "--resume", run_folder)
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == f"{run_folder} is complete already; its report is {run_folder / 'report.html'}.\n"
+
+
+def test_evaluating_gives_the_figures_of_the_run(vitrail, run_folder):
+    told = json.loads(vitrail("evaluate", run_folder, "--json").out)["metrics"]
+    kept = json.loads((run_folder / "metrics-test.json").read_text())
+    assert (told["split"], told["n"], told["accuracy"]) == ("test", kept["n"], kept["accuracy"])
+    assert told["log_loss"] == pytest.approx(kept["log_loss"], abs=1e-5)
+
+
+def test_evaluating_another_split_and_another_source(vitrail, run_folder, flowers):
+    assert "split val" in vitrail("evaluate", run_folder, "--split", "val").out
+    answer = vitrail("evaluate", run_folder / "model", flowers)
+    assert "split all" in answer.out and "n = 10" in answer.out
+
+
+def test_predictions_are_rows_of_csv(vitrail, run_folder, flowers, tmp_path):
+    answer = vitrail("predict", run_folder, flowers / "disc", flowers / "stripes" / "0.png")
+    rows = list(csv.DictReader(io.StringIO(answer.out)))
+    assert [row["id"] for row in rows] == ["0.png", "1.png", "2.png", "3.png", "4.png", "0.png"]
+    assert all(abs(float(row["prob_disc"]) + float(row["prob_stripes"]) - 1) < 1e-6 for row in rows)
+    kept = vitrail("predict", run_folder, flowers / "disc", "--to", tmp_path / "rows.csv")
+    assert kept.out == f"5 rows written to {tmp_path / 'rows.csv'}\n"
+    assert (tmp_path / "rows.csv").read_text().splitlines() == answer.out.splitlines()[:6]
+
+
+def test_predictions_for_machines_have_the_same_columns(vitrail, run_folder, flowers):
+    (row,) = json.loads(vitrail("predict", run_folder, flowers / "disc" / "0.png", "--json").out)
+    header = vitrail("predict", run_folder, flowers / "disc" / "0.png").out.splitlines()[0]
+    assert list(row) == header.split(",")
+
+
+def test_inspecting_a_run_walks_a_picture_and_draws_three_figures(vitrail, run_folder, flowers, tmp_path):
+    picture = flowers / "disc" / "0.png"
+    figures = ("--figures", tmp_path, "--picture", picture, "--token", 4)
+    answer = vitrail("inspect", run_folder, "--walk", picture, *figures)
+    assert answer.code == 0, answer.err
+    assert "tokens      5 (1 class token + 4 patches), 32 numbers each" in answer.out
+    assert " 1  decode" in answer.out and "data/decode.py" in answer.out
+    for name in ("patch-grid.png", "token-4.png", "positions.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_inspecting_a_name_counts_its_parameters(vitrail):
+    told = json.loads(vitrail("inspect", "xray_vit_patch16_224", "--json").out)
+    assert (told["parameters"], told["tokens"], told["grid"]) == (23_846_410, 197, [14, 14])
+    assert sum(told["parts"].values()) == told["parameters"]
+
+
+def test_inspecting_a_name_draws_the_picture_that_comes_along(vitrail, tmp_path):
+    answer = vitrail("inspect", "explained_vit_patch20_60x100", "--figures", tmp_path, "--token", 12, "--cmap", "gray")
+    assert answer.code == 0, answer.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["patch-grid.png", "positions.png", "token-12.png"]
+
+
+def test_the_report_is_built_again(vitrail, run_folder):
+    before = (run_folder / "report.html").read_bytes()
+    (run_folder / "report.html").unlink()
+    assert vitrail("report", run_folder).out == f"{run_folder / 'report.html'}\n"
+    assert (run_folder / "report.html").read_bytes() == before
+
+
+def test_check_counts_and_exits_with_zero(vitrail, flowers):
+    answer = vitrail("check", flowers, "--json")
+    told = json.loads(answer.out)
+    assert (answer.code, told["pictures"], told["bad"], told["stops_a_training"]) == (0, 10, [], False)
+
+
+def test_doctor_gives_a_reason_for_every_choice(vitrail):
+    facts = {fact["name"]: fact for fact in json.loads(vitrail("doctor", "--json").out)}
+    for name in ("device", "number format", "threads", "compile", "attention, training", "attention, inference"):
+        assert facts[name]["value"] and facts[name]["reason"]
+    assert facts["torch"]["value"] == torch.__version__
+    assert "device" in vitrail("doctor").out

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from vitrail.cli.failures import failure
+from vitrail.errors import (
+    DamagedFileError,
+    DataError,
+    DivergedError,
+    InterruptedRun,
+    ResourceError,
+    UsageError,
+    WorkerError,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(UsageError, 2), (DataError, 3), (DamagedFileError, 4), (ResourceError, 5), (DivergedError, 6), (WorkerError, 7)],
+)
+def test_each_error_of_the_family_keeps_its_words_and_its_code(error, code):
+    assert failure(error("This is why.\nAnd what to do.")) == ("This is why. And what to do.", code)
+
+
+def test_an_interrupted_run_says_how_it_ended():
+    assert failure(InterruptedRun("Saved.")).code == 130
+    assert failure(InterruptedRun("Saved.", 143)).code == 143
+
+
+def test_ctrl_c_before_anything_is_saved_says_so():
+    assert failure(KeyboardInterrupt()) == ("Interrupted; nothing was saved yet.", 130)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 99 bytes")],
+)
+def test_a_full_memory_is_told_with_what_to_make_smaller(error):
+    message, code = failure(error)
+    assert code == 5 and message.startswith("The memory is full. Use a smaller --recipe.batch")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "permission is missing")]
+)
+def test_what_the_operating_system_refuses_is_told_in_words(number, words):
+    assert failure(OSError(number, "x", "a/b")) == (f"Cannot go on at a/b: {words}.", 5)
+    assert failure(OSError(number, "x")) == (f"Cannot go on: {words}.", 5)
+
+
+def test_the_unforeseen_asks_for_debug():
+    message, code = failure(KeyError("qkv"))
+    assert code == 1
+    assert message == (
+        "Something went wrong inside Vitrail that nobody foresaw: KeyError: 'qkv'. "
+        "Run the same command with --debug and report what it prints."
+    )

@@ -1,0 +1,40 @@
+"""The flags are a promise: this list changes only on purpose."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitrail.cli.arguments import flag_names
+from vitrail.cli.main import COMMANDS
+
+FLAGS = {
+    "train": """--model --minutes --epochs --steps --image-size --channels --seed --device --data-root --skip-bad
+                --plan --resume --out --dry-run --help-plan --json --debug""",
+    "evaluate": "--split --data-root --skip-bad --device --json --debug",
+    "predict": "--to --skip-bad --device --json --debug",
+    "inspect": """--walk --figures --picture --token --cmap --layout --heads --image-size --channels --json
+                  --debug""",
+    "report": "--json --debug",
+    "check": "--data-root --json --debug",
+    "doctor": "--device --json --debug",
+}
+WORDS = {
+    "train": ("source",),
+    "evaluate": ("model", "source"),
+    "predict": ("model", "paths"),
+    "inspect": ("model",),
+    "report": ("run_folder",),
+    "check": ("source",),
+    "doctor": (),
+}
+
+
+def test_only_verbs_that_work_are_listed():
+    assert list(COMMANDS) == list(FLAGS)
+
+
+@pytest.mark.parametrize("verb", FLAGS)
+def test_flags_and_words_are_these(verb):
+    assert list(flag_names(COMMANDS[verb])) == FLAGS[verb].split()
+    words = COMMANDS[verb].POSITIONAL
+    assert words == WORDS[verb]

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import vitrail
+from vitrail.cli.main import COMMANDS, main
+
+
+def test_nothing_typed_shows_every_verb(capsys):
+    assert main([]) == 0
+    page = capsys.readouterr().out
+    assert all(f"\n  {verb} " in page for verb in COMMANDS)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"vitrail {vitrail.__version__}\n"
+
+
+def test_an_unknown_verb_names_the_nearest_one(capsys):
+    assert main(["trian"]) == 2
+    assert capsys.readouterr() == ("", "vitrail: There is no verb 'trian'. Did you mean train?\n")
+
+
+def test_a_verb_like_no_other_lists_all(capsys):
+    assert main(["zzz"]) == 2
+    assert "The verbs are train, evaluate, predict" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_help_shows_every_flag_with_its_line(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"usage: vitrail {verb}")
+    flags = [line for line in lines if line.startswith("  --")]
+    assert {"--json", "--debug"} <= {line.split()[0] for line in flags}
+    bare = [line for place, line in enumerate(lines) if line.startswith("  --") and not _told(line, lines, place)]
+    assert not bare, "a flag without its line"
+
+
+def _told(line: str, lines: list[str], place: int) -> bool:
+    """The text stands from column 26, on the flag's own line or the next."""
+    return bool(line[26:].strip()) or lines[place + 1].startswith(" " * 26)
+
+
+def test_train_has_at_most_thirty_flags(capsys):
+    main(["train", "--help"])
+    assert sum(line.startswith("  --") for line in capsys.readouterr().out.splitlines()) <= 30
+
+
+def test_help_asked_for_after_two_hyphens_is_a_picture(capsys):
+    assert main(["predict", "nowhere", "--", "--help"]) == 3
+    assert capsys.readouterr().err == (
+        "vitrail: There is no picture, folder, pattern or @list at --help. Check the path.\n"
+    )
+
+
+def test_debug_shows_the_traceback_and_keeps_the_sentence(capsys):
+    assert main(["train", "--debug"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("Traceback") and error.splitlines()[-1].startswith("vitrail: A training needs a SOURCE")
+
+
+def test_without_debug_there_is_one_sentence_only(capsys):
+    assert main(["train"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_reader_who_leaves_early_causes_no_traceback():
+    script = "import sys; from vitrail.cli.main import main; sys.exit(main(['train', '--help-plan'] ))"
+    writer = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None and writer.stderr is not None
+    writer.stdout.close()
+    assert (writer.stderr.read(), writer.wait()) == (b"", 0)
+    writer.stderr.close()

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from vitrail.doors.progress import display, duration, follow
+from vitrail.errors import InterruptedRun
+from vitrail.train.events import Evaluated, Note, Planned, Progress
+from vitrail.train.plan import Plan
+
+
+def step(number: int, steps: int = 100) -> Progress:
+    return Progress(step=number, steps=steps, epoch=0.5, loss=1.25, images_per_second=1234.5, left=61.0)
+
+
+def drawn(*events: object) -> list[str]:
+    stream = StringIO()
+    follow(iter(events), Path("nowhere"), stream)
+    return stream.getvalue().splitlines()
+
+
+def test_of_quick_steps_only_the_last_has_a_line():
+    lines = drawn(*(step(number) for number in range(1, 101)))
+    assert lines == ["step 100/100  loss 1.250  1,234 images/s  1 min 01 s left"]
+
+
+def test_a_step_has_a_line_when_five_seconds_have_passed(monkeypatch):
+    clock = iter(range(0, 1000, 3))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    assert 20 < len(drawn(*(step(number) for number in range(1, 101)))) < 70
+
+
+def test_notes_plans_and_evaluations_have_lines():
+    lines = drawn(Note("Hello."), Planned(Plan(), {"recipe.steps": "asked for"}), Evaluated(7, 0.5, 0.75))
+    assert lines == [
+        "Hello.",
+        "Model : 12 blocks, width 768, 12 heads; pictures 224x224x3 in 14x14 patches.",
+        "Plan: 1,000 steps of 128 pictures (asked for), muon, cpu, float32.",
+        "step 7  validation accuracy 50.0%  loss 0.750",
+    ]
+
+
+class Screen(StringIO):
+    """A file that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_a_bar_with_the_facts_and_notes_above_it(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen()
+    with display(screen) as view:
+        for event in (Note("[not] markup."), step(1), Evaluated(1, 0.75, 0.1), step(2)):
+            view.show(event)
+        view.bar.refresh()
+    text = screen.getvalue()
+    assert "[not] markup." in text and "2/100" in text
+    assert "loss 1.250  1,234 images/s  val 75.0%" in text and "1 min 01 s left" in text
+
+
+def interrupted() -> object:
+    yield Note("Hello.")
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_with_nothing_kept_says_so(tmp_path):
+    with pytest.raises(InterruptedRun, match=r"^Interrupted; nothing was saved yet\.$") as caught:
+        follow(interrupted(), tmp_path, StringIO())
+    assert caught.value.exit_code == 130
+
+
+def test_ctrl_c_with_something_kept_says_how_to_go_on(tmp_path):
+    (tmp_path / "plan.toml").touch()
+    with pytest.raises(InterruptedRun, match=rf"Continue with: vitrail train --resume {tmp_path}$"):
+        follow(interrupted(), tmp_path, StringIO())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (59.4, "59 s"), (61, "1 min 01 s"), (3600, "1 h 00 min"), (12060, "3 h 21 min")],
+)
+def test_durations_are_said_as_people_say_them(seconds, words):
+    assert duration(seconds) == words

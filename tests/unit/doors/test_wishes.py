@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from vitrail.doors.wishes import Asked, changed, check_names, pixels, wishes
+from vitrail.errors import UsageError
+from vitrail.train.plan import Plan
+
+
+def test_what_is_not_asked_is_left_to_the_plan():
+    wanted, settings = wishes(Asked(source="digits"))
+    assert (wanted.data.source, wanted.model, wanted.minutes, wanted.seed) == ("digits", None, None, 0)
+    assert (wanted.overrides, settings.device, settings.threads) == ({}, "auto", 0)
+
+
+def test_data_and_compute_fields_go_where_they_are_read_and_the_rest_to_the_plan():
+    changes = {"data.val_fraction": "0.3", "compute.threads": "1", "recipe.batch": "8"}
+    wanted, settings = wishes(Asked(source="digits", changes=changes, device="cpu"))
+    assert (wanted.data.val_fraction, settings.threads, settings.device) == (0.3, 1, "cpu")
+    assert wanted.overrides == {"recipe.batch": "8"}
+
+
+def test_no_source_says_what_a_source_is():
+    with pytest.raises(UsageError, match=r"A training needs a SOURCE: digits, fashion-mnist"):
+        wishes(Asked())
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [(Asked(source="digits", steps=3), "recipe.steps"), (Asked(source="digits", device="cpu"), "compute.device")],
+)
+def test_a_flag_and_its_field_are_not_both_taken(asked, name):
+    flags = {"recipe.steps": "--steps", "compute.device": "--device"}
+    with pytest.raises(UsageError, match=rf"{flags[name]} and --{name} are the same setting"):
+        wishes(Asked(**{**vars(asked), "changes": {name: "1"}}))
+
+
+def test_a_plan_is_changed_by_flags_and_by_names():
+    plan = changed(Plan(), Asked(steps=7, seed=3, skip_bad=True, changes={"recipe.rate": "0.1"}))
+    assert (plan.recipe.steps, plan.seed, plan.data.skip_bad, plan.recipe.rate) == (7, 3, True, 0.1)
+
+
+def test_a_plan_can_go_back_to_seed_0():
+    assert changed(Plan(seed=5), Asked(seed=0)).seed == 0
+
+
+def test_a_plan_refuses_what_it_has_settled():
+    with pytest.raises(UsageError, match=r"A plan has settled --model and --epochs already"):
+        changed(Plan(), Asked(model="vit_mu_patch8_16", epochs=2))
+
+
+def test_only_fields_of_the_plan_are_names():
+    check_names({"recipe.batch": "1"})
+    with pytest.raises(UsageError, match=r"there is no setting recipe\.btach\. Did you mean recipe\.batch\?"):
+        check_names({"recipe.btach": "1"})
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [(64, (64, 64)), ("64", (64, 64)), ("60x100", (60, 100)), ("60 × 100", (60, 100)), ((60, 100), (60, 100))],
+)
+def test_an_image_size_is_one_side_or_height_by_width(written, size):
+    assert pixels(written) == size
+
+
+@pytest.mark.parametrize("written", ["", "x", "60x", "0", "60x0", "-3", "1.5", 0])
+def test_any_other_image_size_is_refused(written):
+    with pytest.raises(UsageError, match=r"one side or HEIGHTxWIDTH in pixels, such as 64 or 60x100\. Got"):
+        pixels(written)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import vitrail
+from vitrail.checkpoints import bundle
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.spec import ImageSpec
+
+
+def test_the_public_names_are_these():
+    assert vitrail.__all__ == ["Run", "__version__", "create", "fit", "load", "open"]
+    assert dir(vitrail) == vitrail.__all__
+
+
+def test_the_version_is_that_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert vitrail.__version__ == project["version"]
+
+
+def test_another_name_is_refused_with_the_known_ones():
+    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has Run, __version__, create"):
+        vitrail.trian  # noqa: B018
+
+
+def test_importing_the_package_imports_neither_torch_nor_numpy():
+    script = "import sys, vitrail; assert not {'torch', 'numpy'} & set(sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_named_model_takes_outputs_channels_and_a_rectangle():
+    model = vitrail.create("vit_pico_patch2_8", outputs=3, channels=2, image_size=(8, 12))
+    assert model(torch.zeros(1, 2, 8, 12)).shape == (1, 3)
+    assert vitrail.create("vit_pico_patch2_8", image_size=10).config.image_size == (10, 10)
+
+
+def test_equal_seeds_give_equal_models():
+    first, second, other = (vitrail.create("vit_mu_patch8_16", seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_a_size_that_the_patch_does_not_divide_is_refused():
+    with pytest.raises(UsageError, match=r"The image height 30 is not a multiple of the patch height 8"):
+        vitrail.create("vit_mu_patch8_16", image_size=(30, 32))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    model = vitrail.create("vit_mu_patch8_16", outputs=2)
+    bundle.save(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    return tmp_path / "kept"
+
+
+def test_a_bundle_comes_back_as_it_was_saved(kept):
+    model = vitrail.load(kept)
+    assert not model.training
+    assert torch.equal(model.head.linear.weight, vitrail.create("vit_mu_patch8_16", outputs=2).head.linear.weight)
+
+
+def test_other_outputs_put_a_fresh_head_on_a_model(kept):
+    model = vitrail.load(kept, outputs=5)
+    assert model(torch.zeros(1, 3, 16, 16)).tolist() == [[0.0] * 5]
+
+
+def test_an_argument_that_contradicts_the_file_is_refused(kept):
+    with pytest.raises(UsageError, match=r"heads=3 contradicts the file: .* says 2"):
+        vitrail.load(kept, heads=3)
+
+
+def test_loading_nothing_says_what_can_be_loaded(tmp_path):
+    with pytest.raises(UsageError, match=r"There is nothing at .*absent\. Give a run folder, a bundle or a weights"):
+        vitrail.load(tmp_path / "absent")
+
+
+def test_loading_a_damaged_bundle_is_refused(kept):
+    (kept / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DamagedFileError, match="has 0 bytes, expected"):
+        vitrail.load(kept)
+
+
+def test_opening_what_is_no_run_is_refused(kept):
+    with pytest.raises(UsageError, match=r"is not a run folder: it has no plan\.toml"):
+        vitrail.open(kept)
+
+
+def test_fitting_refuses_a_setting_that_does_not_exist():
+    with pytest.raises(UsageError, match=r"there is no setting recipe\.bacth\. Did you mean recipe\.batch\?"):
+        vitrail.fit("digits", settings={"recipe.bacth": 3})
+
+
+def test_predicting_wants_a_list(monkeypatch, tmp_path):
+    monkeypatch.setattr(vitrail.Run, "__init__", lambda self, path: setattr(self, "path", path))
+    with pytest.raises(
+        UsageError, match=r"predict takes a list of pictures\. Got the text 'a\.png'; write \['a\.png'\]"
+    ):
+        vitrail.Run(tmp_path).predict("a.png")
+
+
+def test_arrays_are_pictures_too(kept):
+    from vitrail.predict.predictor import Predictor
+
+    answer = Predictor.open(kept).predict([np.zeros((20, 30, 3), np.uint8)])
+    assert answer.ids == ("0",) and answer.probabilities.shape == (1, 2)

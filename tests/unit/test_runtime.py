@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from vitrail import runtime
+from vitrail.errors import UsageError
+from vitrail.runtime import RuntimeSettings, choose
+
+
+def test_everything_that_is_decided_has_its_reason():
+    machine = choose(RuntimeSettings())
+    assert machine.reasons.keys() == {"device", "number_format", "threads", "compile"}
+    assert all(machine.reasons.values())
+
+
+def test_what_is_asked_for_is_taken():
+    machine = choose(RuntimeSettings(device="cpu", number_format="bfloat16", threads=1, compile=True))
+    assert (machine.device, machine.number_format, machine.threads, machine.compile) == ("cpu", "bfloat16", 1, True)
+    assert machine.reasons["device"] == machine.reasons["number_format"] == machine.reasons["compile"] == "asked for"
+    assert machine.dtype is torch.bfloat16
+
+
+def test_a_word_that_is_no_device_lists_the_devices():
+    with pytest.raises(UsageError, match=r"device must be auto, cpu, cuda, cuda:N or mps\. Got 'gpu'\."):
+        choose(RuntimeSettings(device="gpu"))
+
+
+def test_a_device_that_is_not_here_names_one_that_is(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"The device 'cuda:1' is not usable with this torch .* Use cpu"):
+        choose(RuntimeSettings(device="cuda:1"))
+
+
+def test_a_number_of_threads_below_zero_is_refused():
+    with pytest.raises(UsageError, match=r"threads must be 0 \(all cores\) or more\. Got -2\."):
+        choose(RuntimeSettings(threads=-2))
+
+
+def test_the_number_format_follows_the_instructions_of_the_processor(monkeypatch):
+    monkeypatch.setattr(runtime, "cpu_flags", lambda: frozenset({"avx2", "amx_bf16"}))
+    assert choose(RuntimeSettings(device="cpu")).number_format == "bfloat16"
+    monkeypatch.setattr(runtime, "cpu_flags", lambda: frozenset({"avx2"}))
+    machine = choose(RuntimeSettings(device="cpu"))
+    assert machine.number_format == "float32" and "no bfloat16 instructions" in machine.reasons["number_format"]
+
+
+def test_threads_are_those_that_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 4}, raising=False)
+    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: None)
+    assert choose(RuntimeSettings()).threads == 5
+    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: 2)
+    machine = choose(RuntimeSettings())
+    assert machine.threads == 2 and machine.reasons["threads"] == "the container may use 2 of 5 cores"
+
+
+def test_applying_sets_the_threads_of_torch():
+    before = torch.get_num_threads()
+    try:
+        runtime.apply(choose(RuntimeSettings(threads=1)))
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_choosing_changes_nothing():
+    before = torch.get_num_threads()
+    choose(RuntimeSettings(threads=before + 1))
+    assert torch.get_num_threads() == before
+
+
+def test_a_machine_without_a_list_of_flags_has_none(monkeypatch):
+    def absent(*words: object, **more: object) -> str:
+        raise OSError
+
+    monkeypatch.setattr(runtime.Path, "read_text", absent)
+    assert runtime.cpu_flags() == frozenset()
+    assert runtime.cpu_name()

@@ -1,0 +1,142 @@
+"""The loop: exact resume, guards, and randomness that depends on seed, epoch and sample only."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data.loader import Batch, Resident
+from vitrail.errors import DamagedFileError, DivergedError
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.spec import ImageSpec
+from vitrail.train import state
+from vitrail.train.loop import Learner, augment, kept_rows, prepare, train
+from vitrail.train.plan import Plan
+from vitrail.train.recipe import Recipe
+
+MODEL = ViTConfig(
+    image_size=(8, 8),
+    patch=(2, 2),
+    channels=1,
+    width=16,
+    depth=2,
+    heads=2,
+    mlp_width=16,
+    outputs=3,
+    class_token=False,
+    pool="mean",
+    positions="none",
+    rotary="axial",
+    dropout=0.1,
+    attention_dropout=0.1,
+    mlp_dropout=0.1,
+    drop_path=0.1,
+    init="torch",
+)
+PLAN = Plan(
+    model=MODEL,
+    image=ImageSpec(height=8, width=8, channels=1),
+    recipe=Recipe(steps=9, batch=8, ema=0.9, keep_patches=0.5, keep_until=0.6, crop_padding=1, flip=True),
+)
+IMAGES = torch.randint(0, 256, (30, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+TARGETS = np.arange(30) % 3
+
+
+def learner() -> Learner:
+    return prepare(create(MODEL, seed=1), PLAN)
+
+
+def weights(found: Learner) -> list[torch.Tensor]:
+    assert found.average is not None
+    return [p.detach().clone() for p in found.model.parameters()] + list(found.average.weights.values())
+
+
+def test_a_run_that_stops_anywhere_and_goes_on_ends_with_the_same_bits(tmp_path: Path):
+    whole = learner()
+    losses = [step.loss for step in train(whole, Resident(IMAGES), TARGETS, PLAN)]
+    for stop in (1, 4, 6, 8):
+        first, second = learner(), learner()
+        seen = [step.loss for step in itertools.islice(train(first, Resident(IMAGES), TARGETS, PLAN), stop)]
+        path = state.save(tmp_path / str(stop), stop, first.model, first.optimizers, first.average)
+        assert state.load(path, second.model, second.optimizers, second.average) == stop
+        seen += [step.loss for step in train(second, Resident(IMAGES), TARGETS, PLAN, start=stop)]
+        assert seen == losses
+        assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
+
+
+def test_a_finished_run_has_nothing_left_to_do():
+    assert list(train(learner(), Resident(IMAGES), TARGETS, PLAN, start=9)) == []
+
+
+def test_steps_tell_what_they_did():
+    steps = list(train(learner(), Resident(IMAGES), TARGETS, PLAN))
+    assert [step.step for step in steps] == list(range(1, 10))
+    assert steps[-1].epoch == pytest.approx(9 * 8 / 30)
+    assert all(step.pictures == 8 and step.seconds > 0 for step in steps)
+
+
+def test_a_loss_that_is_not_finite_is_not_applied_and_three_in_a_row_stop_the_run():
+    found = learner()
+    with torch.no_grad():
+        found.model.head.linear.bias.fill_(float("nan"))
+    before = weights(found)
+    with pytest.raises(DivergedError, match=r"not finite in steps 1 to 3.*--recipe.muon_rate 0.0067"):
+        list(train(found, Resident(IMAGES), TARGETS, PLAN))
+    after = weights(found)
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True))
+
+
+def batch_of(rows: list[int]) -> Batch:
+    indices = np.array(rows, np.int64)
+    return Batch(IMAGES[indices], torch.from_numpy(TARGETS[indices]), indices)
+
+
+def test_dropped_patches_and_augmentation_of_a_picture_do_not_depend_on_its_batch():
+    together, alone = batch_of([3, 7, 11]), batch_of([7])
+    rows, row = kept_rows(together, PLAN, 0, 2), kept_rows(alone, PLAN, 0, 2)
+    assert rows is not None and row is not None
+    assert torch.equal(rows[1:2], row)
+    pictures, picture = augment(together, PLAN.recipe, 0, 2), augment(alone, PLAN.recipe, 0, 2)
+    assert torch.equal(pictures[1:2], picture)
+
+
+def test_kept_patches_are_distinct_and_change_with_the_epoch():
+    batch = batch_of(list(range(30)))
+    first, second = kept_rows(batch, PLAN, 0, 0), kept_rows(batch, PLAN, 0, 1)
+    assert first is not None and second is not None
+    assert first.shape == (30, 8)
+    assert all(len(set(row)) == 8 for row in first.tolist())
+    assert not torch.equal(first, second)
+    assert kept_rows(batch, PLAN, 8, 0) is None
+
+
+def test_a_checkpoint_of_another_shape_is_refused_by_name(tmp_path: Path):
+    small = learner()
+    path = state.save(tmp_path, 1, small.model, small.optimizers, small.average)
+    large = prepare(create(dataclasses.replace(MODEL, mlp_width=32)), PLAN)
+    with pytest.raises(DamagedFileError, match=r"does not fit this run: 6 tensors.*encoder.blocks"):
+        state.load(path, large.model, large.optimizers, large.average)
+
+
+def test_the_newest_whole_checkpoint_is_found_and_damaged_ones_are_named(tmp_path: Path):
+    assert state.newest(tmp_path) == (None, [])
+    found = learner()
+    for step in (1, 2, 3):
+        state.save(tmp_path, step, found.model, found.optimizers, found.average)
+    assert sorted(path.name for path in tmp_path.glob("step-*")) == ["step-00000002", "step-00000003"]
+    weights_file = tmp_path / "step-00000003" / "model.safetensors"
+    data = bytearray(weights_file.read_bytes())
+    data[-1] ^= 1
+    weights_file.write_bytes(data)
+    path, complaints = state.newest(tmp_path)
+    assert path == tmp_path / "step-00000002"
+    assert len(complaints) == 1 and "model.safetensors" in complaints[0]
+    (tmp_path / "step-00000002" / "state.json").unlink()
+    with pytest.raises(DamagedFileError, match="No checkpoint of this run is whole"):
+        state.newest(tmp_path)

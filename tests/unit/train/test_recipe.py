@@ -1,0 +1,48 @@
+"""Rates and curricula depend on the step alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitrail.errors import UsageError
+from vitrail.train.recipe import Recipe
+
+
+def test_the_rate_rises_then_falls_to_zero():
+    recipe = Recipe(steps=100, warmup=0.1, decay="linear")
+    factors = [recipe.rate_factor(step) for step in range(101)]
+    assert factors[0] == pytest.approx(1 / 11)
+    assert max(factors) == pytest.approx(factors[10], abs=0.03)
+    assert factors[55] == pytest.approx(0.45)
+    assert factors[100] == 0
+
+
+@pytest.mark.parametrize(("decay", "half"), [("linear", 0.5), ("cosine", 0.5), ("constant", 1.0)])
+def test_half_way_each_decay_stands_where_its_formula_says(decay, half):
+    assert Recipe(steps=100, warmup=0.0, decay=decay).rate_factor(50) == pytest.approx(half)
+
+
+def test_patches_are_dropped_until_the_turn():
+    recipe = Recipe(steps=10, keep_patches=0.5, keep_until=0.7)
+    assert [recipe.patches_at(step, 49) for step in range(10)] == [24] * 7 + [49] * 3
+
+
+def test_at_least_one_patch_is_kept():
+    assert Recipe(keep_patches=0.01, keep_until=0.5).patches_at(0, 4) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"steps": 0}, r"recipe.steps must be at least 1. Got 0"),
+        ({"batch": -3}, r"recipe.batch must be at least 1. Got -3"),
+        ({"rate": 0.0}, r"recipe.rate must be above 0: with 0.0"),
+        ({"muon_rate": -1.0}, r"recipe.muon_rate must be above 0: with -1.0"),
+        ({"weight_decay": 1.5}, r"recipe.weight_decay must lie in 0..1. Got 1.5"),
+        ({"warmup": 1.0}, r"recipe.warmup must lie in 0 <= fraction < 1. Got 1.0"),
+        ({"keep_patches": 0.0}, r"recipe.keep_patches must lie in 0 < fraction <= 1. Got 0.0"),
+    ],
+)
+def test_settings_that_cannot_train_are_refused_with_their_numbers(change, message):
+    with pytest.raises(UsageError, match=message):
+        Recipe(**change)
