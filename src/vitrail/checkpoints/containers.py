@@ -41,7 +41,7 @@ def unwrap(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
         inside = content.get(wrapper)
         if isinstance(inside, Mapping):
             return unwrap(inside, where)
-    found = {name: value.detach() for name, value in content.items() if isinstance(value, Tensor)}
+    found = {name: _plain(value) for name, value in content.items() if isinstance(value, Tensor)}
     if other := [name for name in content if name not in found]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "
@@ -51,3 +51,8 @@ def unwrap(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
         if found and all(name.startswith(prefix) for name in found):
             return unwrap({name.removeprefix(prefix): tensor for name, tensor in found.items()}, where)
     return found
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A parameter without its gradient."""
+    return tensor.detach() if tensor.requires_grad else tensor
