@@ -45,9 +45,9 @@ libraries where the release says `+cpu`. Extras (`pip install vitrail[serve]` an
 LEFT_OUT = """
 ## Considered and left out
 
-- **tyro** for the command line: with `train`'s flags its help took 0.21 to 0.34 s of CPU (median 0.24 to 0.29) where 0.3 is
-  the limit, and its messages are boxes where ours are sentences. `cli/arguments.py` reads flags with our own strict
-  settings reader instead: 0.16 s. Measured on 2026-11-21, Python 3.11, two Zen 3 cores.
+- **tyro** for the command line: with `train`'s flags its help took 0.21 to 0.34 s of CPU (median 0.24 to 0.29) where
+  0.3 is the limit, and its messages are boxes where ours are sentences. `cli/arguments.py` reads flags with our own
+  strict settings reader instead: 0.16 s. Measured on 2026-11-21, Python 3.11, two Zen 3 cores.
 - **torchvision** at run time: its registry wheel is built for CUDA and fails to import beside a CPU-only torch.
 """
 

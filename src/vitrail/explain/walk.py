@@ -84,7 +84,7 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
     yield _step("positions", model.positions, x, _positions_note(model))
     rotary = model.rotary(grid, x)
     if rotary is not None:
-        note = f"{config.rotary}: cosines and sines that turn queries and keys, one angle per pair of numbers"
+        note = f"{config.rotary}: cosines and sines that turn queries and keys, both numbers of a pair by one angle"
         yield _step("rotary", model.rotary, rotary.cos, note)
     x = model.encoder.dropout(x)
     for i, block in enumerate(model.encoder.blocks):

@@ -68,8 +68,8 @@ PRESETS = {
 def named(name: str) -> ViTConfig:
     """The configuration behind a name such as vit_tiny_patch16_224 or xray_vit_patch16_224.
 
-    The small-picture sizes (femto, pico, nano, micro) pool over patches and know places by rotation alone; all others
-    are the paper's design with a class token and a learned table.
+    The small-picture sizes (femto, pico, nano, micro) pool over patches and turn queries and keys besides adding a
+    learned table; all others are the paper's design with a class token and a learned table.
 
     Raises:
         UsageError: no such name; the nearest ones are listed.
@@ -94,7 +94,7 @@ def named(name: str) -> ViTConfig:
 def small_picture_parts(config: ViTConfig) -> ViTConfig:
     """The parts that learn fastest from few small pictures, on a given shape (EXPERIMENTS.md has the trials)."""
     return replace(
-        config, patches="linear", class_token=False, positions="none", rotary="axial", pool="mean", init="vitrail",
+        config, patches="linear", class_token=False, positions="learned", rotary="axial", pool="mean", init="vitrail",
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from .recipe import Recipe
 
 DEFAULT_MINUTES = 10.0
 LARGEST_SIDE = 64
+FEW_PICTURES = 5000
 MIRROR_CHANGES_MEANING = ("digits", "mnist")
 
 
@@ -187,17 +188,21 @@ def patch_for(size: tuple[int, int]) -> tuple[int, tuple[int, int]]:
 
 def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons) -> Recipe:
     batch = min(128, max(16, 2 ** round(math.log2(max(found.count, 1) / 12))))
-    many = model.grid.patches >= 36
     mirror = found.name not in MIRROR_CHANGES_MEANING
     reasons["recipe.batch"] = f"{found.count:,} training pictures"
     reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
+    few = found.count < FEW_PICTURES
     halves = "half of the patches teach nearly as much at half the price"
-    reasons["recipe.keep_patches"] = halves if many else "few patches: all are needed"
+    reasons["recipe.keep_patches"] = (
+        "few pictures: missing patches keep it from learning them by heart" if few else halves
+    )
+    reasons["recipe.crop_padding"] = "one pixel in 28"
     recipe = Recipe(
         batch=batch,
-        keep_patches=0.5 if many else 1.0,
-        keep_until=0.7 if many else 0.0,
-        crop_padding=max(1, min(model.image_size) // 14),
+        keep_patches=0.6 if few else 0.5,
+        keep_until=0.9 if few else 0.7,
+        smoothing=0.1 if few else 0.0,
+        crop_padding=min(model.image_size) // 28,
         flip=mirror,
         mirror=mirror,
     )

@@ -71,7 +71,7 @@ def test_every_file_is_in_the_package(parts):
 
 def test_rotation_has_a_step_of_its_own():
     steps = walk(create(config(**PARTS[1])), SPEC, PANES)
-    assert [step.shape for step in steps if step.name == "rotary"] == [(15, 4)]
+    assert [step.shape for step in steps if step.name == "rotary"] == [(15, 8)]
     assert "rotation tells places" in next(step.note for step in steps if step.name == "positions")
 
 

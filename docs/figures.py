@@ -1,0 +1,33 @@
+"""Draw the pictures that the documentation shows, from the package's own figures. `make figures` runs this."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vitrail.explain.figures import patch_grid, save, token_strip
+from vitrail.explain.picture import PANES, read
+from vitrail.explain.positions import positions
+from vitrail.model.sizes import named
+from vitrail.model.vit import create
+
+IMAGES = Path(__file__).parent / "images"
+
+
+def main() -> None:
+    """The drawn window with its patches, one patch as a strip, and the explained design's position table."""
+    config = named("explained_vit_patch20_60x100")
+    image = read(PANES, channels=1)
+    figures = {
+        "panes.png": patch_grid(image, config.patch),
+        "token.png": token_strip(image, config.patch, token=8),
+        "positions.png": positions(create(config)),
+    }
+    for name, figure in figures.items():
+        if (IMAGES / name).exists():
+            continue
+        save(figure, IMAGES / name)
+        print(f"drew {name}")
+
+
+if __name__ == "__main__":
+    main()
