@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..spec import Grid
 from .config import ViTConfig
+from .tokens import take_rows
 
 
 class Positions(nn.Module):
@@ -40,7 +41,9 @@ class Positions(nn.Module):
         first = int(self.has_class_row)
         if rows is None and first == self.prefix:
             return x + table
-        patches = table[first:] if rows is None else table[first:][rows]  # [N, D] or [B, n, D]
+        patches = table[first:]  # [N, D]
+        if rows is not None:  # by gather: the gradient of indexing adds up in a random order on several threads
+            patches = take_rows(patches.expand(len(rows), -1, -1), rows)  # [B, n, D]
         prefix = x[:, : self.prefix] + table[:first] if first else x[:, : self.prefix]
         return torch.cat([prefix, x[:, self.prefix :] + patches], dim=1)
 
