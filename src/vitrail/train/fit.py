@@ -146,7 +146,7 @@ def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
     if not findings.bad:
         return dataset, findings
     if not plan.data.skip_bad:
-        listed = "; ".join(f"{name} ({reason})" for name, reason in findings.bad[:20])
+        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
         more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
         raise DataError(
             f"{len(findings.bad):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
