@@ -13,6 +13,12 @@ from end_to_end.conftest import TINY
 from vitrail.files import tensors
 
 STEPS = 600
+LISTENING = """
+import signal, sys
+from vitrail.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in a background job inherit that it is ignored
+sys.exit(main(sys.argv[1:]))
+"""
 
 
 @pytest.mark.slow
@@ -49,7 +55,7 @@ def test_a_run_that_was_stopped_and_resumed_has_the_same_bits(vitrail, flowers, 
 
 def interrupted(words: list[str]) -> tuple[int, str]:
     """Run the command in a process of its own and press Ctrl-C once, after the first validation; code and stderr."""
-    with subprocess.Popen([sys.executable, "-m", "vitrail", *words], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", LISTENING, *words], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said, pressed = [], False
         for line in process.stderr:
