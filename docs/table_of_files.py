@@ -5,20 +5,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from markers import fill
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
-BEGIN, END = "<!-- table of files: begin -->", "<!-- table of files: end -->"
 
 
 def main() -> None:
     """Replace what stands between the markers."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise SystemExit(f"{PAGE} must hold the lines {BEGIN} and {END}. Put them where the table belongs.")
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}", encoding="utf-8")
-    print(f"wrote the table of files into {PAGE.relative_to(ROOT)}")
+    fill(PAGE, "table of files", table())
 
 
 def table() -> str:

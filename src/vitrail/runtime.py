@@ -114,10 +114,10 @@ def _number_format(wish: str, device: str) -> Choice:
         import torch
 
         if torch.cuda.is_bf16_supported():
-            return Choice("bfloat16", "the GPU multiplies bfloat16 at least twice as fast")
+            return Choice("bfloat16", "the GPU has bfloat16 products; not yet measured by this project")
         return Choice("float32", "the GPU has no bfloat16")
     if device == "mps":
-        return Choice("float32", "bfloat16 gains nothing measured on this device")
+        return Choice("float32", "bfloat16 has not been measured on this device")
     if cpu_multiplies_bfloat16():
         return Choice("bfloat16", "the CPU has bfloat16 instructions (AVX512-BF16 or AMX)")
     return Choice("float32", "the CPU has no bfloat16 instructions; without them its products are several times slower")
