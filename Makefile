@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TOOLS := .venv/.tools
 
 .PHONY: demo test test-all check bench figures docs clean
 
@@ -9,27 +10,27 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 # Slow tests: the first case of each. Tests whose needs are absent are left out, counted and named.
-test: $(READY)
+test: $(TOOLS)
 	$(BIN)/python -m pytest
 
-test-all: $(READY)
+test-all: $(TOOLS)
 	$(BIN)/python -m pytest --all
 
-check: $(READY)
+check: $(TOOLS)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 # Each benchmark prints its table and writes it to benchmarks/results/.
-bench: $(READY)
+bench: $(TOOLS)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
 
-figures: $(READY)
+figures: $(TOOLS)
 	$(BIN)/python docs/figures.py
 
 # The tables that documentation pages carry, from the code and the installed packages themselves.
-docs: $(READY)
+docs: $(TOOLS)
 	$(BIN)/python docs/table_of_files.py
 	$(BIN)/python docs/table_of_dependencies.py
 	$(BIN)/python docs/table_of_results.py
@@ -38,7 +39,12 @@ clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# The package alone is enough for the demo; tests need their tools and the libraries that they compare with.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
 	touch $(READY)
+
+$(TOOLS): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $(TOOLS)

@@ -30,6 +30,11 @@ WHY = {
     "ruff": "one formatter and linter",
     "mypy": "checks types",
     "import-linter": "keeps the floors of the architecture",
+    "timm": "oracle: its models and ours must agree on the same weights",
+    "transformers": "oracle, as timm",
+    "torchvision": "oracle, as timm, and for resizing; never imported by the package",
+    "vit-pytorch": "oracle, as timm",
+    "open_clip_torch": "oracle, as timm, for CLIP towers",
 }
 
 HEAD = """# Dependencies

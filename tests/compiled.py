@@ -1,9 +1,14 @@
-"""Compile every kind of model as one graph and print the largest difference. Run as a program of its own, because
-run-time shape checks, which the tests switch on for everything they import, cannot be traced."""
+"""Compile kinds of model as one graph and print the largest difference. Run as a program of its own, because run-time
+shape checks, which the tests switch on for everything they import, cannot be traced.
+
+    python tests/compiled.py aot_eager                      # every kind, no compiler needed
+    python tests/compiled.py inductor "dinov3" "sincos2d"   # these kinds, down to machine code
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 
 import torch
 
@@ -14,14 +19,16 @@ from vitrail.model.vit import create
 def main() -> None:
     """Print {kind: [largest difference in evaluation, in gradients of training]} as JSON."""
     torch.set_num_threads(1)
-    print(json.dumps({name: differences(name) for name in KINDS}))
+    backend, *names = sys.argv[1:]
+    print(json.dumps({name: differences(name, backend) for name in names or KINDS}))
 
 
-def differences(name: str) -> tuple[float, float]:
+def differences(name: str, backend: str) -> tuple[float, float]:
     """Plain against compiled, in outputs and in the gradients of one loss."""
+    torch._dynamo.reset()  # kinds share code, and torch compiles one piece of code a few times only
     config = KINDS[name]
     plain, twin = create(config, seed=3), create(config, seed=3)
-    compiled = torch.compile(twin, fullgraph=True)
+    compiled = torch.compile(twin, fullgraph=True, backend=backend)
     images = images_for(config)
     answers = [model(images) for model in (plain, compiled)]
     for answer in answers:

@@ -6,6 +6,7 @@ something that a test needs. VITRAIL_SHAPES=0 leaves shapes unchecked.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import random
 import shutil
@@ -19,12 +20,33 @@ import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
+os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of huggingface_hub: no test asks the network
 
 if os.environ.get("VITRAIL_SHAPES") != "0":
     jaxtyping.install_import_hook("vitrail", "shapes.checked")  # must come before the first import of vitrail
 
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None, max_examples=50)
 hypothesis.settings.load_profile("house")
+
+
+def declare_torchvision_operators() -> None:
+    """Let torchvision, timm and transformers import as oracles beside a CPU-only torch (Vitrail never imports them).
+
+    The registry's torchvision is built for CUDA: its library does not load there, and its Python code then misses the
+    declarations of two operators. A torchvision built for the CPU declares them itself.
+    """
+    try:
+        version = importlib.metadata.version("torchvision")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    import torch
+
+    if torch.version.cuda is None and not version.endswith("+cpu"):
+        torch.library.define("torchvision::nms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        torch.library.define("torchvision::qnms", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+declare_torchvision_operators()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,6 +82,14 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     ),
 }
 
+WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {
+    "needs_real_dinov2": (
+        "published weights (benchmarks/making/real_dinov2.py makes a folder; name it in VITRAIL_DINOV2)",
+        lambda: bool(os.environ.get("VITRAIL_DINOV2")),
+    ),
+}
+"""What is not required even where everything is: too large to fetch for every run of the tests."""
+
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
@@ -68,18 +98,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs_real_dinov2: needs published weights, in the folder of VITRAIL_DINOV2")
     config.pluginmanager.register(Suites(), "vitrail-suites")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    absent = {marker: need for marker, (need, present) in NEEDS.items() if not present()}
+    needs = NEEDS | WELCOME
+    absent = {marker: need for marker, (need, present) in needs.items() if not present()}
     slow_seen: set[str] = set()
     reasons: Counter[str] = Counter()
     kept, dropped = [], []
     for item in items:
-        reason = next((f"need {need}" for marker, need in absent.items() if item.get_closest_marker(marker)), None)
-        if reason and os.environ.get("VITRAIL_REQUIRE_ALL") == "1":
+        lacking = [marker for marker in absent if item.get_closest_marker(marker)]
+        reason = f"need {absent[lacking[0]]}" if lacking else None
+        if any(marker in NEEDS for marker in lacking) and os.environ.get("VITRAIL_REQUIRE_ALL") == "1":
             raise pytest.UsageError(f"VITRAIL_REQUIRE_ALL=1, but tests such as {item.nodeid} {reason}.")
         if reason is None and item.get_closest_marker("slow") and not config.getoption("--all"):
             test = item.nodeid.partition("[")[0]

@@ -28,6 +28,22 @@ KINDS = {
     "axial rotary, RMSNorm": dataclasses.replace(TINY, positions="none", rotary="axial", norm="RMSNorm"),
     "rotary from one": dataclasses.replace(TINY, positions="none", rotary="from-one", final_norm=False),
     "patches without a class row": dataclasses.replace(TINY, class_position=False),
+    "registers, layer scale, packed gate": dataclasses.replace(
+        TINY, registers=2, layer_scale=0.5, mlp="gated-packed", activation="SiLU", pool="class+mean"
+    ),
+    "two heads, recomputed": dataclasses.replace(
+        TINY, distillation_token=True, distillation_head=True, recompute=True, patch_bias=False
+    ),
+    "probe, no class token": dataclasses.replace(TINY, class_token=False, pool="attention", activation="GELUTanh"),
+    "dinov3": dataclasses.replace(
+        TINY, positions="none", rotary="dinov3", registers=1, key_bias=False, layer_scale=1.0, mlp="gated"
+    ),
+    "parallel, normed queries and keys": dataclasses.replace(
+        TINY, parallel=True, qk_norm=True, head_width=12, out_bias=False, mlp_bias=False, pre_norm=True
+    ),
+    "relative, normed patches": dataclasses.replace(
+        TINY, positions="none", relative=2, patches="linear", patch_norms=True, qkv_bias=False, pooled_norm=True
+    ),
 }
 
 

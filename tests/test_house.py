@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -30,7 +31,7 @@ CORE = (
     "jaxtyping",
     "rich",
 )
-ARRIVES_LATER = {"huggingface_hub", "scipy"}
+ARRIVES_LATER = {"scipy"}
 """Declared for a coming issue and not imported yet. This set only shrinks."""
 IMPORT_NAMES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 EXTRAS = {
@@ -40,7 +41,10 @@ EXTRAS = {
     "export": ["onnx", "onnxscript", "onnxruntime"],
     "ray": ["ray"],
     "track": ["tensorboard"],
-    "dev": ["pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"],
+    "dev": [
+        *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"),
+        *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch"),
+    ],
 }
 FILE_LINES = 350
 FUNCTION_LINES = 60
@@ -158,6 +162,12 @@ def test_every_core_dependency_is_imported_or_its_issue_is_still_to_come():
 def test_every_dependency_is_pinned_to_the_version_that_was_tested():
     pinned = {distribution(line) for line in (ROOT / "constraints.txt").read_text().lower().splitlines()}
     assert {distribution(need) for need in (*CORE, *EXTRAS["dev"])} <= pinned
+
+
+def test_the_libraries_that_tests_compare_with_did_not_replace_torch():
+    pinned = re.search(r"(?m)^torch==(\S+)$", (ROOT / "constraints.txt").read_text())
+    assert pinned is not None
+    assert importlib.metadata.version("torch").partition("+")[0] == pinned[1]
 
 
 def test_torchvision_is_never_imported():

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
 
 from .data.source import Picture
-from .doors import evaluation, models, progress, wishes
+from .doors import converting, evaluation, models, progress, saying, wishes
 from .doors.predicting import open_predictor
 from .errors import UsageError
 from .evaluate.metrics import Metrics
 from .evaluate.predictions import Predictions
+from .files.hub import is_hub_name
 from .model.sizes import named
 from .model.vit import ViT
 from .model.vit import create as create_from_config
@@ -75,6 +77,20 @@ class Run:
             labelled = evaluation.other_source(str(source), split, None)
         return evaluation.evaluate(self.predictor, labelled, skip_bad).metrics
 
+    def export(self, to: str, out: str | Path | None = None) -> Path:
+        """The model as files of another library, read back and compared before they are kept.
+
+        Args:
+            to: timm, transformers, torchvision, google-npz or bundle.
+            out: the folder or file to make; None makes one in the run's `exports/`.
+
+        Raises:
+            UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
+        """
+        wanted = converting.target(to)
+        path = Path(out) if out is not None else self.path / "exports" / converting.with_ending(wanted, wanted)
+        return converting.convert(models.find(str(self.path)), wanted, path).path
+
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
@@ -101,23 +117,50 @@ def load(
     heads: int | None = None,
     image_size: Size | None = None,
     channels: int | None = None,
+    pool: str | None = None,
+    match: str | None = None,
     outputs: int | None = None,
+    channels_policy: str | Sequence[int] | None = None,
+    network: str | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> ViT:
-    """A trained model from a run folder, a bundle or a weights file, complete or not at all, in evaluation mode.
+    """A trained model, complete or not at all, in evaluation mode on the CPU.
 
     Args:
-        layout: blog-conv, explained or xray-rope; recognised from the tensors if it is not given.
-        heads, image_size, channels: what a file cannot say; an argument that contradicts it is an error.
-        outputs: another number than the file's puts a fresh head of zeros on the model.
+        path: a run folder, a bundle, a weights file or folder of any known layout, or "hf:OWNER/NAME".
+        layout: name of a layout, such as "timm"; recognised from the tensors if it is not given.
+        heads: attention heads, where a file cannot say; a value that contradicts the file is an error.
+        image_size: pixels, where a file cannot say; another size than its own stretches its positions once, by the
+            rule of its family.
+        channels: of the pictures, where a file cannot say; another count than its own needs `channels_policy`.
+        pool: "class", "mean", "attention" or "class+mean", where the file cannot say or another is wanted.
+        match: whose numerics, "original", "timm" or "transformers", where libraries run the same file differently.
+        outputs: another number than the file's puts a fresh head of zeros on the model; 0 gives pooled features.
+        channels_policy: how the patch projection is adapted: "sum", "mean", "tile", or for each new channel the file's.
+        network: which of several networks that a training saved, such as "encoder" of I-JEPA.
+        settings: fields of the architecture that neither file nor layout says, such as {"activation": "QuickGELU"}.
 
     Raises:
         UsageError: nothing at the path, or an argument is missing or contradicts the file.
         DamagedFileError: the file is damaged, or its tensors are not those of its layout.
+        ResourceError: a name on the Hub whose files are neither here nor reachable.
     """
-    if not Path(path).exists():
-        raise UsageError(f"There is nothing at {path}. Give a run folder, a bundle or a weights file.")
-    size = None if image_size is None else wishes.pixels(image_size)
-    return models.find(str(path), layout, heads, size, channels, outputs).model
+    if not (Path(path).exists() or is_hub_name(str(path))):
+        raise UsageError(
+            f"There is nothing at {path}. Give a run folder, a bundle, a weights file or folder, or hf:OWNER/NAME."
+        )
+    words = saying.said(
+        layout=layout,
+        heads=heads,
+        image_size=image_size,
+        channels=channels,
+        pool=pool,
+        match=match,
+        outputs=outputs,
+        channels_policy=channels_policy,
+        network=network,
+    )
+    return models.find(str(path), replace(words, settings=settings or {})).model
 
 
 def fit(

@@ -146,7 +146,8 @@ def test_an_ending_that_arrives_later(vitrail, run_folder, flowers, tmp_path):
 def test_predicting_with_something_untrained(vitrail, flowers):
     said = sentence(vitrail("predict", "vit_tiny_patch16_224", flowers), 2)
     assert said == (
-        "Answers need a run folder or a bundle, which know their classes. vit_tiny_patch16_224 does not exist."
+        "Answers need a trained model that knows its classes: a run folder, a bundle, or a published classifier. "
+        "vit_tiny_patch16_224 does not exist."
     )
 
 

@@ -87,7 +87,7 @@ def test_text_overrides_reach_any_settings(before, after):
         st.sampled_from([np.float32, np.float16, np.int64, np.uint8, np.bool_]),
         arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4),
     ),
-    name=TEXTS.filter(lambda name: name != "__metadata__"),
+    name=st.from_regex(r"[\w.-]{1,40}", fullmatch=True).filter(lambda name: name != "__metadata__"),
     note=TEXTS,
 )
 def test_tensors_and_their_texts_survive_a_file(array, name, note):

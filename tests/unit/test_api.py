@@ -76,7 +76,7 @@ def test_an_argument_that_contradicts_the_file_is_refused(kept):
 
 
 def test_loading_nothing_says_what_can_be_loaded(tmp_path):
-    with pytest.raises(UsageError, match=r"There is nothing at .*absent\. Give a run folder, a bundle or a weights"):
+    with pytest.raises(UsageError, match=r"There is nothing at .*absent\. Give a run folder, a bundle, a weights file"):
         vitrail.load(tmp_path / "absent")
 
 

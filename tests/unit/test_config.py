@@ -9,7 +9,18 @@ from typing import Literal
 
 import pytest
 
-from vitrail.config import REQUIRED, Field, describe, override, read, read_toml, to_toml, write
+from vitrail.config import (
+    REQUIRED,
+    Field,
+    describe,
+    override,
+    read,
+    read_some,
+    read_toml,
+    spell_some,
+    to_toml,
+    write,
+)
 from vitrail.errors import UsageError
 
 
@@ -208,6 +219,18 @@ def test_a_wrong_override_is_refused_in_the_same_words(changes, message):
     with pytest.raises(UsageError) as caught:
         override(Recipe(steps=1), changes)
     assert str(caught.value) == f"the command line: {message}"
+
+
+def test_single_fields_are_read_without_the_rest():
+    assert spell_some(Recipe, {"width": "9", "heads": "2"}) == {"width": 9, "heads": 2}  # the class would refuse these
+    assert read_some(Recipe, {"width": 9}, "settings") == {"width": 9}
+
+
+def test_single_fields_are_read_as_strictly():
+    with pytest.raises(UsageError, match=r"the command line: width must be a whole number\. Got 'wide' \(text\)\."):
+        spell_some(Recipe, {"width": "wide"})
+    with pytest.raises(UsageError, match=r"settings: there is no setting widht\. Did you mean width\?"):
+        read_some(Recipe, {"widht": 9}, "settings")
 
 
 def test_description_lists_every_setting_in_order_with_its_docstring():

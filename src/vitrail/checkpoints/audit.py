@@ -29,6 +29,8 @@ class Audit:
 
     layout: str
     """Name of the layout whose table was used."""
+    variant: str = ""
+    """Which of the layouts of that name."""
     rows: tuple[Row, ...]
     """One row a tensor."""
 
@@ -44,4 +46,5 @@ class Audit:
         """The sums on one line, such as `layout xray-rope: 88 tensors, 64 loaded, 24 checked`."""
         counts = Counter(row.action for row in self.rows)
         tensors = "1 tensor" if len(self.rows) == 1 else f"{len(self.rows)} tensors"
-        return f"layout {self.layout}: {tensors}" + "".join(f", {n} {action}" for action, n in counts.items())
+        variant = f" ({self.variant})" if self.variant else ""
+        return f"layout {self.layout}{variant}: {tensors}" + "".join(f", {n} {action}" for action, n in counts.items())

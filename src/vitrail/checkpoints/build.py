@@ -9,7 +9,9 @@ from torch import Tensor
 
 from ..model.config import ViTConfig
 from ..model.positions import fixed_table
+from ..model.rotary import dinov3_periods
 from ..model.vit import ViT
+from .expand import computed
 
 
 def on_meta(config: ViTConfig) -> ViT:
@@ -19,10 +21,16 @@ def on_meta(config: ViTConfig) -> ViT:
 
 
 def build(config: ViTConfig, values: Mapping[str, Tensor]) -> ViT:
-    """The model with these tensors as its own, in evaluation mode; a fixed position table is computed if not given."""
+    """The model with these tensors as its own, in evaluation mode; what the configuration alone tells is computed."""
     model, values = on_meta(config), dict(values)
-    if config.positions in ("sinusoid", "sincos2d") and "positions.table" not in values:
-        class_row = config.class_token and config.class_position
-        values["positions.table"] = fixed_table(config.positions, config.grid, config.width, class_row)
+    for name in computed(config):
+        if name not in values:
+            values[name] = _computed(name, config)
     model.load_state_dict(values, strict=True, assign=True)
     return model.eval()
+
+
+def _computed(name: str, config: ViTConfig) -> Tensor:
+    if name == "rotary.periods":
+        return dinov3_periods(config.head_numbers)
+    return fixed_table(config.positions, config.grid, config.width, config.table_prefix)

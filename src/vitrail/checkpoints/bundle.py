@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +10,17 @@ from typing import Any
 from ..config import read as read_settings
 from ..config import write as write_settings
 from ..errors import DamagedFileError, UsageError
-from ..files import atomic, tensors
+from ..files import atomic, json_text, tensors
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .audit import Audit
+from .budget import check_budget
 from .build import build, on_meta
 from .card import card
+from .folders import is_foreign
 from .preprocessor import preprocessor
-from .rules import Layout, Name, read
+from .rules import Layout, Name, take
 
 FORMAT = 1
 """Raised when a bundle of an older version can no longer be read as it is."""
@@ -42,6 +43,17 @@ class Bundle:
     """What else the training noted, such as thresholds, the data's fingerprint, the attention path, the mirror."""
     audit: Audit
     """Every tensor of the weights file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What a bundle says beside its weights; the fields of `Bundle`, and the shape of the model."""
+
+    architecture: ViTConfig
+    spec: ImageSpec
+    task: str
+    classes: tuple[str, ...]
+    info: Mapping[str, Any]
 
 
 def save(
@@ -80,34 +92,56 @@ def load(folder: Path) -> Bundle:
         DamagedFileError: a file is missing, changed, or does not agree with the others.
     """
     folder = Path(folder)
-    if not is_bundle(folder):
-        raise DamagedFileError(f"{folder} is no bundle: it must hold {CONFIG} and {WEIGHTS}. Check the path.")
-    atomic.verify(folder)
-    content = _read_json(folder / CONFIG)
-    architecture, spec = _described(content, folder / CONFIG)
-    if differing := _differing(preprocessor(spec), _read_json(folder / PREPROCESSOR)):
-        raise DamagedFileError(
-            f"{folder / PREPROCESSOR} does not agree with {CONFIG} about {', '.join(differing)}. Use another copy."
-        )
-    state = on_meta(architecture).state_dict()
+    about = describe(folder)
+    check_budget(about.architecture, str(folder / CONFIG))
+    state = on_meta(about.architecture).state_dict()
     own_names = Layout(
-        name="bundle", decisive=(), rules=tuple(Name(name, name) for name in state), config=lambda *_: architecture
+        name="bundle",
+        decisive=(),
+        rules=tuple(Name(name, name) for name in state),
+        describe=lambda tensors, told: about.architecture,
     )
-    weights = tensors.load(folder / WEIGHTS)
-    values, audit = read(weights, state, architecture, own_names, str(folder / WEIGHTS))
+    weights = dict(tensors.open_tensors(folder / WEIGHTS))
+    values, audit = take(weights, state, about.architecture, own_names, str(folder / WEIGHTS))
     return Bundle(
-        model=build(architecture, values),
-        spec=spec,
-        task=content["task"],
-        classes=tuple(content["classes"]),
-        info=content["info"],
+        model=build(about.architecture, values),
+        spec=about.spec,
+        task=about.task,
+        classes=about.classes,
+        info=about.info,
         audit=audit,
     )
 
 
+def describe(folder: Path) -> About:
+    """What a bundle says beside its weights, which are compared with their hash and not read.
+
+    Raises:
+        DamagedFileError: a file is missing, changed, or does not agree with the others.
+    """
+    folder = Path(folder)
+    if not is_bundle(folder):
+        raise DamagedFileError(f"{folder} is no bundle: it must hold {CONFIG} and {WEIGHTS}. Check the path.")
+    atomic.verify(folder)
+    content = json_text.read(folder / CONFIG)
+    architecture, spec = _described(content, folder / CONFIG)
+    if differing := _differing(preprocessor(spec), json_text.read(folder / PREPROCESSOR)):
+        raise DamagedFileError(
+            f"{folder / PREPROCESSOR} does not agree with {CONFIG} about {', '.join(differing)}. Use another copy."
+        )
+    return About(
+        architecture=architecture,
+        spec=spec,
+        task=content["task"],
+        classes=tuple(content["classes"]),
+        info=content["info"],
+    )
+
+
 def is_bundle(path: Path) -> bool:
-    """Whether a path is a folder that holds the two files of every bundle."""
-    return (Path(path) / CONFIG).is_file() and (Path(path) / WEIGHTS).is_file()
+    """Whether a path is a folder that holds the two files of every bundle, and not one of another library."""
+    path = Path(path)
+    return (path / CONFIG).is_file() and (path / WEIGHTS).is_file() and not is_foreign(path)
 
 
 def _check_fits(config: ViTConfig, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
@@ -143,13 +177,3 @@ def _described(content: Mapping[str, Any], path: Path) -> tuple[ViTConfig, Image
 
 def _differing(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     return [name for name, value in expected.items() if found.get(name) != value]
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{path} is missing or not JSON text. Use another copy of the folder.") from error
-    if not isinstance(content, dict):
-        raise DamagedFileError(f"{path} must hold a JSON object. Got a {type(content).__name__}.")
-    return content

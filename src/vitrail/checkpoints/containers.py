@@ -2,33 +2,70 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
 from ..errors import DamagedFileError, UsageError
-from ..files import pickles, tensors
+from ..files import arrays, pickles, tensors
+from ..files.manifest import MANIFEST
+from ..files.mapped import owned
 
 WRAPPERS = ("model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module")
 """Names under which training scripts keep a model's tensors, the averaged ones first."""
 PREFIXES = ("_orig_mod.", "module.")
 """What torch.compile and data-parallel training put before every name."""
+NETWORKS = {
+    "original": ("teacher", "target_encoder", "student", "encoder"),
+    "timm": ("teacher", "encoder", "target_encoder", "student"),
+    "transformers": ("teacher", "encoder", "target_encoder", "student"),
+}
+"""Names of networks in files that hold several of a training, the one to take first. I-JEPA's authors evaluate the
+target encoder; timm and transformers converted the other one."""
+BACKBONE = "backbone."
+"""Before the names of the encoder itself in the networks of DINO and DINOv2, whose heads lie beside it."""
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
+@dataclass(kw_only=True)
+class Content:
+    """What a weights file holds. Its tensors are given away one by one while they are read."""
+
+    tensors: dict[str, Tensor]
+    notes: list[str] = field(default_factory=list)
+    """What was chosen among several things in the file."""
+
+
+def open_file(path: Path, match: str | None = None, network: str | None = None) -> Content:
     """Every tensor of a weights file, wrappers and prefixes taken off.
+
+    Args:
+        match: whose choice of network counts where a file holds several (see NETWORKS).
+        network: or the name of that network.
 
     Raises:
         DamagedFileError: the file is missing, damaged, or holds something else.
-        UsageError: the ending of its name is not one of a weights file.
+        UsageError: the ending of its name is not one of a weights file, or there is no such network.
     """
-    if path.suffix == ".safetensors":
-        return unwrap(tensors.load(path), str(path))
-    if path.suffix in PICKLED:
-        return unwrap(pickles.load_state_dict(path), str(path))
-    raise UsageError(f"A weights file ends in .safetensors or {', '.join(PICKLED)}. Got {path}.")
+    content = Content(tensors={})
+    if path.suffix == ".safetensors" and not tensors.has_checksum(path) and not (path.parent / MANIFEST).is_file():
+        content.notes.append("the file carries no checksum: that it is unchanged was not verified")
+    stored, memory = _stored(path)
+    content.tensors = _innermost(stored, str(path), _order(match, network), content.notes)
+    del stored
+    if memory is not None:
+        content.tensors = owned(content.tensors, memory)
+    if network is not None and not any(note.startswith(f"{network} was read") for note in content.notes):
+        raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
+    return content
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """`open_file` without its notes."""
+    return open_file(path).tensors
 
 
 def unwrap(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
@@ -37,20 +74,71 @@ def unwrap(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
     Raises:
         DamagedFileError: there is something else than tensors in it.
     """
+    return _innermost(content, where, NETWORKS["original"], [])
+
+
+def _stored(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
+    """What a file holds; and the mapped file, where its tensors are views of that and not in memory of their own."""
+    if path.suffix == ".safetensors":
+        return dict(tensors.open_tensors(path)), None
+    if path.suffix == ".npz":
+        return arrays.open_npz(path)
+    if path.suffix in PICKLED:
+        return pickles.open_state_dict(path)
+    raise UsageError(f"A weights file ends in .safetensors, .npz, {', '.join(PICKLED)}. Got {path}.")
+
+
+def _order(match: str | None, network: str | None) -> tuple[str, ...]:
+    return (network,) if network is not None else NETWORKS.get(match or "original", ())
+
+
+def _innermost(
+    content: Mapping[str, object], where: str, order: tuple[str, ...], notes: list[str]
+) -> dict[str, Tensor]:
     for wrapper in WRAPPERS:
         inside = content.get(wrapper)
         if isinstance(inside, Mapping):
-            return unwrap(inside, where)
+            if wrapper.endswith("_ema"):
+                notes.append(f"{wrapper} was read: the averaged weights")
+            return _innermost(inside, where, order, notes)
+    held = [name for name in content if name in _ANY_NETWORK and isinstance(content[name], Mapping)]
+    chosen = next((name for name in order if name in held), None)
+    if held and chosen is None:
+        raise UsageError(
+            f"{where} holds no network called {' or '.join(order)}. Name one with network=: {', '.join(held)}."
+        )
+    if chosen is not None:
+        others = [name for name in held if name != chosen]
+        notes.append(f"{chosen} was read" + (f", not {' or '.join(others)}: network= chooses" if others else ""))
+        inside = content[chosen]
+        assert isinstance(inside, Mapping)
+        return _encoder(_innermost(inside, where, order, notes), notes)
     found = {name: _plain(value) for name, value in content.items() if isinstance(value, Tensor)}
     if other := [name for name in content if name not in found]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "
             f"It holds something else called {', '.join(map(str, other[:3]))}."
         )
+    return _without_prefixes(found)
+
+
+_ANY_NETWORK = frozenset(name for order in NETWORKS.values() for name in order)
+
+
+def _without_prefixes(found: dict[str, Tensor]) -> dict[str, Tensor]:
     for prefix in PREFIXES:
         if found and all(name.startswith(prefix) for name in found):
-            return unwrap({name.removeprefix(prefix): tensor for name, tensor in found.items()}, where)
+            return _without_prefixes({name.removeprefix(prefix): tensor for name, tensor in found.items()})
     return found
+
+
+def _encoder(network: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
+    """The encoder of a network that also holds the heads of its training."""
+    inside = {name.removeprefix(BACKBONE): tensor for name, tensor in network.items() if name.startswith(BACKBONE)}
+    if inside and len(inside) < len(network):
+        heads = sorted({name.partition(".")[0] for name in network if not name.startswith(BACKBONE)})
+        notes.append(f"{len(network) - len(inside)} tensors beside the backbone were left out: {', '.join(heads)}")
+    return inside or network
 
 
 def _plain(tensor: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def preprocessor(spec: ImageSpec) -> dict[str, Any]:
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
-        "size": {"shortest_edge": min(spec.size)} if spec.fit == "crop" else size,
+        "size": {"shortest_edge": min(spec.cover)} if spec.fit == "crop" else size,
         "resample": RESAMPLE[spec.interpolation],
         "do_center_crop": spec.fit == "crop",
         "crop_size": size,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import isqrt
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..errors import DamagedFileError, UsageError
 from .complete import nearest
+from .told import Told
 
 Given = TypeVar("Given")
 
@@ -27,6 +28,17 @@ def need(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tensor:
     if tensors[name].ndim != axes:
         raise DamagedFileError(f"{name} must have {axes} axes. Got the shape {list(tensors[name].shape)}.")
     return tensors[name]
+
+
+def pattern_of(name: str) -> re.Pattern[str]:
+    """What a name of a table matches, `{i}` any block and `{p}` weight or bias."""
+    return re.compile(re.escape(name).replace(r"\{i\}", r"\d+").replace(r"\{p\}", "(weight|bias)"))
+
+
+def has(tensors: Collection[str], *patterns: str) -> bool:
+    """Whether some name fits one of the patterns, `{i}` any block and `{p}` weight or bias."""
+    wanted = [pattern_of(pattern) for pattern in patterns]
+    return any(pattern.fullmatch(name) for name in tensors for pattern in wanted)
 
 
 def blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
@@ -45,7 +57,7 @@ def vote(tensors: Mapping[str, Tensor], what: str, *sources: tuple[str, int]) ->
     """
     found: dict[str, int] = {}
     for pattern, axis in sources:
-        matching = re.compile(re.escape(pattern).replace(r"\{i\}", r"\d+"))
+        matching = pattern_of(pattern)
         for name, tensor in tensors.items():
             if matching.fullmatch(name) and -tensor.ndim <= axis < tensor.ndim:
                 found[name] = tensor.shape[axis]
@@ -94,3 +106,32 @@ def square_grid(counts: tuple[int, ...], source: str) -> int:
         f"{source} has rows for {' or '.join(map(str, counts))} patches, which fill no square. "
         "Pass image_size=(height, width)."
     )
+
+
+def picture_size(patches: int, patch: tuple[int, int], told: Told, source: str) -> tuple[int, int]:
+    """The picture size that a table for so many patches belongs to.
+
+    What the caller says in `settings` or in `image_size` is taken where it makes that many patches; else the patches
+    lie in a square, and another `image_size` is reached afterwards by resampling.
+
+    Args:
+        source: the table's name, for messages.
+
+    Raises:
+        UsageError: the count fills no square, and no size was given that it fills.
+    """
+    said = told.settings.get("image_size")
+    if said is not None and _patches(said, patch) != patches:
+        raise UsageError(
+            f"image_size={said} contradicts the file: it makes {_patches(said, patch)} patches of "
+            f"{patch[0]}x{patch[1]}, and {source} has rows for {patches}."
+        )
+    for size in (said, told.image_size):
+        if size is not None and _patches(size, patch) == patches:
+            return size[0], size[1]
+    side = square_grid((patches,), source)
+    return side * patch[0], side * patch[1]
+
+
+def _patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
+    return (size[0] // patch[0]) * (size[1] // patch[1])

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from ..errors import UsageError
 from .arguments import HELP, Command, parse
 from .commands.check import Check
+from .commands.convert import Convert
 from .commands.doctor import Doctor
 from .commands.evaluate import Evaluate
 from .commands.inspect import Inspect
@@ -28,6 +29,7 @@ COMMANDS: dict[str, type[Command]] = {
     "evaluate": Evaluate,
     "predict": Predict,
     "inspect": Inspect,
+    "convert": Convert,
     "report": Report,
     "check": Check,
     "doctor": Doctor,

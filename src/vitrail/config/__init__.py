@@ -10,8 +10,19 @@ be None has None as its default, because TOML has no way to write None: absent m
 from __future__ import annotations
 
 from .describing import REQUIRED, Field, describe
-from .overriding import override
-from .reading import read, read_toml
+from .overriding import override, spell_some
+from .reading import read, read_some, read_toml
 from .writing import to_toml, write
 
-__all__ = ["REQUIRED", "Field", "describe", "override", "read", "read_toml", "to_toml", "write"]
+__all__ = [
+    "REQUIRED",
+    "Field",
+    "describe",
+    "override",
+    "read",
+    "read_some",
+    "read_toml",
+    "spell_some",
+    "to_toml",
+    "write",
+]

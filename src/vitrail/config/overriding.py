@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from ..errors import UsageError
 from .describing import describe
 from .kinds import choices_of, group_in, kinds_of, members_of, unknown
-from .reading import read
+from .reading import read, read_some
 from .writing import write
 
 Settings = TypeVar("Settings")
@@ -32,6 +32,17 @@ def override(settings: Settings, changes: Mapping[str, str]) -> Settings:
             known = [field.name for field in describe(type(settings))]
             raise UsageError(unknown(dotted, known, COMMAND_LINE))
     return read(type(settings), values, COMMAND_LINE)
+
+
+def spell_some(cls: type[Any], changes: Mapping[str, str]) -> dict[str, Any]:
+    """Some fields of settings as text spells them, each of its field's kind; the settings themselves are not made.
+
+    Raises:
+        UsageError: unknown name, or text that does not spell a value of the field's kind.
+    """
+    kinds = kinds_of(cls)
+    values = {name: _spelled(kinds[name], text) if name in kinds else text for name, text in changes.items()}
+    return read_some(cls, values, COMMAND_LINE)
 
 
 def _place(cls: Any, values: dict[str, Any], path: list[str], text: str) -> bool:

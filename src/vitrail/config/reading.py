@@ -24,6 +24,16 @@ def read(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings
     return _read(cls, values, "", where)
 
 
+def read_some(cls: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Some fields of settings, each tried against its kind. Nothing is required, and the class's own check is not run.
+
+    Raises:
+        UsageError: unknown name, or a value of the wrong kind.
+    """
+    kinds = _known(cls, values, "", where)
+    return {name: _convert(kinds[name], value, name, where) for name, value in values.items()}
+
+
 def read_toml(path: Path, cls: type[Settings]) -> Settings:
     """Read a TOML file strictly.
 
@@ -42,10 +52,7 @@ def read_toml(path: Path, cls: type[Settings]) -> Settings:
 
 
 def _read(cls: type[Settings], values: Mapping[str, Any], prefix: str, where: str) -> Settings:
-    kinds = kinds_of(cls)
-    for name in values:
-        if name not in kinds:
-            raise UsageError(unknown(f"{prefix}{name}", [f"{prefix}{known}" for known in kinds], where))
+    kinds = _known(cls, values, prefix, where)
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         if field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
             raise UsageError(f"{where}: {prefix}{field.name} is missing. It must be {words(kinds[field.name])}.")
@@ -54,6 +61,15 @@ def _read(cls: type[Settings], values: Mapping[str, Any], prefix: str, where: st
         return cls(**found)
     except ValueError as error:  # the class's own check
         raise UsageError(f"{where}: {error}") from error
+
+
+def _known(cls: type[Any], values: Mapping[str, Any], prefix: str, where: str) -> dict[str, Any]:
+    """The kinds of a class's fields, among which every name of `values` must be."""
+    kinds = kinds_of(cls)
+    for name in values:
+        if name not in kinds:
+            raise UsageError(unknown(f"{prefix}{name}", [f"{prefix}{known}" for known in kinds], where))
+    return kinds
 
 
 _NO = object()

@@ -39,22 +39,23 @@ def to_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C H W"]:
 def fit(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
     """Bring pictures to the spec's size by its way of fitting.
 
-    squash: both sides to the size. crop: the smallest picture that covers the size, then its centre. pad: the largest
-    picture that the size contains, in the middle of black. Odd pixels go to the lower right.
+    squash: both sides to the size. crop: the smallest picture that covers the size over the spec's crop_fraction, then
+    its centre. pad: the largest picture that the size contains, in the middle of black. Odd pixels go to the lower
+    right.
     """
-    if images.shape[-2:] == spec.size:
+    if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
     if spec.fit == "squash":
         return resize(images, spec.size, spec.interpolation)
     height, width = images.shape[-2:]
-    ratios = (spec.height / height, spec.width / width)
     if spec.fit == "crop":
-        scale = max(ratios)
-        inner = (max(spec.height, round(height * scale)), max(spec.width, round(width * scale)))
+        cover = spec.cover
+        scale = max(cover[0] / height, cover[1] / width)
+        inner = (max(cover[0], round(height * scale)), max(cover[1], round(width * scale)))
         top, left = (inner[0] - spec.height) // 2, (inner[1] - spec.width) // 2
         whole = resize(images, inner, spec.interpolation)
         return whole[:, :, top : top + spec.height, left : left + spec.width].contiguous()
-    scale = min(ratios)
+    scale = min(spec.height / height, spec.width / width)
     inner = (min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale))))
     top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
     border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)

@@ -17,7 +17,7 @@ from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
 from .models import Found
 
-PARTS = ("tokens", "positions", "encoder.blocks", "encoder.norm", "head")
+PARTS = ("tokens", "positions", "encoder.pre_norm", "encoder.blocks", "encoder.norm", "pool", "head")
 
 
 def anatomy(found: Found) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def table(found: Found, facts: Mapping[str, Any]) -> str:
     """The same for people."""
     shape, spec = found.config, found.spec
     rows, columns = facts["grid"]
-    prefix = "1 class token + " if shape.class_token else ""
+    prefix = f"{shape.prefix_words} and " if shape.prefix else ""
     lines = [
         f"{facts['model']} ({found.kind})",
         f"  parameters  {facts['parameters']:,}" + _fixed(facts["fixed_numbers"]),
@@ -53,7 +53,7 @@ def table(found: Found, facts: Mapping[str, Any]) -> str:
         f"  values      {spec.low:g} to {spec.high:g}; mean {_numbers(spec.mean)}, deviation {_numbers(spec.std)}",
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
-        f"  blocks      {shape.depth}: {shape.heads} heads of {shape.width // shape.heads}, MLP {shape.mlp_width}",
+        f"  blocks      {shape.depth}: {shape.heads} heads of {shape.head_numbers}, MLP {shape.mlp_width}",
         f"  places      positions {shape.positions}, rotary {shape.rotary}",
         f"  answer      {shape.pool} pooling, {shape.head} head, {shape.outputs} outputs{_classes(found.classes)}",
         "",

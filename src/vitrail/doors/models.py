@@ -1,22 +1,67 @@
-"""MODEL by any of its names: a run folder, a bundle, a weights file, or the name of a size."""
+"""MODEL by any of its names: a run folder, a bundle, foreign weights, the name of a size, or a name on the Hub."""
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, replace
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from ..checkpoints import bundle
+from .. import config
+from ..checkpoints import bundle, folders
 from ..checkpoints.audit import Audit
-from ..checkpoints.load import load
+from ..checkpoints.channels import Policy
+from ..checkpoints.load import Loaded, load
+from ..checkpoints.told import Match
 from ..errors import UsageError
-from ..model.config import ViTConfig
+from ..files import hub
+from ..model.config import Pool, ViTConfig
 from ..model.sizes import examples, named
 from ..model.vit import ViT, create
 from ..spec import ImageSpec
 
-Kind = Literal["run", "bundle", "weights file", "name"]
+Kind = Literal["run", "bundle", "weights file", "weights folder", "name"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a person says beside a MODEL; None and empty leave it to the file or to the name."""
+
+    layout: str | None = None
+    """Name of a layout; recognised from the tensors unless given."""
+    heads: int | None = None
+    """Attention heads, where a weights file cannot say."""
+    image_size: tuple[int, int] | None = None
+    """Pixels; another size than the file's own stretches its positions."""
+    channels: int | None = None
+    """Channels of the pictures; another count than the file's own needs `channels_policy`."""
+    pool: Pool | None = None
+    """class, mean, attention or class+mean, where the file cannot say or another is wanted."""
+    match: Match | None = None
+    """Whose numerics: the authors' (original), or those that timm or transformers run."""
+    outputs: int | None = None
+    """Another number than the file's puts a fresh head on the model, 0 none at all."""
+    channels_policy: Policy | None = None
+    """How the patch projection becomes one for another count of channels: sum, mean, tile, or channels of the file."""
+    network: str | None = None
+    """Which of several networks that a training saved, such as encoder of I-JEPA."""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Fields of the architecture that neither the file nor the layout can say, by their names in `ViTConfig`."""
+
+
+NOTHING = Said()
+
+
+@dataclass(frozen=True)
+class Located:
+    """A MODEL on this machine."""
+
+    path: Path
+    licence: str = ""
+    """As its page on the Hub states it."""
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +71,22 @@ class Found:
     kind: Kind
     config: ViTConfig
     spec: ImageSpec
+    task: str = "classes"
+    """classes, labels or number."""
     classes: tuple[str, ...] = ()
     """Empty where nobody has named the outputs."""
     audit: Audit | None = None
     """Every tensor of the file; None for a name."""
+    bundle: Path | None = None
+    """The folder of its bundle, if it has one."""
     trained: ViT | None = None
     """The model in evaluation mode; None for a name, whose weights are made when they are asked for."""
+    licence: str = ""
+    """Under which the weights were published, where the Hub, the bundle or the layout's card knows it."""
+    repository: str = ""
+    """Where the family of the weights comes from, where its card knows it."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about how the file was read."""
 
     @property
     def model(self) -> ViT:
@@ -39,109 +94,127 @@ class Found:
         return create(self.config, 0).eval() if self.trained is None else self.trained
 
 
-def find(
-    given: str,
-    layout: str | None = None,
-    heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    channels: int | None = None,
-    outputs: int | None = None,
-) -> Found:
+def find(given: str, said: Said = NOTHING) -> Found:
     """The model behind a path or a name; a path that exists is taken before a name.
-
-    Args:
-        layout, heads: what a weights file cannot say itself.
-        image_size, channels, outputs: as for `checkpoints.load`; for a name they change the shape.
 
     Raises:
         UsageError: no such path and no such name, or an argument that contradicts the file.
         DamagedFileError: the file or folder cannot be trusted.
+        ResourceError: a name on the Hub whose files are neither here nor reachable.
     """
-    path = Path(given)
-    if path.exists():
-        folder = bundle_of(path) if path.is_dir() else None
-        if folder is not None:
-            return _in_folder(path, folder, layout, heads, image_size, channels, outputs)
-        return _in_file(path, layout, heads, image_size, channels, outputs)
-    if layout is not None or heads is not None:
-        raise UsageError(f"--layout and --heads describe a weights file. There is no file {given}.")
-    config = resized(_named(given), image_size, channels, outputs)
-    return Found(kind="name", config=config, spec=plain_spec(config))
+    place = located(given)
+    if place is None:
+        return _by_name(given, said)
+    folder = bundle_in(place.path)
+    found = _in_file(place.path, said) if folder is None else _in_bundle(place.path, folder, said)
+    return replace(found, licence=place.licence or found.licence, notes=(*place.notes, *found.notes))
 
 
-def bundle_of(path: Path) -> Path:
-    """The bundle of a folder: itself, or the `model/` of a run folder.
+def located(given: str) -> Located | None:
+    """Where a MODEL lies on this machine, for a name on the Hub after its files have come; None for another name.
+
+    Of a name on the Hub the licence is told on standard error, before anything is done with the weights.
 
     Raises:
-        UsageError: neither; for a run that has not ended, with the command that ends it.
+        UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
     """
+    path = Path(given)
+    if path.exists() or not hub.is_hub_name(given):
+        return Located(path) if path.exists() else None
+    got = hub.fetch(given)
+    sys.stderr.write(f"{given}: licence {got.licence}, revision {got.revision}\n")
+    whole = bundle.is_bundle(got.folder) or folders.is_foreign(got.folder)
+    if not whole and len(got.weights) > 1:
+        raise UsageError(
+            f"{given} holds {len(got.weights)} weights files and no config.json that chooses one: "
+            f"{', '.join(got.weights[:4])}. They lie in {got.folder}; give the path of one."
+        )
+    return Located(got.folder if whole else got.folder / got.weights[0], got.licence, got.notes)
+
+
+def bundle_in(path: Path) -> Path | None:
+    """The bundle of a folder: itself, or the `model/` of a run folder; None where others have written the folder.
+
+    Raises:
+        UsageError: a run that has not ended, with the command that ends it.
+    """
+    if not path.is_dir():
+        return None
     for folder in (path, path / "model"):
         if bundle.is_bundle(folder):
             return folder
     if (path / "plan.toml").is_file():
         raise UsageError(f"The run {path} has no model yet. Finish it with: vitrail train --resume {path}")
-    raise UsageError(
-        f"A model must be a run folder, a bundle (a folder with config.json and model.safetensors), a weights file "
-        f"or a name. The folder {path} is none of them."
-    )
+    return None
 
 
 def resized(
-    config: ViTConfig, image_size: tuple[int, int] | None, channels: int | None, outputs: int | None
+    shape: ViTConfig, image_size: tuple[int, int] | None, channels: int | None, outputs: int | None
 ) -> ViTConfig:
     """A shape with another picture size, channel count or number of outputs, each where it is given."""
     return replace(
-        config,
-        image_size=config.image_size if image_size is None else image_size,
-        channels=config.channels if channels is None else channels,
-        outputs=config.outputs if outputs is None else outputs,
+        shape,
+        image_size=shape.image_size if image_size is None else image_size,
+        channels=shape.channels if channels is None else channels,
+        outputs=shape.outputs if outputs is None else outputs,
     )
 
 
-def plain_spec(config: ViTConfig) -> ImageSpec:
+def plain_spec(shape: ViTConfig) -> ImageSpec:
     """The pictures that a model reads when nobody has said more: its size, 0..255, mean and deviation one half."""
-    height, width = config.image_size
-    return ImageSpec(height=height, width=width, channels=config.channels)
+    height, width = shape.image_size
+    return ImageSpec(height=height, width=width, channels=shape.channels)
 
 
-def _in_folder(
-    path: Path,
-    folder: Path,
-    layout: str | None,
-    heads: int | None,
-    image_size: tuple[int, int] | None,
-    channels: int | None,
-    outputs: int | None,
-) -> Found:
-    loaded = load(folder, layout, heads, image_size, channels, outputs)
-    opened = bundle.load(folder)
-    same = loaded.config.outputs == opened.model.config.outputs
+def _in_bundle(path: Path, folder: Path, said: Said) -> Found:
+    """A model of ours."""
+    return replace(_found("bundle" if folder == path else "run", _loaded(folder, said)), bundle=folder)
+
+
+def _in_file(path: Path, said: Said) -> Found:
+    """A model that others have written."""
+    return _found("weights folder" if path.is_dir() else "weights file", _loaded(path, said))
+
+
+def _found(kind: Kind, loaded: Loaded) -> Found:
     return Found(
-        kind="bundle" if folder == path else "run",
+        kind=kind,
         config=loaded.config,
-        spec=opened.spec,
-        classes=opened.classes if same else (),
+        spec=loaded.spec,
+        task=loaded.task,
+        classes=loaded.classes,
         audit=loaded.audit,
         trained=loaded.model,
+        licence=loaded.licence,
+        repository=loaded.repository,
+        notes=loaded.notes,
     )
 
 
-def _in_file(
-    path: Path,
-    layout: str | None,
-    heads: int | None,
-    image_size: tuple[int, int] | None,
-    channels: int | None,
-    outputs: int | None,
-) -> Found:
-    loaded = load(path, layout, heads, image_size, channels, outputs)
-    return Found(
-        kind="weights file",
-        config=loaded.config,
-        spec=plain_spec(loaded.config),
-        audit=loaded.audit,
-        trained=loaded.model,
+def _loaded(path: Path, said: Said) -> Loaded:
+    return load(
+        path,
+        layout=said.layout,
+        heads=said.heads,
+        image_size=said.image_size,
+        channels=said.channels,
+        pool=said.pool,
+        match=said.match,
+        outputs=said.outputs,
+        network=said.network,
+        channels_policy=said.channels_policy,
+        settings=said.settings,
     )
+
+
+def _by_name(given: str, said: Said) -> Found:
+    """A named size, which has no file to describe."""
+    beside = {"--layout": said.layout, "--heads": said.heads, "--pool": said.pool, "--match": said.match}
+    if flags := [flag for flag, value in beside.items() if value is not None]:
+        raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {given}.")
+    shape = resized(_named(given), said.image_size, said.channels, said.outputs)
+    shape = config.read(ViTConfig, {**config.write(shape), **said.settings}, "settings")
+    return Found(kind="name", config=shape, spec=plain_spec(shape))
 
 
 def _named(name: str) -> ViTConfig:
@@ -149,5 +222,5 @@ def _named(name: str) -> ViTConfig:
         return named(name)
     raise UsageError(
         f"There is no run folder, bundle, weights file or named size {name}. "
-        "Check the path; names read as vit_tiny_patch16_224."
+        "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."
     )

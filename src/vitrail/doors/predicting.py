@@ -8,23 +8,34 @@ from .. import runtime
 from ..errors import UsageError
 from ..evaluate.predictions import UNKNOWN, Predictions
 from ..predict.predictor import Predictor
-from .models import bundle_of
+from .models import bundle_in, find, located
 
 
 def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
-    """A predictor with class names: from a run folder or a bundle.
+    """A predictor with class names: from a run folder, a bundle, or a published classifier that names its classes.
 
     Raises:
-        UsageError: neither, or a device that is not here.
-        DamagedFileError: the bundle cannot be trusted.
+        UsageError: nothing at the path, nobody has named its outputs, or a device that is not here.
+        DamagedFileError: the files cannot be trusted.
     """
-    path = Path(given)
-    if not path.is_dir():
-        what = "is a file without class names" if path.exists() else "does not exist"
-        raise UsageError(f"Answers need a run folder or a bundle, which know their classes. {given} {what}.")
+    place = located(str(given))
+    if place is None:
+        raise UsageError(
+            "Answers need a trained model that knows its classes: a run folder, a bundle, or a published classifier. "
+            f"{given} does not exist."
+        )
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
-    return Predictor.open(bundle_of(path), machine.device)
+    folder = bundle_in(place.path)
+    if folder is not None:
+        return Predictor.open(folder, machine.device)
+    found = find(str(place.path))
+    if not found.classes:
+        raise UsageError(
+            f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
+            "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
+        )
+    return Predictor(found.model, found.spec, found.classes, machine.device)
 
 
 def records(predictions: Predictions) -> list[dict[str, object]]:

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 
 from ..errors import UsageError
-from ..model.rotary import axial_angles, from_one_angles
 from ..model.vit import ViT
 from ..spec import Grid
 from .figures import bare, colours, new_figure
@@ -74,8 +73,7 @@ def _places_of(model: ViT) -> Places:
         return Places(table, table[-grid.patches :], grid, title, "number within the token", "token")
     if model.config.rotary == "none":
         raise UsageError("This model has no positions to draw: it adds no table and rotates nothing.")
-    make = axial_angles if model.config.rotary == "axial" else from_one_angles
-    angles = make(grid, model.config.width // model.config.heads, torch.device("cpu")).double().numpy()
+    angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
     title = f"{model.config.rotary} rotary positions: angles of [{angles.shape[0]}, {angles.shape[1]}], radians"
     return Places(
         angles, np.hstack([np.cos(angles), np.sin(angles)]), grid, title, "pair of numbers in a head", "patch"

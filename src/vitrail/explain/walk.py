@@ -13,11 +13,19 @@ from torch import Tensor, nn
 from ..data import decode as decoding
 from ..data import transforms
 from ..data.source import Picture
+from ..model.attention import Places
+from ..model.config import T2T_PATCHES
 from ..model.tokens import pad_to_patches, patchify
 from ..model.vit import ViT
 from ..spec import Grid, ImageSpec
 
 PACKAGE = Path(__file__).parent.parent
+POOLED = {
+    "class": "the class token",
+    "mean": "mean of the patch tokens",
+    "class+mean": "the class token and the mean of the patch tokens, side by side",
+    "attention": "what a learned probe attends to",
+}
 
 
 class Step(NamedTuple):
@@ -86,15 +94,16 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
     if rotary is not None:
         note = f"{config.rotary}: cosines and sines that turn queries and keys, both numbers of a pair by one angle"
         yield _step("rotary", model.rotary, rotary.cos, note)
-    x = model.encoder.dropout(x)
+    x = model.encoder.enter(x)
+    places = Places(grid, None, rotary)
     for i, block in enumerate(model.encoder.blocks):
-        x = block(x, rotary)
+        x = block(x, places)
         yield _step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
     if config.final_norm:
         x = model.encoder.norm(x)
         yield Step("norm", _file(type(model.encoder)), tuple(x.shape), f"{config.norm} over the {config.width} numbers")
     x = model.pool(x)
-    yield _step("pool", model.pool, x, "the class token" if config.pool == "class" else "mean of the patch tokens")
+    yield _step("pool", model.pool, x, POOLED[config.pool])
     x = model.head(x)
     best = int(x.argmax())
     answer = f"output {best} of 0..{x.shape[-1] - 1} is largest: {x[0, best]:.3f}"
@@ -112,13 +121,15 @@ def _patches_note(model: ViT, grid: Grid) -> str:
 
 def _tokens_note(model: ViT, grid: Grid) -> str:
     how = "a convolution" if model.config.patches == "conv" else "a matrix"
-    first = "the class token and " if model.config.class_token else ""
+    if model.config.patches in T2T_PATCHES:
+        how = "two soft splits and a matrix"
+    first = f"{model.config.prefix_words} and " if model.config.prefix else ""
     return f"{first}{grid.patches} patches, projected to {model.config.width} by {how}"
 
 
 def _block_note(model: ViT, tokens: int) -> str:
     config = model.config
-    attention = f"{config.heads} x {tokens} x {tokens} attention weights, heads {config.width // config.heads} wide"
+    attention = f"{config.heads} x {tokens} x {tokens} attention weights, heads {config.head_numbers} wide"
     return f"{attention}; then an MLP {config.mlp_width} wide"
 
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
 from ..errors import DamagedFileError
+from . import json_text
 from .disk import flush
 
 MANIFEST = "manifest.json"
+
+
+class _Entry(NamedTuple):
+    """What the manifest promises of one file."""
+
+    size: int
+    sha256: str
 
 
 def sha256(path: Path) -> str:
@@ -23,8 +33,8 @@ def write_manifest(folder: Path) -> None:
     files = {name: folder / name for name in sorted(_names(folder))}
     for file in files.values():
         flush(file)
-    entries = {name: {"size": file.stat().st_size, "sha256": sha256(file)} for name, file in files.items()}
-    (folder / MANIFEST).write_text(json.dumps({"files": entries}, indent=2) + "\n", encoding="utf-8")
+    entries = {name: _Entry(file.stat().st_size, sha256(file)) for name, file in files.items()}
+    (folder / MANIFEST).write_bytes(_text(entries))
     for inside in [folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
         flush(inside)
 
@@ -33,18 +43,26 @@ def verify(folder: Path) -> None:
     """Compare every file of a folder with its manifest, before anything in it is used.
 
     Raises:
-        DamagedFileError: no manifest, or a file that is missing, of another size, changed, or not listed.
+        DamagedFileError: no manifest or a changed one, or a file that is missing, shorter, longer, changed, swapped
+            with another, or not listed.
     """
     folder = Path(folder)
     expected = _read(folder)
-    for name, (size, digest) in expected.items():
+    for name, entry in expected.items():
         file = folder / name
         if not file.is_file():
             raise DamagedFileError(f"{file} is missing, though {MANIFEST} lists it. {_ADVICE}")
-        if (found_size := file.stat().st_size) != size:
-            raise DamagedFileError(f"{file} has {found_size} bytes, expected {size}. {_ADVICE}")
-        if (found := sha256(file)) != digest:
-            raise DamagedFileError(f"Checksum mismatch in {file}: expected {digest[:8]}, got {found[:8]}. {_ADVICE}")
+        if (size := file.stat().st_size) != entry.size:
+            change = "shorter" if size < entry.size else "longer"
+            raise DamagedFileError(
+                f"{file} has {size} bytes, expected {entry.size}: it is {change} than when it was written. {_ADVICE}"
+                + _swapped(name, expected, file)
+            )
+        if (found := sha256(file)) != entry.sha256:
+            raise DamagedFileError(
+                f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {_ADVICE}"
+                + _swapped(name, expected, file, found)
+            )
     if extra := sorted(_names(folder) - expected.keys()):
         raise DamagedFileError(f"{folder / extra[0]} is not listed in {MANIFEST}. Move it out of the folder.")
 
@@ -52,22 +70,45 @@ def verify(folder: Path) -> None:
 _ADVICE = "Use another copy of the folder."
 
 
+def _swapped(name: str, expected: Mapping[str, _Entry], file: Path, found: str | None = None) -> str:
+    """Words if the file is another of the folder's under a wrong name."""
+    size = file.stat().st_size
+    for other, entry in expected.items():
+        if other != name and entry.size == size and entry.sha256 == (found or sha256(file)):
+            return f" Its content is that of {other}: the two may have been swapped."
+    return ""
+
+
 def _names(folder: Path) -> set[str]:
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     return {name for name in files if name != MANIFEST}
 
 
-def _read(folder: Path) -> dict[str, tuple[int, str]]:
+def _text(entries: Mapping[str, _Entry]) -> bytes:
+    """The one way to write these entries; any other text is a changed one."""
+    files = {name: {"size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()}
+    return (json.dumps({"files": files}, indent=2) + "\n").encode()
+
+
+def _read(folder: Path) -> dict[str, _Entry]:
     """Name -> (size, hash), from a file that may itself be damaged."""
     path = folder / MANIFEST
+    if not path.is_file():
+        raise DamagedFileError(f"{folder} has no {MANIFEST}, so it is unfinished or not ours. {_ADVICE}")
     try:
-        files = json.loads(path.read_text(encoding="utf-8"))["files"]
-        entries = {str(name): (int(entry["size"]), str(entry["sha256"])) for name, entry in files.items()}
-    except OSError as error:
-        raise DamagedFileError(f"{folder} has no {MANIFEST}, so it is unfinished or not ours. {_ADVICE}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        entries = {name: _entry(value) for name, value in json_text.read(path)["files"].items()}
+    except (DamagedFileError, KeyError, TypeError, AttributeError) as error:
         raise DamagedFileError(f"{path} is not a list of files with sizes and hashes. {_ADVICE}") from error
     for name in entries:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise DamagedFileError(f"{path} lists {name}, which is not inside the folder. {_ADVICE}")
+    if path.read_bytes() != _text(entries):
+        raise DamagedFileError(f"{path} was changed since it was written. {_ADVICE}")
     return entries
+
+
+def _entry(value: Any) -> _Entry:
+    size, digest = value["size"], value["sha256"]
+    if type(size) is not int or not isinstance(digest, str):
+        raise TypeError
+    return _Entry(size, digest)

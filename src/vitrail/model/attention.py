@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from ..spec import Grid
 from .config import AttentionChoice, ViTConfig
+from .norms import make_norm
+from .relative import RelativePositions
 from .rotary import RotaryTables, rotate
 
 Path = Literal["fused", "open"]
+
+
+class Places(NamedTuple):
+    """Where the tokens of a batch stand: what attention needs to know of it."""
+
+    grid: Grid
+    """Rows and columns of all patches."""
+    visible: Tensor | None = None
+    """Which patches are there, picture by picture [B, n]; None for all."""
+    rotary: RotaryTables | None = None
+    """Angles of queries and keys."""
 
 
 class Attention(nn.Module):
@@ -20,27 +35,102 @@ class Attention(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
+        inner = config.attention_width
         self.heads = config.heads
-        self.scale = (config.width // config.heads) ** -0.5 if config.qk_scale is None else config.qk_scale
+        self.scale = config.head_numbers**-0.5 if config.qk_scale is None else config.qk_scale
         self.dropout = config.attention_dropout
         self.choice: AttentionChoice = config.attention
         self.processor = place("cpu")  # asked here: a compiled forward cannot
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.qkv_bias)
-        self.out = nn.Linear(config.width, config.width)
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
+        self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
+        self.q_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
+        self.k_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
+        self.relative = (
+            RelativePositions(config.relative, config.head_numbers, config.prefix) if config.relative else None
+        )
+        self.out = nn.Linear(inner, config.width, bias=config.out_bias)
 
-    def forward(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None = None) -> Float[Tensor, "B T D"]:
-        B, T, D = x.shape
-        qkv = self.qkv(x).view(B, T, 3, self.heads, -1)  # [B, T, 3, A, d]
-        if rotary is None:
-            q, k, v = qkv.permute(2, 0, 3, 1, 4)  # 3 x [B, A, T, d]
+    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+        q, k, v = self._heads(x, places.rotary)  # 3 x [B, A, T, d]
+        if self.relative is not None:
+            y = self._from_weights(self._weights(q, k, places), v, places)
         else:
-            qk, v = qkv.split([2, 1], dim=2)
-            q, k = rotate(qk, rotary).permute(2, 0, 3, 1, 4)
-            v = v.squeeze(2).transpose(1, 2)
-        here = self.processor if x.device.type == "cpu" else x.device.type
-        path = choose_path(self.choice, here, str(q.dtype).removeprefix("torch."), T, torch.is_grad_enabled())
-        y = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, path)  # [B, A, T, d]
-        return self.out(y.transpose(1, 2).reshape(B, T, D))
+            y = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._path(q))  # [B, A, T, d]
+        return self.out(y.transpose(1, 2).flatten(2))
+
+    def opened(
+        self, x: Float[Tensor, "B T D"], places: Places, heads: Sequence[int] | None, rows: Sequence[int] | None
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
+        """The same numbers, and the weights of the chosen heads and rows (None: all), through which gradients flow.
+
+        What is not chosen takes the usual path.
+        """
+        q, k, v = self._heads(x, places.rotary)
+        if self.relative is not None:
+            all_weights = self._weights(q, k, places)
+            weights = _cut(all_weights, heads, rows)
+            y = self._from_weights(_pasted(all_weights, weights, heads, rows), v, places)
+        else:
+            weights = attention_weights(_cut(q, heads, rows), _cut(k, heads, None), self.scale)  # [B, a, r, T]
+            y = F.dropout(weights, self.dropout, self.training) @ _cut(v, heads, None)
+            if heads is not None or rows is not None:
+                rest = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._path(q))
+                y = _pasted(rest, y, heads, rows)
+        return self.out(y.transpose(1, 2).flatten(2)), weights
+
+    def _heads(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values [B, A, T, d], normalised and turned where the design says so."""
+        qkv = self._joint(x).unflatten(-1, (3, self.heads, -1))  # [B, T, 3, A, d]
+        if rotary is None and self.q_norm is None:
+            q, k, v = qkv.permute(2, 0, 3, 1, 4)
+            return q, k, v
+        qk, v = qkv.split([2, 1], dim=2)
+        if self.q_norm is not None and self.k_norm is not None:
+            qk = torch.stack([self.q_norm(qk[:, :, 0]), self.k_norm(qk[:, :, 1])], dim=2)
+        qk = qk if rotary is None else rotate(qk, rotary)
+        q, k = qk.permute(2, 0, 3, 1, 4)
+        return q, k, v.squeeze(2).transpose(1, 2)
+
+    def _joint(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
+        if self.qv_bias is None:
+            return self.qkv(x)
+        of_q, of_v = self.qv_bias.chunk(2)
+        return F.linear(x, self.qkv.weight, torch.cat([of_q, torch.zeros_like(of_q), of_v]))
+
+    def _path(self, q: Tensor) -> Path:
+        here = self.processor if q.device.type == "cpu" else q.device.type
+        number_format = str(q.dtype).removeprefix("torch.")
+        return choose_path(self.choice, here, number_format, q.shape[2], torch.is_grad_enabled())
+
+    def _weights(self, q: Tensor, k: Tensor, places: Places) -> Float[Tensor, "B A T T"]:
+        """Attention weights with relative positions in their products."""
+        assert self.relative is not None
+        scaled = q * self.scale
+        products = scaled @ k.transpose(-2, -1) + self.relative.scores(scaled, places.grid, places.visible)
+        return products.softmax(dim=-1)
+
+    def _from_weights(self, weights: Tensor, v: Tensor, places: Places) -> Float[Tensor, "B A T d"]:
+        assert self.relative is not None
+        weights = F.dropout(weights, self.dropout, self.training)
+        return weights @ v + self.relative.values(weights, places.grid, places.visible)
+
+
+def _cut(x: Float[Tensor, "B A T n"], heads: Sequence[int] | None, rows: Sequence[int] | None) -> Tensor:
+    """Only the chosen heads and tokens."""
+    x = x if heads is None else x[:, list(heads)]
+    return x if rows is None else x[:, :, list(rows)]
+
+
+def _pasted(
+    whole: Float[Tensor, "B A T n"], part: Tensor, heads: Sequence[int] | None, rows: Sequence[int] | None
+) -> Float[Tensor, "B A T n"]:
+    """The whole with the part in the place that `_cut` takes it from."""
+    if heads is None and rows is None:
+        return part
+    h = torch.arange(whole.shape[1]) if heads is None else torch.tensor(list(heads))
+    r = torch.arange(whole.shape[2]) if rows is None else torch.tensor(list(rows))
+    at = (torch.arange(len(whole))[:, None, None], h[None, :, None], r[None, None, :])
+    return whole.index_put(tuple(index.to(whole.device) for index in at), part.to(whole.dtype))
 
 
 def attend(
@@ -84,8 +174,8 @@ def place(device: str) -> str:
 
 
 # Up to how many tokens two products and a softmax beat the fused kernel; what is not listed takes the fused kernel.
-# benchmarks/results/attention-alone-avx2.json: two Zen 3 cores; attention-alone-avx512.json: two Zen 4 cores, torch 2.13,
-# longest sequence measured 257. In float32 training the fused kernel wins or ties on both.
+# benchmarks/results/attention-alone-avx2.json: two Zen 3 cores; attention-alone-avx512.json: two Zen 4 cores; torch
+# 2.13, longest sequence measured 257. In float32 training the fused kernel wins or ties on both.
 MEASURED: dict[tuple[str, str, bool], int] = {
     ("AVX2", "float32", False): 101,
     ("AVX512", "float32", False): 257,

@@ -9,15 +9,31 @@ from typing import Literal
 from ..errors import UsageError
 from ..spec import Grid
 
-Patches = Literal["conv", "linear"]
-Positions = Literal["learned", "indexed", "sinusoid", "sincos2d", "none"]
-RotaryKind = Literal["none", "axial", "from-one"]
-Pool = Literal["class", "mean"]
+Patches = Literal["conv", "linear", "t2t-transformer", "t2t-performer"]
+Positions = Literal[
+    "learned", "indexed", "sinusoid", "sincos2d", "sincos2d-rows", "sincos2d-timm", "sincos2d-moco", "none"
+]
+Resample = Literal[
+    "bicubic-antialias",
+    "bicubic",
+    "bicubic-offset",
+    "bicubic-corners",
+    "bilinear",
+    "bilinear-corners",
+    "bilinear-antialias",
+]
+RotaryKind = Literal["none", "axial", "from-one", "dinov3"]
+Pool = Literal["class", "mean", "class+mean", "attention"]
 Head = Literal["linear", "tanh"]
+MLPKind = Literal["plain", "gated", "gated-packed"]
 AttentionChoice = Literal["auto", "fused", "open"]
-Init = Literal["vitrail", "truncated", "torch"]
+Init = Literal["vitrail", "truncated", "torch", "jax", "mae", "dinov2", "torchvision", "timm", "ijepa", "mimetic"]
 Norm = Literal["LayerNorm", "RMSNorm"]
 Activation = Literal["GELU", "GELUTanh", "QuickGELU", "ReLU", "SiLU", "Tanh", "ELU", "LeakyReLU", "Mish"]
+FIXED_POSITIONS = ("sinusoid", "sincos2d", "sincos2d-rows", "sincos2d-timm", "sincos2d-moco")
+"""Kinds of positions whose table is computed, not learned."""
+T2T_PATCHES = ("t2t-transformer", "t2t-performer")
+"""Kinds of patches that are soft splits of Tokens-to-Token ViT."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,44 +47,83 @@ class ViTConfig:
     channels: int = 3
     """Channels of a picture."""
     width: int = 768
-    """Numbers per token; a multiple of heads."""
+    """Numbers per token."""
     depth: int = 12
     """Blocks."""
     heads: int = 12
     """Attention heads."""
+    head_width: int | None = None
+    """Numbers per head; width / heads unless given."""
     mlp_width: int = 3072
     """Hidden width of the MLP."""
     outputs: int = 1000
     """Numbers that the head gives per picture; 0 gives the pooled features."""
     patches: Patches = "conv"
-    """How the projection of patches is stored: a convolution kernel or a matrix. The function is the same."""
+    """How the projection of patches is stored: a convolution kernel or a matrix (the function is the same); or the
+    soft splits of Tokens-to-Token ViT, with transformer or performer blocks between them."""
+    patch_bias: bool = True
+    """Bias of the projection of patches."""
+    patch_norms: bool = False
+    """Normalise every flattened patch before the projection and every token after it (vit-pytorch)."""
     pad: bool = False
     """Pad pictures with zeros at the right and the bottom to whole patches, instead of refusing them."""
     class_token: bool = True
     """Put a learned class token before the patches."""
+    distillation_token: bool = False
+    """Put a learned distillation token behind the class token (DeiT)."""
+    registers: int = 0
+    """Learned register tokens before the patches (Darcet et al. 2023); they get no positions and are never pooled."""
     positions: Positions = "learned"
     """What is added to the tokens: a learned table, an indexed (embedding) table, fixed waves over the token's
-    number (sinusoid) or over rows and columns (sincos2d), or nothing."""
+    number (sinusoid) or over rows and columns (sincos2d in MAE's order, and three other orders), or nothing."""
     class_position: bool = True
-    """The position table has a first row for the class token."""
+    """The position table has first rows for the class and the distillation token."""
+    resample: Resample = "bicubic-antialias"
+    """How a learned table stretches to another grid, see model/positions.py."""
     rotary: RotaryKind = "none"
     """Rotation of queries and keys by row and column: axial is ours, from-one is that of xray_vit_patch16_224."""
+    relative: int = 0
+    """Relative row and column tables on keys and values (Shaw et al. 2018), clipped at this distance; 0 for none."""
+    pre_norm: bool = False
+    """Normalise the tokens before the first block (CLIP)."""
     qkv_bias: bool = True
     """Bias of the joint projection to queries, keys and values."""
+    key_bias: bool = True
+    """That bias also on the keys (DINOv3 has none there)."""
+    qk_norm: bool = False
+    """Normalise every query and key over its head."""
     qk_scale: float | None = None
-    """Factor on the products of queries and keys; (width / heads) ** -0.5 unless given."""
+    """Factor on the products of queries and keys; head width ** -0.5 unless given."""
+    out_bias: bool = True
+    """Bias of the attention's output projection."""
     norm: Norm = "LayerNorm"
     """Class of every normalisation, by its torch name."""
     norm_eps: float = 1e-6
     """Added to the variance inside every normalisation."""
+    mlp: MLPKind = "plain"
+    """plain: two matrices; gated: activation(gate(x)) * fc1(x) before the second (SwiGLU), gate and fc1 as two
+    matrices or packed in one, gate first."""
+    mlp_bias: bool = True
+    """Biases of the MLP."""
     activation: Activation = "GELU"
     """Class of the MLP's activation, by its torch name."""
+    layer_scale: float | None = None
+    """Initial value of a learned factor per channel at the end of every branch (Touvron et al. 2021); None for none."""
+    parallel: bool = False
+    """Attention and MLP read the same normalised tokens and are added together (Dehghani et al. 2023)."""
     final_norm: bool = True
     """Normalise the tokens after the last block."""
+    pooled_norm: bool = False
+    """Normalise the pooled vector."""
     pool: Pool = "class"
-    """What goes to the head: the class token, or the mean of the patch tokens."""
+    """What goes to the head: the class token, the mean of the patch tokens, both side by side, or what a learned probe
+    attends to (attention)."""
     head: Head = "linear"
     """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
+    head_bias: bool = True
+    """Bias of the head's last matrix."""
+    distillation_head: bool = False
+    """A second head on the distillation token; the outputs are the mean of both (DeiT)."""
     dropout: float = 0.0
     """Dropout on the embeddings, in training only; as the next four."""
     attention_dropout: float = 0.0
@@ -77,6 +132,8 @@ class ViTConfig:
     """Dropout after the activation and after the second matrix of the MLP."""
     drop_path: float = 0.0
     """Stochastic depth: chance that a picture skips a branch, rising linearly from 0 to this at the last block."""
+    recompute: bool = False
+    """Compute every block a second time in the backward pass instead of keeping its numbers: slower, less memory."""
     init: Init = "truncated"
     """Initial values, see model/init.py."""
     attention: AttentionChoice = "auto"
@@ -104,7 +161,12 @@ class ViTConfig:
                 raise UsageError(f"{name} must be at least 1. Got {count}.")
         if self.depth < 0 or self.outputs < 0:
             raise UsageError(f"depth and outputs must not be negative. Got depth={self.depth}, outputs={self.outputs}.")
-        if self.width % self.heads:
+        if self.registers < 0 or self.relative < 0:
+            raise UsageError(
+                "registers and relative must not be negative. "
+                f"Got registers={self.registers}, relative={self.relative}."
+            )
+        if self.head_width is None and self.width % self.heads:
             raise UsageError(f"width must be a multiple of heads. Got width={self.width}, heads={self.heads}.")
 
     def _check_grid(self) -> None:
@@ -130,13 +192,36 @@ class ViTConfig:
                 raise UsageError(f"{name} must lie in 0 <= rate < 1. Got {rate}.")
 
     def _check_parts(self) -> None:
-        if self.pool == "class" and not self.class_token:
-            raise UsageError('pool="class" needs class_token=true. Without a class token use pool="mean".')
-        head = self.width // self.heads
-        if self.rotary != "none" and head % 4:
-            raise UsageError(f"Rotary positions need a head width that is a multiple of 4. Got {head} (width / heads).")
-        if self.positions == "sincos2d" and self.width % 4:
-            raise UsageError(f"sincos2d positions need a width that is a multiple of 4. Got {self.width}.")
+        if "class" in self.pool and not self.class_token:
+            raise UsageError(f'pool="{self.pool}" needs class_token=true. Without a class token use pool="mean".')
+        if self.distillation_token and not self.class_token:
+            raise UsageError("distillation_token=true needs class_token=true: it stands behind the class token.")
+        if self.distillation_head and not (self.distillation_token and self.pool == "class"):
+            raise UsageError('distillation_head=true needs distillation_token=true and pool="class".')
+        if self.patch_norms and self.patches != "linear":
+            raise UsageError(f'patch_norms=true needs patches="linear". Got patches="{self.patches}".')
+        if self.relative and self.attention == "fused":
+            raise UsageError('relative positions change the values, which no fused kernel does. Use attention="auto".')
+        if self.pool == "attention" and self.width % self.heads:
+            raise UsageError(
+                f'pool="attention" needs a width that is a multiple of heads. Got {self.width}, {self.heads}.'
+            )
+        self._check_soft_split()
+        self._check_positions()
+
+    def _check_soft_split(self) -> None:
+        if self.patches in T2T_PATCHES and (self.patch != (16, 16) or self.pad):
+            raise UsageError(f'patches="{self.patches}" needs patch=(16, 16) and pad=false. Got patch={self.patch}.')
+
+    def _check_positions(self) -> None:
+        if self.rotary != "none" and self.head_numbers % 4:
+            raise UsageError(
+                f"Rotary positions need a head width that is a multiple of 4. Got {self.head_numbers} (width / heads)."
+            )
+        if self.positions.startswith("sincos2d") and self.width % 4:
+            raise UsageError(f"{self.positions} positions need a width that is a multiple of 4. Got {self.width}.")
+        if self.positions == "sincos2d-moco" and self.width < 8:
+            raise UsageError(f"sincos2d-moco positions need a width of at least 8. Got {self.width}.")
         if self.positions == "sinusoid" and self.width % 2:
             raise UsageError(f"sinusoid positions need an even width. Got {self.width}.")
 
@@ -147,8 +232,14 @@ class ViTConfig:
 
     @property
     def prefix(self) -> int:
-        """Tokens before the patches (R)."""
-        return int(self.class_token)
+        """Tokens before the patches (R): class, distillation, registers, in this order."""
+        return self.class_token + self.distillation_token + self.registers
+
+    @property
+    def prefix_words(self) -> str:
+        """The tokens before the patches, for people: such as "the class token, 4 registers"."""
+        words = ("the class token" * self.class_token, "the distillation token" * self.distillation_token)
+        return ", ".join(word for word in (*words, f"{self.registers} registers" * bool(self.registers)) if word)
 
     @property
     def tokens(self) -> int:
@@ -156,11 +247,31 @@ class ViTConfig:
         return self.prefix + self.grid.patches
 
     @property
+    def table_prefix(self) -> int:
+        """First rows of the position table, for the class and the distillation token."""
+        return (self.class_token + self.distillation_token) * self.class_position
+
+    @property
     def table_rows(self) -> int:
         """Rows of the position table."""
-        return self.grid.patches + int(self.class_token and self.class_position)
+        return self.table_prefix + self.grid.patches
+
+    @property
+    def head_numbers(self) -> int:
+        """Numbers per head (d)."""
+        return self.width // self.heads if self.head_width is None else self.head_width
+
+    @property
+    def attention_width(self) -> int:
+        """Numbers of all heads together, A * d."""
+        return self.heads * self.head_numbers
 
     @property
     def patch_numbers(self) -> int:
         """Numbers in one flattened patch."""
         return self.patch[0] * self.patch[1] * self.channels
+
+    @property
+    def pooled_width(self) -> int:
+        """Numbers that pooling gives per picture."""
+        return 2 * self.width if self.pool == "class+mean" else self.width

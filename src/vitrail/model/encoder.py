@@ -1,15 +1,18 @@
-"""The encoder: blocks of attention and MLP around a residual stream, and the norm after the last one."""
+"""The encoder: blocks of attention and MLP around a residual stream, and the norms before and after them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from .attention import Attention
+from .attention import Attention, Places
 from .config import ViTConfig
-from .rotary import RotaryTables
+from .mlp import make_mlp
+from .norms import make_norm
 
 
 class Encoder(nn.Module):
@@ -17,47 +20,61 @@ class Encoder(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
+        self.recompute = config.recompute
         self.dropout = nn.Dropout(config.dropout)
+        self.pre_norm = make_norm(config) if config.pre_norm else nn.Identity()
         last = max(config.depth - 1, 1)
         self.blocks = nn.ModuleList(Block(config, config.drop_path * i / last) for i in range(config.depth))
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None = None) -> Float[Tensor, "B T D"]:
-        x = self.dropout(x)
+    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+        x = self.enter(x)
         for block in self.blocks:
-            x = block(x, rotary)
+            x = self.through(block, x, places)
         return self.norm(x)
+
+    def enter(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """What the first block reads."""
+        return self.pre_norm(self.dropout(x))
+
+    def through(self, block: nn.Module, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+        """One block, its inner numbers kept for the backward pass or computed again there."""
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(block, x, places, use_reentrant=False)
+        return block(x, places)
 
 
 class Block(nn.Module):
-    """Pre-norm block: x + attention(norm(x)), then x + mlp(norm(x))."""
+    """Pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)); or both at once, from one norm (`parallel`)."""
 
     def __init__(self, config: ViTConfig, drop_path: float):
         super().__init__()
         self.norm1 = make_norm(config)
         self.attention = Attention(config)
-        self.norm2 = make_norm(config)
-        self.mlp = MLP(config)
+        self.scale1 = _layer_scale(config)
+        self.norm2 = None if config.parallel else make_norm(config)
+        self.mlp = make_mlp(config)
+        self.scale2 = _layer_scale(config)
         self.drop_path = DropPath(drop_path)
 
-    def forward(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None = None) -> Float[Tensor, "B T D"]:
-        x = x + self.drop_path(self.attention(self.norm1(x), rotary))
-        return x + self.drop_path(self.mlp(self.norm2(x)))
+    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+        normal = self.norm1(x)
+        return self._add(x, normal, self.attention(normal, places))
 
+    def opened(
+        self, x: Float[Tensor, "B T D"], places: Places, heads: Sequence[int] | None, rows: Sequence[int] | None
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
+        """The same numbers, and the attention weights of the chosen heads and rows that went into them."""
+        normal = self.norm1(x)
+        attended, weights = self.attention.opened(normal, places, heads, rows)
+        return self._add(x, normal, attended), weights
 
-class MLP(nn.Module):
-    """Two matrices with an activation between; dropout after the activation and after the second."""
-
-    def __init__(self, config: ViTConfig):
-        super().__init__()
-        self.fc1 = nn.Linear(config.width, config.mlp_width)
-        self.activation = ACTIVATIONS[config.activation]()
-        self.fc2 = nn.Linear(config.mlp_width, config.width)
-        self.dropout = nn.Dropout(config.mlp_dropout)
-
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        hidden = self.dropout(self.activation(self.fc1(x)))  # [B, T, M]
-        return self.dropout(self.fc2(hidden))
+    def _add(
+        self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], attended: Float[Tensor, "B T D"]
+    ) -> Float[Tensor, "B T D"]:
+        x = x + self.drop_path(_scaled(attended, self.scale1))
+        normal = normal if self.norm2 is None else self.norm2(x)
+        return x + self.drop_path(_scaled(self.mlp(normal), self.scale2))
 
 
 class DropPath(nn.Module):
@@ -77,34 +94,9 @@ class DropPath(nn.Module):
         return x * (x.new_empty(len(x), 1, 1).bernoulli_(keep) / keep)
 
 
-class QuickGELU(nn.Module):
-    """x * sigmoid(1.702 x), the approximation in OpenAI's CLIP."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x)
+def _layer_scale(config: ViTConfig) -> nn.Parameter | None:
+    return None if config.layer_scale is None else nn.Parameter(torch.empty(config.width))
 
 
-class GELUTanh(nn.Module):
-    """GELU by tanh, flax's default and so that of Google's checkpoints."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.gelu(x, approximate="tanh")
-
-
-ACTIVATIONS: dict[str, type[nn.Module]] = {
-    "GELU": nn.GELU,
-    "GELUTanh": GELUTanh,
-    "QuickGELU": QuickGELU,
-    "ReLU": nn.ReLU,
-    "SiLU": nn.SiLU,
-    "Tanh": nn.Tanh,
-    "ELU": nn.ELU,
-    "LeakyReLU": nn.LeakyReLU,
-    "Mish": nn.Mish,
-}
-NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"LayerNorm": nn.LayerNorm, "RMSNorm": nn.RMSNorm}
-
-
-def make_norm(config: ViTConfig) -> nn.Module:
-    """A norm over the width of a token, of the configured class."""
-    return NORMS[config.norm](config.width, eps=config.norm_eps)
+def _scaled(x: Float[Tensor, "B T D"], scale: Float[Tensor, " D"] | None) -> Float[Tensor, "B T D"]:
+    return x if scale is None else x * scale

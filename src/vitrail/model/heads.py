@@ -3,33 +3,98 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from .config import ViTConfig
+from .mlp import ACTIVATIONS
+from .norms import make_norm
 
 
 class Pooling(nn.Module):
-    """The class token, or the mean of the patch tokens."""
+    """The class token, the mean of the patch tokens, both side by side, or what a learned probe attends to.
+
+    With a distillation head: the class token and the distillation token side by side.
+    """
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.kind = config.pool
+        self.kind = "class+distillation" if config.distillation_head else config.pool
         self.prefix = config.prefix
+        self.attention = ProbePooling(config) if config.pool == "attention" else None
+        self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
+        x = self._pool(x)
+        return x if self.norm is None else self.norm(x)
+
+    def _pool(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
+        if self.attention is not None:
+            return self.attention(x)
+        if self.kind == "class":
+            return x[:, 0]
+        if self.kind == "class+distillation":
+            return x[:, :2].flatten(1)
+        mean = x[:, self.prefix :].mean(dim=1)
+        return mean if self.kind == "mean" else torch.cat([x[:, 0], mean], dim=1)
+
+
+class ProbePooling(nn.Module):
+    """One learned query looks at every token; a residual MLP follows (Zhai et al. 2022, section 3.1)."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.heads = config.heads
+        self.probe = nn.Parameter(torch.empty(1, 1, config.width))
+        self.q = nn.Linear(config.width, config.width)
+        self.kv = nn.Linear(config.width, 2 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+        self.norm = make_norm(config)
+        self.mlp = PoolMLP(config)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
-        return x[:, 0] if self.kind == "class" else x[:, self.prefix :].mean(dim=1)
+        q = self.q(self.probe.expand(len(x), -1, -1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, 1, d]
+        k, v = self.kv(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)  # 2 x [B, A, T, d]
+        y = F.scaled_dot_product_attention(q, k, v)
+        y = self.out(y.transpose(1, 2).flatten(2))  # [B, 1, D]
+        return (y + self.mlp(self.norm(y)))[:, 0]
+
+
+class PoolMLP(nn.Module):
+    """Two matrices with the model's activation between."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.fc1 = nn.Linear(config.width, config.mlp_width)
+        self.activation = ACTIVATIONS[config.activation]()
+        self.fc2 = nn.Linear(config.mlp_width, config.width)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return self.fc2(self.activation(self.fc1(x)))
 
 
 class Head(nn.Module):
-    """One matrix, or (`tanh`) a hidden layer of the same width before it; no outputs means features pass through."""
+    """One matrix, or (`tanh`) a hidden layer of the same width before it; no outputs means features pass through.
+
+    With a distillation head the outputs are the mean of two heads, one on each token; without outputs, of both tokens.
+    """
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.hidden = nn.Linear(config.width, config.width) if config.head == "tanh" else None
-        self.linear = nn.Linear(config.width, config.outputs) if config.outputs else None
+        width = config.pooled_width
+        self.distilled = config.distillation_head
+        self.hidden = nn.Linear(width, width) if config.head == "tanh" else None
+        self.linear = nn.Linear(width, config.outputs, bias=config.head_bias) if config.outputs else None
+        both = config.distillation_head and config.outputs
+        self.distillation = nn.Linear(width, config.outputs, bias=config.head_bias) if both else None
 
-    def forward(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
-        if self.hidden is not None:
-            x = torch.tanh(self.hidden(x))
-        return x if self.linear is None else self.linear(x)
+    def forward(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B K"]:
+        if self.distilled:
+            of_class, of_distillation = x.chunk(2, dim=-1)
+            return (self._answer(of_class, self.linear) + self._answer(of_distillation, self.distillation)) / 2
+        return self._answer(x, self.linear)
+
+    def _answer(self, x: Float[Tensor, "B D"], matrix: nn.Module | None) -> Float[Tensor, "B K"]:
+        x = x if self.hidden is None else torch.tanh(self.hidden(x))
+        return x if matrix is None else matrix(x)

@@ -1,13 +1,5 @@
-"""All initial values, in one place. Three schemes; the configuration names one.
-
-`truncated`  matrices, position tables and the class token from a normal of deviation 0.02 (cut at +-2), biases 0:
-             ViT in torch, DeiT, and the explained design.
-`torch`      what torch's own layers start with (uniform within fan_in^-0.5), the joint qkv matrix Xavier-uniform with
-             zero biases as in torch's multi-head attention; class token and positions normal(0, 1): the blog's, the
-             CIFAR and the X-ray designs.
-`vitrail`    ours for training from scratch: matrices normal with deviation fan_in^-0.5, and zeros in the last matrix
-             of every branch and in the head, so that a fresh model passes its tokens through and answers evenly.
-"""
+"""All initial values, in one place. The configuration names a scheme of model/schemes.py; norms, tokens, tables and
+what is computed and not drawn are filled here."""
 
 from __future__ import annotations
 
@@ -15,13 +7,21 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .config import ViTConfig
+from .mimetic import mimic
 from .positions import fixed_table
+from .rotary import dinov3_periods
+from .schemes import SCHEMES, Scheme
+from .soft_split import fill_random_features
 
 
 @torch.no_grad()
 def initialise(model: nn.Module, config: ViTConfig, generator: Generator) -> None:
-    """Give every parameter and fixed table of a ViT its initial value, drawn from `generator` in a fixed order."""
-    fill_layer = {"truncated": _truncated_layer, "torch": _torch_layer, "vitrail": _vitrail_layer}[config.init]
+    """Give every parameter and buffer of a ViT its initial value, drawn from `generator` in a fixed order.
+
+    Matrices come first, in the order of the modules, then what stands alone, then buffers: a new part that draws
+    last changes nothing in the models that lack it.
+    """
+    scheme = SCHEMES[config.init]
     for name, module in model.named_modules():
         weight = module._parameters.get("weight")
         if weight is None:
@@ -29,8 +29,13 @@ def initialise(model: nn.Module, config: ViTConfig, generator: Generator) -> Non
         if weight.ndim == 1:
             _norm(module)
         else:
-            fill_layer(name, weight, module._parameters.get("bias"), generator)
-    _tokens_and_positions(model, config, 1.0 if config.init == "torch" else 0.02, generator)
+            scheme.layer(name, weight, module._parameters.get("bias"), generator)
+    for name, parameter in model.named_parameters():
+        _alone(name, parameter, config, scheme, generator)
+    for name, buffer in model.named_buffers():
+        _buffer(name, buffer, config, generator)
+    if config.init == "mimetic":
+        mimic(model, config, generator)
 
 
 def _norm(module: nn.Module) -> None:
@@ -38,40 +43,51 @@ def _norm(module: nn.Module) -> None:
         tensor.fill_(1.0 if name == "weight" else 0.0)
 
 
-def _tokens_and_positions(model: nn.Module, config: ViTConfig, std: float, generator: Generator) -> None:
-    for _, parameter in _named(model, "tokens.cls", "positions.table"):
+def _alone(name: str, parameter: Tensor, config: ViTConfig, scheme: Scheme, generator: Generator) -> None:
+    """A parameter that belongs to no layer, by the last part of its name."""
+    match name.rpartition(".")[2]:
+        case "weight" | "bias":  # filled with its layer
+            return
+        case "cls":
+            _normal(parameter, scheme.cls, generator)
+        case "registers":
+            _normal(parameter, scheme.registers, generator)
+        case "table" | "distillation" | "key_rows" | "key_columns" | "value_rows" | "value_columns":
+            _normal(parameter, scheme.table, generator)
+        case "probe":
+            _probe(parameter, config, generator)
+        case "scale1" | "scale2":
+            assert config.layer_scale is not None
+            parameter.fill_(config.layer_scale)
+        case "qv_bias":
+            parameter.zero_()
+        case _:
+            raise AssertionError(f"{name} has no initial value.")
+
+
+def _buffer(name: str, buffer: Tensor, config: ViTConfig, generator: Generator) -> None:
+    match name.rpartition(".")[2]:
+        case "table":
+            buffer.copy_(fixed_table(config.positions, config.grid, config.width, config.table_prefix))
+        case "periods":
+            buffer.copy_(dinov3_periods(config.head_numbers))
+        case "features":
+            fill_random_features(buffer, generator)
+        case _:
+            raise AssertionError(f"{name} has no initial value.")
+
+
+def _normal(parameter: Tensor, std: float, generator: Generator) -> None:
+    if std == 0:
+        parameter.zero_()
+    else:
         nn.init.trunc_normal_(parameter, std=std, a=-100 * std, b=100 * std, generator=generator)
-    for kind, buffer in ((config.positions, buffer) for buffer in model.buffers()):
-        class_row = config.class_token and config.class_position
-        buffer.copy_(fixed_table(kind, config.grid, config.width, class_row))
 
 
-def _named(model: nn.Module, *names: str) -> list[tuple[str, Tensor]]:
-    return [(name, parameter) for name, parameter in model.named_parameters() if name in names]
-
-
-def _truncated_layer(name: str, weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
-    nn.init.trunc_normal_(weight, std=0.02, generator=generator)
-    if bias is not None:
-        bias.zero_()
-
-
-def _torch_layer(name: str, weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
-    bound = weight[0].numel() ** -0.5
-    if name.endswith("attention.qkv"):
-        nn.init.xavier_uniform_(weight, generator=generator)
+def _probe(parameter: Tensor, config: ViTConfig, generator: Generator) -> None:
+    """Xavier-uniform as big_vision draws it, a matrix of one row; deviation D^-0.5 elsewhere, as in timm."""
+    if config.init == "jax":
+        bound = (6 / (1 + config.width)) ** 0.5
+        parameter.uniform_(-bound, bound, generator=generator)
     else:
-        weight.uniform_(-bound, bound, generator=generator)
-    if bias is not None and ".attention." in name:
-        bias.zero_()
-    elif bias is not None:
-        bias.uniform_(-bound, bound, generator=generator)
-
-
-def _vitrail_layer(name: str, weight: Tensor, bias: Tensor | None, generator: Generator) -> None:
-    if name.endswith(("attention.out", "mlp.fc2", "head.linear")):
-        weight.zero_()
-    else:
-        weight.normal_(std=weight[0].numel() ** -0.5, generator=generator)
-    if bias is not None:
-        bias.zero_()
+        _normal(parameter, config.width**-0.5, generator)

@@ -1,23 +1,24 @@
-"""Positions that are added to the tokens: learned or fixed tables, and how a table stretches to another grid."""
+"""Positions that are added to the tokens: learned tables, and fixed ones computed from waves."""
 
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..spec import Grid
-from .config import ViTConfig
+from .config import FIXED_POSITIONS, Resample, ViTConfig
+from .resample import resample_table
 from .tokens import take_rows
 
 
 class Positions(nn.Module):
-    """Adds one table to the tokens. Row 0 belongs to the class token where `class_position` says so.
+    """Adds one table to the tokens. Its first rows belong to the class and the distillation token where
+    `class_position` says so; registers get nothing.
 
-    `learned` and `indexed` are parameters [rows, D] (an embedding looked up in order is its table); `sinusoid` and
-    `sincos2d` are buffers. For another grid a learned table is resampled and a fixed one computed anew.
+    `learned` and `indexed` are parameters [rows, D] (an embedding looked up in order is its table); the fixed kinds
+    are buffers. For another grid a learned table is resampled by the rule `resample`, and a fixed one computed anew.
     """
 
     def __init__(self, config: ViTConfig):
@@ -25,45 +26,54 @@ class Positions(nn.Module):
         self.kind = config.positions
         self.grid = config.grid
         self.prefix = config.prefix
-        self.has_class_row = config.class_token and config.class_position
+        self.first = config.table_prefix
+        self.resample: Resample = config.resample
         rows = torch.empty(config.table_rows, config.width)
         self.table = nn.Parameter(rows) if self.kind in ("learned", "indexed") else None
-        if self.kind in ("sinusoid", "sincos2d"):
+        if self.kind in FIXED_POSITIONS:
             del self.table
             self.register_buffer("table", rows)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], grid: Grid, rows: Int[Tensor, "B n"] | None = None
+        self, x: Float[Tensor, "B T D"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B T D"]:
         if self.table is None:
             return x
         table = self.for_grid(grid).to(x.dtype)  # [rows, D]
-        first = int(self.has_class_row)
-        if rows is None and first == self.prefix:
+        if visible is None and self.first == self.prefix:
             return x + table
-        patches = table[first:]  # [N, D]
-        if rows is not None:  # by gather: the gradient of indexing adds up in a random order on several threads
-            patches = take_rows(patches.expand(len(rows), -1, -1), rows)  # [B, n, D]
-        prefix = x[:, : self.prefix] + table[:first] if first else x[:, : self.prefix]
-        return torch.cat([prefix, x[:, self.prefix :] + patches], dim=1)
+        patches = table[self.first :]  # [N, D]
+        if visible is not None:  # by gather: the gradient of indexing adds up in a random order on several threads
+            patches = take_rows(patches.expand(len(visible), -1, -1), visible)  # [B, n, D]
+        placed = [x[:, : self.first] + table[: self.first]] if self.first else []
+        unplaced = [x[:, self.first : self.prefix]] if self.first < self.prefix else []
+        return torch.cat([*placed, *unplaced, x[:, self.prefix :] + patches], dim=1)
 
     def for_grid(self, grid: Grid) -> Float[Tensor, "rows D"]:
-        """The table for a grid of patches, the class row (if any) first."""
+        """The table for a grid of patches, the rows of the class and the distillation token (if any) first."""
         assert self.table is not None
         if grid == self.grid:
             return self.table
-        if self.kind in ("sinusoid", "sincos2d"):
-            return fixed_table(self.kind, grid, self.table.shape[1], self.has_class_row).to(self.table)
-        first = int(self.has_class_row)
-        return torch.cat([self.table[:first], resample_table(self.table[first:], self.grid, grid)])
+        if self.kind in FIXED_POSITIONS:
+            return fixed_table(self.kind, grid, self.table.shape[1], self.first).to(self.table)
+        patches = resample_table(self.table[self.first :], self.grid, grid, self.resample)
+        return torch.cat([self.table[: self.first], patches]) if self.first else patches
 
 
-def fixed_table(kind: str, grid: Grid, width: int, class_row: bool) -> Float[Tensor, "rows D"]:
-    """The table of a fixed kind of positions; the class row is position 0 of `sinusoid` and zeros in `sincos2d`."""
+def fixed_table(kind: str, grid: Grid, width: int, prefix_rows: int) -> Float[Tensor, "rows D"]:
+    """The table of a fixed kind of positions, `prefix_rows` rows for class and distillation token first.
+
+    Those are the first positions of `sinusoid`, and zeros in the kinds that know rows and columns.
+
+    Raises:
+        UsageError: there is no such fixed kind.
+    """
+    if kind not in FIXED_POSITIONS:
+        raise UsageError(f"Positions of a fixed kind must be one of {', '.join(FIXED_POSITIONS)}. Got {kind!r}.")
     if kind == "sinusoid":
-        return sinusoid_table(grid.patches + class_row, width)
-    table = sincos2d_table(grid, width)
-    return torch.cat([torch.zeros(int(class_row), width), table])
+        return sinusoid_table(grid.patches + prefix_rows, width)
+    table = sincos2d_table(grid, width, kind)
+    return torch.cat([torch.zeros(prefix_rows, width), table])
 
 
 def sinusoid_table(count: int, width: int) -> Float[Tensor, "rows D"]:
@@ -77,38 +87,25 @@ def sinusoid_table(count: int, width: int) -> Float[Tensor, "rows D"]:
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
 
 
-def sincos2d_table(grid: Grid, width: int) -> Float[Tensor, "N D"]:
-    """Waves over columns then rows: [sin x, cos x, sin y, cos y], a quarter of the width each, 10000^(-4k/D).
+def sincos2d_table(grid: Grid, width: int, kind: str = "sincos2d") -> Float[Tensor, "N D"]:
+    """Waves over columns x and rows y, a quarter of the width each, wave k with frequency 10000^(-k / (D/4)).
 
-    Source: the table of the MAE and I-JEPA checkpoints.
+    `sincos2d`       sin x, cos x, sin y, cos y: the table in MAE and I-JEPA checkpoints.
+    `sincos2d-rows`  sin y, cos y, sin x, cos x: what transformers builds for MAE before it swaps the halves.
+    `sincos2d-timm`  sin y, sin x, cos y, cos x: timm's own.
+    `sincos2d-moco`  sin x, cos x, sin y, cos y with 10000^(-k / (D/4 - 1)): MoCo v3, big_vision and SimpleViT.
     """
-    frequency = 10000 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
-    y, x = torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
-    parts = [wave(axis.flatten()[:, None] * frequency) for axis in (x, y) for wave in (torch.sin, torch.cos)]
+    quarter = width // 4
+    steps = quarter - 1 if kind == "sincos2d-moco" else quarter
+    frequency = 10000 ** (-torch.arange(quarter, dtype=torch.float64) / steps)
+    y, x = (
+        axis.flatten()[:, None] * frequency
+        for axis in torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
+    )  # 2 x [N, D / 4]
+    parts = {
+        "sincos2d": (x.sin(), x.cos(), y.sin(), y.cos()),
+        "sincos2d-rows": (y.sin(), y.cos(), x.sin(), x.cos()),
+        "sincos2d-timm": (y.sin(), x.sin(), y.cos(), x.cos()),
+        "sincos2d-moco": (x.sin(), x.cos(), y.sin(), y.cos()),
+    }[kind]
     return torch.cat(parts, dim=1).float()
-
-
-def resample_table(table: Float[Tensor, "N D"], old: Grid, new: Grid) -> Float[Tensor, "M D"]:
-    """Stretch learned positions from one patch grid to another.
-
-    Bicubic, antialiased, in float32; an equal grid returns `table` untouched. Rows run left to right, then
-    down, and hold patches only: class and register rows are the caller's business.
-
-    Args:
-        old, new: (rows, columns), counted in patches, not pixels.
-
-    Raises:
-        UsageError: `table` does not have old[0] * old[1] rows.
-
-    Source: Dosovitskiy et al. 2020, section 3.2.
-    """
-    if len(table) != old[0] * old[1]:
-        raise UsageError(
-            f"The position table must have one row per patch of a {old[0]}x{old[1]} grid, {old[0] * old[1]} rows. "
-            f"Got {len(table)}. Did the class row come along? Pass table[1:]."
-        )
-    if old == new:
-        return table
-    image = table.float().T.reshape(1, -1, *old)  # [1, D, rows, columns]
-    image = F.interpolate(image, size=tuple(new), mode="bicubic", antialias=True, align_corners=False)
-    return image.flatten(2)[0].T.to(table.dtype)

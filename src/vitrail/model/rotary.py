@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -27,24 +28,39 @@ class Rotary(nn.Module):
     100^(-4i/d), i = 0 .. d/4-1, and number k is paired with number k + d/2.
     `from-one` (xray_vit_patch16_224): the first half of a head follows columns, the second rows, places count from 1,
     frequencies 10000^(-2i/e) with e = d/2 and i = 1 .. e/2, and neighbours (2k, 2k+1) are paired.
+    `dinov3`: pairs as in axial, angles 2 pi c / period, where c is a patch's centre with the whole picture as -1 .. 1
+    on both axes. The periods [d/4] belong to the state, because published files hold them rounded.
 
-    Source: Su et al. 2021 (RoFormer); Heo et al. 2024 for the axial form and its base of 100.
+    Angles are computed in float32; the tables have the number format of what they turn.
+
+    Source: Su et al. 2021 (RoFormer); Heo et al. 2024 for the axial form and its base of 100; Siméoni et al. 2025
+    (DINOv3), section 3.2.
     """
+
+    periods: Tensor
 
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.kind = config.rotary
-        self.head = config.width // config.heads
+        self.head = config.head_numbers
         self.prefix = config.prefix
+        if self.kind == "dinov3":
+            self.register_buffer("periods", torch.empty(self.head // 4))
 
-    def forward(self, grid: Grid, like: Tensor, rows: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
+    def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
         if self.kind == "none":
             return None
-        angles = (axial_angles if self.kind == "axial" else from_one_angles)(grid, self.head, like.device)  # [N, d/2]
-        angles = angles if rows is None else angles[rows]  # [B, n, d/2]
+        angles = self.angles(grid, like.device)  # [N, d/2]
+        angles = angles if visible is None else angles[visible]  # [B, n, d/2]
         zeros = angles.new_zeros(*angles.shape[:-2], self.prefix, angles.shape[-1])
         angles = torch.cat([zeros, angles], dim=-2)  # [T, d/2] or [B, T, d/2]
         return make_tables(angles, like.dtype, interleaved=self.kind == "from-one")
+
+    def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
+        """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
+        if self.kind == "dinov3":
+            return dinov3_angles(grid, self.periods.to(device))
+        return (axial_angles if self.kind == "axial" else from_one_angles)(grid, self.head, device)
 
 
 def make_tables(angles: Float[Tensor, "*T half"], dtype: torch.dtype, interleaved: bool) -> RotaryTables:
@@ -67,6 +83,19 @@ def from_one_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor
     axis = head // 2
     frequency = 10000.0 ** (-2 * torch.arange(1, axis // 2 + 1, device=device) / axis)
     return _outer_by_axis(grid, 1, frequency, columns_first=True)
+
+
+def dinov3_periods(head: int, base: float = 100.0) -> Float[Tensor, " quarter"]:
+    """Periods of DINOv3's angles: base^(4i/d), i = 0 .. d/4-1, in float32."""
+    return base ** (torch.arange(head // 4, dtype=torch.float32) * 4 / head)
+
+
+def dinov3_angles(grid: Grid, periods: Float[Tensor, " quarter"]) -> Float[Tensor, "N half"]:
+    """Angles of DINOv3, rows then columns, see `Rotary`."""
+    centres = [(torch.arange(side, device=periods.device) + 0.5) / side * 2 - 1 for side in grid]  # float32
+    row, column = torch.meshgrid(*centres, indexing="ij")
+    turns = torch.stack([row.flatten(), column.flatten()], dim=1)[:, :, None] / periods.float()  # [N, 2, d/4]
+    return 2 * math.pi * turns.flatten(1)
 
 
 def _outer_by_axis(grid: Grid, start: int, frequency: Tensor, columns_first: bool) -> Float[Tensor, "N half"]:

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import UsageError
 from .config import ViTConfig
-
-
-@dataclass(frozen=True)
-class Size:
-    """One row of the table: the four numbers that a size's name stands for."""
-
-    width: int
-    depth: int
-    mlp_width: int
-    heads: int
-
+from .designs import DESIGNS, T2T, Design, Size, sized
 
 # Sources: the ViT paper's table 1 and big_vision's decode_variant; femto to micro are ours, for small pictures.
 # fmt: off
@@ -36,13 +26,18 @@ SIZES = {
     "so400m":  Size(1152, 27, 4304, 16),
     "huge":    Size(1280, 32, 5120, 16),
     "giant":   Size(1408, 40, 6144, 16),
+    "giantopt": Size(1536, 40, 6144, 16),
     "gigantic": Size(1664, 48, 8192, 16),
+    "giganticopt": Size(1536, 48, 8192, 16),
     "enormous": Size(1792, 56, 15360, 16),
 }
 # fmt: on
 
 SMALL_PICTURES = ("femto", "pico", "nano", "micro")
-_NAME = re.compile(r"vit_(?P<size>[a-z0-9]+)_patch(?P<patch>\d+)_(?P<height>\d+)(x(?P<width>\d+))?")
+_NAME = re.compile(
+    r"(?P<family>vit|deit|deit3)_(?P<size>[a-z0-9]+(_plus)?)(_(?P<distilled>distilled))?_patch(?P<patch>\d+)"
+    r"(_reg(?P<registers>\d+))?(_(?P<design>[a-z][a-z0-9]*(_[a-z]+)?))?(_(?P<height>\d+)(x(?P<width>\d+))?)?"
+)
 
 _CIFAR = ViTConfig(
     image_size=(32, 32), patch=(8, 8), outputs=10, patches="linear", class_token=False, positions="indexed",
@@ -66,29 +61,55 @@ PRESETS = {
 
 
 def named(name: str) -> ViTConfig:
-    """The configuration behind a name such as vit_tiny_patch16_224 or xray_vit_patch16_224.
+    """The configuration behind a name such as vit_tiny_patch16_224, vit_base_patch14_reg4_dinov2 or t2t_vit_14.
 
-    The small-picture sizes (femto, pico, nano, micro) pool over patches and turn queries and keys besides adding a
-    learned table; all others are the paper's design with a class token and a learned table.
+    Names are timm's. The small-picture sizes (femto, pico, nano, micro) pool over patches and turn queries and keys
+    besides adding a learned table; a plain vit_SIZE_patchP_PIXELS is the paper's design with a class token and a
+    learned table; what other parts of a name change stands in model/designs.py. `regR` adds R registers and leaves the
+    class token without a position, as timm does.
 
     Raises:
         UsageError: no such name; the nearest ones are listed.
     """
-    if name in PRESETS:
-        return PRESETS[name]
-    match = _NAME.fullmatch(name)
-    if match is None or match["size"] not in SIZES:
+    if name in PRESETS or name in T2T:
+        return PRESETS[name] if name in PRESETS else T2T[name]
+    config = _from_parts(name)
+    if config is None:
         near = difflib.get_close_matches(name, examples(), n=3, cutoff=0.3)
         raise UsageError(
             f"There is no model named {name!r}. Names read vit_SIZE_patchP_PIXELS or ..._HEIGHTxWIDTH with SIZE one of "
-            f"{', '.join(SIZES)}, or are one of {', '.join(PRESETS)}. Did you mean {' or '.join(near)}?"
+            f"{', '.join(SIZES)}, and the families {', '.join(DESIGNS)} as timm writes them, or are one of "
+            f"{', '.join([*T2T, *PRESETS])}. Did you mean {' or '.join(near)}?"
         )
-    size, patch, height = SIZES[match["size"]], int(match["patch"]), int(match["height"])
-    config = ViTConfig(
-        image_size=(height, int(match["width"] or height)), patch=(patch, patch),
-        width=size.width, depth=size.depth, heads=size.heads, mlp_width=size.mlp_width,
+    return config
+
+
+def _from_parts(name: str) -> ViTConfig | None:
+    """The configuration that the parts of a name add up to, if they do."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    key = "_".join(filter(None, (match["family"], match["distilled"], match["design"])))
+    design = DESIGNS.get(key)
+    size = None if design is None else _size(match["size"], design)
+    pixels = match["height"] or (design.pixels if design else None)
+    if design is None or size is None or pixels is None:
+        return None
+    config = replace(
+        sized(design.config, size),
+        image_size=(int(pixels), int(match["width"] or pixels)), patch=(int(match["patch"]),) * 2,
+        outputs=design.config.outputs if design.outputs is None else design.outputs[match["size"]],
     )  # fmt: skip
-    return small_picture_parts(config) if match["size"] in SMALL_PICTURES else config
+    if match["registers"]:
+        config = replace(config, registers=int(match["registers"]), class_position=False, resample="bicubic-antialias")
+    return small_picture_parts(config) if key == "vit" and match["size"] in SMALL_PICTURES else config
+
+
+def _size(name: str, design: Design) -> Size | None:
+    """A size by its name in a family."""
+    if name in design.without or (design.outputs is not None and name not in design.outputs):
+        return None
+    return design.sizes.get(name) or SIZES.get(name)
 
 
 def small_picture_parts(config: ViTConfig) -> ViTConfig:
@@ -109,4 +130,14 @@ def examples() -> tuple[str, ...]:
         "vit_nano_patch4_32",
         "vit_micro_patch4_32",
     )
-    return usual + large + small + tuple(PRESETS)
+    families = (
+        "deit_base_distilled_patch16_224",
+        "deit3_base_patch16_224",
+        "vit_small_patch14_dinov2",
+        "vit_base_patch14_reg4_dinov2",
+        "vit_small_patch16_dinov3_qkvb",
+        "vit_base_patch16_siglip_224",
+        "vit_base_patch16_clip_224",
+        "t2t_vit_14",
+    )
+    return usual + large + small + families + tuple(PRESETS)

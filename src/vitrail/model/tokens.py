@@ -1,4 +1,4 @@
-"""Image to tokens: cut a picture into patches, project each, and put the class token before them."""
+"""Image to tokens: cut a picture into patches, project each, and put the prefix tokens before them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,43 @@ from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..spec import Grid
-from .config import ViTConfig
+from .config import T2T_PATCHES, ViTConfig
+from .norms import make_norm
+from .soft_split import SoftSplit
 
 
 class Tokens(nn.Module):
-    """Patches -> linear projection -> [class, patch 1 .. N] (Dosovitskiy et al. 2020, equation 1)."""
+    """Patches -> linear projection -> [class, distillation, registers, patch 1 .. N] (Dosovitskiy et al. 2020, eq. 1).
+
+    Registers stand here and not behind the positions, as some designs have it: they get no position, so it is the same.
+    """
 
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.pad = config.pad
-        self.patches = (ConvPatches if config.patches == "conv" else LinearPatches)(config)
-        self.cls = nn.Parameter(torch.empty(1, 1, config.width)) if config.class_token else None
+        self.patch = config.patch
+        self.patches = make_patches(config)
+        self.cls = _token(1, config.width) if config.class_token else None
+        self.distillation = _token(1, config.width) if config.distillation_token else None
+        self.registers = _token(config.registers, config.width) if config.registers else None
 
     def forward(
-        self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Grid]:
-        images = pad_to_patches(images, self.patches.patch) if self.pad else images
-        grid = patch_grid(images.shape[-2:], self.patches.patch)
-        x = self.patches(images, rows)  # [B, n, D]
-        if self.cls is not None:
-            x = torch.cat([self.cls.expand(len(x), -1, -1), x], dim=1)  # [B, 1 + n, D]
+        images = pad_to_patches(images, self.patch) if self.pad else images
+        grid = patch_grid(images.shape[-2:], self.patch)
+        x = self.patches(images, visible)  # [B, n, D]
+        prefix = [token for token in (self.cls, self.distillation, self.registers) if token is not None]
+        if prefix:
+            x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # [B, R + n, D]
         return x, grid
+
+
+def make_patches(config: ViTConfig) -> nn.Module:
+    """The projection of patches that a configuration asks for."""
+    if config.patches in T2T_PATCHES:
+        return SoftSplit(config)
+    return ConvPatches(config) if config.patches == "conv" else LinearPatches(config)
 
 
 class ConvPatches(nn.Module):
@@ -41,31 +57,42 @@ class ConvPatches(nn.Module):
         super().__init__()
         self.patch = config.patch
         self.weight = nn.Parameter(torch.empty(config.width, config.channels, *config.patch))
-        self.bias = nn.Parameter(torch.empty(config.width))
+        self.bias = nn.Parameter(torch.empty(config.width)) if config.patch_bias else None
 
     def forward(
-        self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B n D"]:
         x = F.conv2d(images, self.weight, self.bias, stride=self.patch)  # [B, D, h, w]
         x = x.flatten(2).transpose(1, 2)  # [B, N, D]
-        return x if rows is None else take_rows(x, rows)
+        return x if visible is None else take_rows(x, visible)
 
 
 class LinearPatches(nn.Module):
-    """The projection as a matrix on flattened patches. Weight [D, C * p * p], the convolution's kernel flattened."""
+    """The projection as a matrix on flattened patches, with norms before and after it where the design has them.
+
+    Weight [D, C * p * p], the convolution's kernel flattened.
+    """
 
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.patch = config.patch
+        self.norm_in = make_norm(config, config.patch_numbers) if config.patch_norms else None
         self.weight = nn.Parameter(torch.empty(config.width, config.patch_numbers))
-        self.bias = nn.Parameter(torch.empty(config.width))
+        self.bias = nn.Parameter(torch.empty(config.width)) if config.patch_bias else None
+        self.norm_out = make_norm(config) if config.patch_norms else None
 
     def forward(
-        self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B n D"]:
         flat = patchify(images, self.patch)  # [B, N, C * p * p]
-        flat = flat if rows is None else take_rows(flat, rows)
-        return F.linear(flat, self.weight, self.bias)
+        flat = flat if visible is None else take_rows(flat, visible)
+        flat = flat if self.norm_in is None else self.norm_in(flat)
+        x = F.linear(flat, self.weight, self.bias)
+        return x if self.norm_out is None else self.norm_out(x)
+
+
+def _token(count: int, width: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(1, count, width))
 
 
 def patchify(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B N P"]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from . import features
+from .attention import Places
 from .config import ViTConfig
 from .encoder import Encoder
 from .heads import Head, Pooling
@@ -18,7 +22,7 @@ from .tokens import Tokens
 class ViT(nn.Module):
     """Images [B, C, H, W], normalised float, to outputs [B, K] (Dosovitskiy et al. 2020).
 
-    `rows` names the patches to look at, picture by picture, counted in reading order from 0; the others are dropped
+    `visible` names the patches to look at, picture by picture, counted in reading order from 0; the others are dropped
     before the projection, which is how patch dropout trains faster and how deletion tests remove evidence. None
     means all. A picture of another size than the configuration's is read with its own grid.
 
@@ -36,11 +40,37 @@ class ViT(nn.Module):
         self.pool = Pooling(config)
         self.head = Head(config)
 
-    def forward(self, images: Float[Tensor, "B C H W"], rows: Int[Tensor, "B n"] | None = None) -> Float[Tensor, "B K"]:
-        x, grid = self.tokens(images, rows)  # [B, T, D], (rows, columns)
-        x = self.positions(x, grid, rows)
-        x = self.encoder(x, self.rotary(grid, x, rows))
+    def forward(
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B K"]:
+        x, places = self.embed(images, visible)
+        x = self.encoder(x, places)
         return self.head(self.pool(x))
+
+    def embed(
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
+    ) -> tuple[Float[Tensor, "B T D"], Places]:
+        """Tokens with their positions, and where each stands."""
+        x, grid = self.tokens(images, visible)  # [B, T, D], (rows, columns)
+        x = self.positions(x, grid, visible)
+        return x, Places(grid, visible, self.rotary(grid, x, visible))
+
+    def features(
+        self,
+        images: Float[Tensor, "B C H W"],
+        keep: Sequence[str] = ("tokens",),
+        heads: Sequence[int] | None = None,
+        rows: Sequence[int] | None = None,
+        visible: Int[Tensor, "B n"] | None = None,
+    ) -> dict[str, Tensor]:
+        """Named intermediates, in the autograd graph: see `features.features`."""
+        return features.features(self, images, tuple(keep), heads, rows, visible)
+
+    def dense(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
+        """Patch tokens after the final norm, laid out as the grid of patches: [B, D, rows, columns]."""
+        x, places = self.embed(images)
+        x = self.encoder(x, places)[:, self.config.prefix :]  # [B, N, D]
+        return x.transpose(1, 2).unflatten(-1, tuple(places.grid))
 
 
 def create(config: ViTConfig, seed: int = 0) -> ViT:

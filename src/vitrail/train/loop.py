@@ -69,10 +69,10 @@ def train(
     """
     recipe, bad = plan.recipe, 0
     forward = torch.compile(learner.model) if plan.compute.compile else learner.model
+    began = time.perf_counter()
     for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start):
         if step == recipe.steps:
             return
-        began = time.perf_counter()
         rates.set_rates(learner.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step))
         images = normalise(augment(batch, recipe, plan.seed, epoch).to(plan.compute.device), plan.image)
@@ -89,8 +89,9 @@ def train(
                 f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
             )
         passed = (step + 1) * recipe.batch / len(targets)
-        seconds = time.perf_counter() - began
-        yield Step(step + 1, passed, loss.item(), recipe.rate_factor(step), len(batch.indices), seconds)
+        answer, seconds = loss.item(), time.perf_counter() - began
+        yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices), seconds)
+        began = time.perf_counter()  # what the caller did in between is not training
 
 
 def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> UInt8[Tensor, "B C H W"]:

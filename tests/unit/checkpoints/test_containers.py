@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from vitrail.checkpoints.containers import read_tensors, unwrap
+from vitrail.checkpoints.containers import open_file, read_tensors, unwrap
 from vitrail.errors import DamagedFileError, UsageError
 
 WEIGHT = torch.ones(2)
@@ -36,5 +37,51 @@ def test_something_else_than_tensors_is_named() -> None:
 
 
 def test_a_file_of_another_ending_is_no_weights_file(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"ends in \.safetensors or \.pt, \.pth, .* Got .*weights\.txt"):
+    with pytest.raises(UsageError, match=r"ends in \.safetensors, \.npz, \.pt, \.pth, .* Got .*weights\.txt"):
         read_tensors(tmp_path / "weights.txt")
+
+
+def several(**networks: torch.Tensor) -> dict[str, object]:
+    return {"epoch": 3, **{name: {"module.a": tensor} for name, tensor in networks.items()}}
+
+
+def saved(folder: Path, content: object) -> Path:
+    torch.save(content, folder / "f.pth")
+    return folder / "f.pth"
+
+
+def test_of_several_networks_the_authors_own_is_taken_and_the_choice_is_noted(tmp_path: Path) -> None:
+    path = saved(tmp_path, several(encoder=torch.zeros(2), predictor=torch.zeros(2), target_encoder=WEIGHT))
+    content = open_file(path)
+    assert torch.equal(content.tensors["a"], WEIGHT)
+    assert content.notes == ["target_encoder was read, not encoder: network= chooses"]
+    for match in ("timm", "transformers"):
+        assert torch.equal(open_file(path, match=match).tensors["a"], torch.zeros(2))
+    assert open_file(path, network="encoder").notes == ["encoder was read, not target_encoder: network= chooses"]
+    with pytest.raises(
+        UsageError, match=r"no network called student\. Name one with network=: encoder, target_encoder\."
+    ):
+        open_file(path, network="student")
+    with pytest.raises(UsageError, match=r"holds one model, not several networks\. Leave network='encoder' out"):
+        open_file(saved(tmp_path, {"a": WEIGHT}), network="encoder")
+
+
+def test_the_heads_of_a_training_are_left_out_and_named(tmp_path: Path) -> None:
+    teacher = {"backbone.a": WEIGHT, "dino_head.mlp.weight": WEIGHT, "ibot_head.mlp.weight": WEIGHT}
+    content = open_file(saved(tmp_path, {"teacher": teacher}))
+    assert content.tensors.keys() == {"a"}
+    assert content.notes[1] == "2 tensors beside the backbone were left out: dino_head, ibot_head"
+    student = {"module.backbone.a": WEIGHT, "module.head.mlp": WEIGHT}
+    assert open_file(saved(tmp_path, {"student": student, "teacher": teacher}), network="student").tensors.keys() == {
+        "a"
+    }
+
+
+def test_averaged_weights_are_noted(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"state_dict": {"a": torch.zeros(2)}, "state_dict_ema": {"a": WEIGHT}})
+    assert open_file(path).notes == ["state_dict_ema was read: the averaged weights"]
+
+
+def test_arrays_of_numpy_are_tensors(tmp_path: Path) -> None:
+    np.savez(tmp_path / "f.npz", **{"params/head/bias": np.arange(3, dtype=np.float32)})
+    assert torch.equal(read_tensors(tmp_path / "f.npz")["params/head/bias"], torch.arange(3.0))

@@ -12,8 +12,10 @@ FLAGS = {
                 --plan --resume --out --dry-run --help-plan --json --debug""",
     "evaluate": "--split --data-root --skip-bad --device --json --debug",
     "predict": "--to --skip-bad --device --json --debug",
-    "inspect": """--walk --figures --picture --token --cmap --layout --heads --image-size --channels --json
-                  --debug""",
+    "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
+                  --channels-policy --pool --network --json --debug""",
+    "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
+                  --network --json --debug""",
     "report": "--json --debug",
     "check": "--data-root --json --debug",
     "doctor": "--device --json --debug",
@@ -23,6 +25,7 @@ WORDS = {
     "evaluate": ("model", "source"),
     "predict": ("model", "paths"),
     "inspect": ("model",),
+    "convert": ("model",),
     "report": ("run_folder",),
     "check": ("source",),
     "doctor": (),

@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from vitrail.data.transforms import fit, normalise, prepare, prepare_stack, resize, to_tensor
+from vitrail.errors import UsageError
 from vitrail.spec import ImageSpec
 
 
@@ -34,6 +35,26 @@ def test_cropping_takes_the_centre_of_the_smallest_cover():
     cropped = fit(to_tensor(image[None]), ImageSpec(height=10, width=10, channels=1, fit="crop"))
     assert cropped.shape == (1, 1, 10, 10)
     assert (cropped > 180).all()
+
+
+@pytest.mark.parametrize("size", [(300, 400), (224, 224), (260, 250)])
+@pytest.mark.parametrize("fraction", [0.875, 0.9])
+def test_a_crop_fraction_resizes_to_more_and_keeps_the_middle(fraction, size):
+    images = torch.randint(0, 256, (1, 3, *size), dtype=torch.uint8)
+    spec = ImageSpec(height=224, width=224, fit="crop", crop_fraction=fraction)
+    short = {0.875: 256, 0.9: 248}[fraction]
+    inner = tuple(round(side * short / min(size)) for side in size)
+    whole = resize(images, inner, "bicubic")
+    top, left = (inner[0] - 224) // 2, (inner[1] - 224) // 2
+    assert spec.cover == (short, short)
+    assert torch.equal(fit(images, spec), whole[:, :, top : top + 224, left : left + 224])
+
+
+def test_a_crop_fraction_without_a_crop_is_refused():
+    with pytest.raises(UsageError, match=r'crop_fraction=0\.9 needs fit="crop"\. Got fit="squash"'):
+        ImageSpec(crop_fraction=0.9)
+    with pytest.raises(UsageError, match=r"0 < fraction <= 1\. Got 1\.2"):
+        ImageSpec(fit="crop", crop_fraction=1.2)
 
 
 def test_padding_puts_the_whole_picture_in_the_middle_of_black():

@@ -7,8 +7,9 @@ import torch
 
 from vitrail.checkpoints import bundle
 from vitrail.doors.anatomy import anatomy, seen, table
-from vitrail.doors.models import bundle_of, find
-from vitrail.errors import UsageError
+from vitrail.doors.models import Said, bundle_in, find
+from vitrail.doors.saying import said
+from vitrail.errors import DamagedFileError, UsageError
 from vitrail.explain.picture import PANES
 from vitrail.model.sizes import named
 from vitrail.model.vit import create
@@ -20,7 +21,7 @@ def kept(tmp_path: Path) -> Path:
     spec = ImageSpec(height=16, width=16, mean=(0.25,))
     bundle.save(
         tmp_path / "run" / "model",
-        create(find("vit_mu_patch8_16", outputs=2).config),
+        create(find("vit_mu_patch8_16", Said(outputs=2)).config),
         spec,
         "classes",
         ("cat", "dog"),
@@ -30,7 +31,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_a_name_is_a_shape_without_weights():
-    found = find("vit_tiny_patch16_224", image_size=(224, 320), channels=1, outputs=14)
+    found = find("vit_tiny_patch16_224", Said(image_size=(224, 320), channels=1, outputs=14))
     assert (found.kind, found.trained, found.classes) == ("name", None, ())
     assert (found.config.image_size, found.config.channels, found.config.outputs) == ((224, 320), 1, 14)
     assert found.spec.size == (224, 320)
@@ -44,23 +45,80 @@ def test_a_run_folder_and_its_bundle_are_the_same_model(kept):
 
 
 def test_another_number_of_outputs_has_no_class_names(kept):
-    assert find(str(kept), outputs=3).classes == ()
+    assert find(str(kept), Said(outputs=3)).classes == ()
 
 
 def test_a_folder_that_is_no_model_says_what_is(tmp_path):
-    with pytest.raises(UsageError, match=r"must be a run folder, a bundle .* is none of them"):
-        bundle_of(tmp_path)
+    with pytest.raises((UsageError, DamagedFileError), match=str(tmp_path)):
+        find(str(tmp_path))
 
 
 def test_a_run_without_a_model_says_how_to_finish_it(tmp_path):
     (tmp_path / "plan.toml").touch()
     with pytest.raises(UsageError, match=rf"has no model yet\. Finish it with: vitrail train --resume {tmp_path}"):
-        bundle_of(tmp_path)
+        bundle_in(tmp_path)
 
 
 def test_layout_and_heads_belong_to_files():
-    with pytest.raises(UsageError, match=r"describe a weights file\. There is no file vit_tiny_patch16_224"):
-        find("vit_tiny_patch16_224", heads=3)
+    words = r"--heads and --pool can only describe a weights file\. There is no file vit_tiny_patch16_224"
+    with pytest.raises(UsageError, match=words):
+        find("vit_tiny_patch16_224", Said(heads=3, pool="mean"))
+
+
+def test_settings_change_the_shape_of_a_name():
+    found = find("vit_mu_patch8_16", Said(settings={"registers": 2, "activation": "SiLU"}))
+    assert (found.config.registers, found.config.activation) == (2, "SiLU")
+    with pytest.raises(UsageError, match=r"settings: there is no setting regsters\. Did you mean registers\?"):
+        find("vit_mu_patch8_16", Said(settings={"regsters": 2}))
+
+
+def test_words_are_checked_against_the_fixed_lists():
+    words = said(image_size="60x100", pool="class+mean", match="timm", settings=[("model.norm_eps", "1e-5")])
+    assert (words.image_size, words.pool, words.match) == ((60, 100), "class+mean", "timm")
+    assert words.settings == {"norm_eps": 1e-5}
+    with pytest.raises(UsageError, match=r"pool must be class, mean, class\+mean or attention\. Got 'max'"):
+        said(pool="max")
+
+
+@pytest.mark.parametrize(("typed", "policy"), [("mean", "mean"), ("0,0,2", (0, 0, 2)), ([1, 0], (1, 0))])
+def test_a_policy_is_a_word_or_the_files_channels(typed, policy):
+    assert said(channels_policy=typed).channels_policy == policy
+
+
+def test_a_policy_that_is_neither_is_refused():
+    with pytest.raises(UsageError, match=r"channels_policy must be sum, mean or tile\. Got 'repeat'"):
+        said(channels_policy="repeat")
+
+
+@pytest.fixture
+def on_the_hub(tmp_path, monkeypatch):
+    """A Hub that gives out one folder."""
+    from vitrail.files import hub
+
+    def put(*weights: str, licence: str = "apache-2.0") -> None:
+        got = hub.Downloaded(folder=tmp_path, weights=weights, revision="a" * 40, licence=licence, notes=("a note.",))
+        monkeypatch.setattr(hub, "fetch", lambda name: got)
+
+    return put
+
+
+def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
+    model = create(find("vit_mu_patch8_16", Said(outputs=2)).config)
+    bundle.save(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    for file in (tmp_path / "kept").iterdir():
+        file.rename(tmp_path / file.name)
+    (tmp_path / "kept").rmdir()
+    on_the_hub("model.safetensors")
+    found = find("hf:somebody/something")
+    assert (found.kind, found.classes, found.licence) == ("bundle", ("cat", "dog"), "apache-2.0")
+    assert found.notes == ("a note.",)
+    assert capsys.readouterr().err == f"hf:somebody/something: licence apache-2.0, revision {'a' * 40}\n"
+
+
+def test_a_name_on_the_hub_with_several_files_asks_for_one(on_the_hub, tmp_path):
+    on_the_hub("B_16.npz", "L_16.npz")
+    with pytest.raises(UsageError, match=rf"holds 2 weights files .*B_16\.npz, L_16\.npz.* They lie in {tmp_path}"):
+        find("hf:google/vit")
 
 
 @pytest.mark.parametrize("name", ["xray_vit_patch16_224", "explained_vit_patch20_60x100", "vit_nano_patch4_28"])
@@ -74,7 +132,7 @@ def test_the_table_says_what_a_shape_is():
     found = find("explained_vit_patch20_60x100")
     text = table(found, {"model": "explained_vit_patch20_60x100", **anatomy(found)})
     assert "20 x 20 pixels, 3 rows x 5 columns" in text
-    assert "16 (1 class token + 15 patches), 768 numbers each" in text
+    assert "16 (the class token and 15 patches), 768 numbers each" in text
     assert "and 12,288 fixed numbers" in text
 
 

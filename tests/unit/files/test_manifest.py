@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from vitrail.checkpoints.bundle import save
 from vitrail.errors import DamagedFileError
 from vitrail.files.atomic import MANIFEST, folder, sha256, verify
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import ViT
+from vitrail.spec import ImageSpec
+
+TINY = ViTConfig(
+    image_size=(4, 4), patch=(2, 2), channels=1, width=4, depth=1, heads=1, mlp_width=4, outputs=2, positions="none"
+)
 
 
 @pytest.fixture
@@ -39,7 +48,70 @@ def test_every_flipped_bit_is_noticed_with_both_hashes(made):
 
 def test_a_cut_file_is_named_with_both_sizes(made):
     (made / "weights").write_bytes(b"ab")
-    with pytest.raises(DamagedFileError, match=r"weights has 2 bytes, expected 3\. Use another copy"):
+    with pytest.raises(
+        DamagedFileError,
+        match=r"weights has 2 bytes, expected 3: it is shorter than when it was written\. Use another copy",
+    ):
+        verify(made)
+
+
+def test_a_longer_file_is_named_with_both_sizes(made):
+    (made / "weights").write_bytes(b"abcd")
+    with pytest.raises(DamagedFileError, match=r"weights has 4 bytes, expected 3: it is longer than when it was"):
+        verify(made)
+
+
+@pytest.mark.parametrize("second", [b"xyz", b"longer"])
+def test_two_swapped_files_are_said_to_be_so(tmp_path, second):
+    with folder(tmp_path / "made") as inside:
+        (inside / "a").write_bytes(b"abc")
+        (inside / "b").write_bytes(second)
+    (tmp_path / "made" / "a").write_bytes(second)
+    (tmp_path / "made" / "b").write_bytes(b"abc")
+    with pytest.raises(DamagedFileError, match=r"/a\b.*Its content is that of b: the two may have been swapped\."):
+        verify(tmp_path / "made")
+
+
+def test_zeros_of_the_right_size_are_noticed(made):
+    (made / "weights").write_bytes(bytes(3))
+    with pytest.raises(DamagedFileError, match=r"mismatch in .*weights: expected ba7816bf, got 709e80c8"):
+        verify(made)
+
+
+def damages(data: bytes, step: int) -> Iterator[bytes]:
+    """One bit flipped in every so many bytes, each such length, and one byte more."""
+    for place in range(0, len(data), step):
+        changed = bytearray(data)
+        changed[place] ^= 1 << place % 8
+        yield bytes(changed)
+        yield data[:place]
+    yield data + b" "
+
+
+def check_all(made: Path, step: int) -> None:
+    for file in sorted(path for path in made.rglob("*") if path.is_file()):
+        data = file.read_bytes()
+        for damaged in damages(data, step):
+            file.write_bytes(damaged)
+            with pytest.raises(DamagedFileError):
+                verify(made)
+        file.write_bytes(data)
+    verify(made)
+
+
+def test_every_flip_and_every_truncation_of_every_file_is_noticed_the_list_itself_too(made):
+    check_all(made, step=1)
+
+
+def test_flips_and_truncations_of_a_real_bundle_are_noticed(tmp_path):
+    save(tmp_path / "bundle", ViT(TINY), ImageSpec(height=4, width=4, channels=1), "classes", ("a", "b"), {})
+    check_all(tmp_path / "bundle", step=31)
+
+
+def test_another_way_to_write_the_same_list_is_a_changed_one(made):
+    entries = json.loads((made / MANIFEST).read_text())
+    (made / MANIFEST).write_text(json.dumps(entries))
+    with pytest.raises(DamagedFileError, match=r"manifest\.json was changed since it was written"):
         verify(made)
 
 

@@ -12,6 +12,7 @@ from ...model.config import ViTConfig
 from ...model.sizes import PRESETS
 from ..rules import BATCHED, KERNEL, Drop, Layout, Name, Rule, Same, names
 from ..shapes import agree, blocks, given, need, square_grid, vote
+from ..told import Told
 
 # fmt: off
 NAMES = {  # theirs                                     ours
@@ -37,12 +38,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def config(
-    tensors: Mapping[str, Tensor],
-    heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    channels: int | None = None,
-) -> ViTConfig:
+def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
     """The architecture of a file. Heads must be given; a picture is square unless `image_size` says otherwise.
 
     Raises:
@@ -55,12 +51,12 @@ def config(
     width = vote(tensors, "width", *((f"vit.{{i}}.{norm}.weight", 0) for norm in ("attention.layer", "mlp.norm")))
     return replace(
         PRESETS["blog_vit_base_patch16_224"],
-        image_size=_image_size(rows, patch, image_size),
+        image_size=_image_size(rows, patch, told.image_size),
         patch=patch,
-        channels=agree(channels, kernel.shape[1], "channels", "patch_embedding.conv.weight"),
+        channels=agree(told.channels, kernel.shape[1], "channels", "patch_embedding.conv.weight"),
         width=width,
         depth=blocks(tensors, "vit"),
-        heads=given(heads, "heads", "blog-conv", "the article's ViT-Base has 12"),
+        heads=given(told.heads, "heads", "blog-conv", "the article's ViT-Base has 12"),
         mlp_width=vote(tensors, "MLP width", ("vit.{i}.mlp.linear1.weight", 0), ("vit.{i}.mlp.linear1.bias", 0)),
         outputs=vote(tensors, "number of outputs", ("classifier.1.weight", 0), ("classifier.1.bias", 0)),
     )
@@ -79,9 +75,11 @@ def _image_size(rows: int, patch: tuple[int, int], image_size: tuple[int, int] |
     return image_size
 
 
-LAYOUT = Layout(
-    name="blog-conv",
-    decisive=("class_embedding", "patch_embedding.conv.weight"),
-    rules=RULES,
-    config=config,
+LAYOUTS = (
+    Layout(
+        name="blog-conv",
+        decisive=("class_embedding", "patch_embedding.conv.weight"),
+        rules=RULES,
+        describe=describe,
+    ),
 )

@@ -19,6 +19,7 @@ from ...model.positions import sinusoid_table
 from ...model.sizes import PRESETS
 from ..rules import MATRIX, Check, Layout, Name, Rule, names
 from ..shapes import agree, blocks, given, need, vote
+from ..told import Told
 
 
 def _table(config: ViTConfig) -> Tensor:
@@ -59,19 +60,14 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def config(
-    tensors: Mapping[str, Tensor],
-    heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    channels: int | None = None,
-) -> ViTConfig:
+def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
     """The architecture of a file. Heads and the picture's size must be given; channels follow from them.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or image_size was not given, or an argument contradicts the file.
     """
-    size = given(image_size, "image_size", "explained", "the article's example is (60, 100)")
+    size = given(told.image_size, "image_size", "explained", "the article's example is (60, 100)")
     patches = need(tensors, "backbone.pos_embed", axes=3).shape[1] - 1
     side = _patch_side(size, patches)
     numbers = need(tensors, "patch_tokens.project.weight", axes=2).shape[1]
@@ -84,10 +80,10 @@ def config(
         PRESETS["explained_vit_patch20_60x100"],
         image_size=size,
         patch=(side, side),
-        channels=agree(channels, numbers // side**2, "channels", "patch_tokens.project.weight"),
+        channels=agree(told.channels, numbers // side**2, "channels", "patch_tokens.project.weight"),
         width=vote(tensors, "width", *((f"backbone.blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))),
         depth=blocks(tensors, "backbone.blocks"),
-        heads=given(heads, "heads", "explained", "the article's default is 1, its example has 4"),
+        heads=given(told.heads, "heads", "explained", "the article's default is 1, its example has 4"),
         mlp_width=vote(
             tensors, "MLP width", *((f"backbone.blocks.{{i}}.neuralnet.fc1.{part}", 0) for part in ("weight", "bias"))
         ),
@@ -107,9 +103,11 @@ def _patch_side(size: tuple[int, int], patches: int) -> int:
     return side
 
 
-LAYOUT = Layout(
-    name="explained",
-    decisive=("patch_tokens.project.weight", "backbone.pos_embed"),
-    rules=RULES,
-    config=config,
+LAYOUTS = (
+    Layout(
+        name="explained",
+        decisive=("patch_tokens.project.weight", "backbone.pos_embed"),
+        rules=RULES,
+        describe=describe,
+    ),
 )

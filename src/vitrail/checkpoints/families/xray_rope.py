@@ -19,6 +19,7 @@ from ...model.sizes import PRESETS
 from ...spec import Grid
 from ..rules import MATRIX, Check, Layout, Name, Rule, names
 from ..shapes import agree, blocks, given, need, square_grid, vote
+from ..told import Told
 from .xray_tables import TABLES, axis_width, compare_table, rotary_table
 
 
@@ -50,12 +51,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def config(
-    tensors: Mapping[str, Tensor],
-    heads: int | None = None,
-    image_size: tuple[int, int] | None = None,
-    channels: int | None = None,
-) -> ViTConfig:
+def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
     """The architecture of a file. One channel and a square picture, as in the article, unless said otherwise.
 
     Raises:
@@ -65,7 +61,7 @@ def config(
     """
     width = vote(tensors, "width", *((f"transformer_blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
     numbers = need(tensors, "patch_embedding.patch_embed.weight", axes=2).shape[1]
-    channels = 1 if channels is None else channels
+    channels = 1 if told.channels is None else told.channels
     patch = isqrt(numbers // channels)
     if patch**2 * channels != numbers:
         raise UsageError(
@@ -74,12 +70,12 @@ def config(
         )
     return replace(
         PRESETS["xray_vit_patch16_224"],
-        image_size=_image_size(tensors, patch, image_size),
+        image_size=_image_size(tensors, patch, told.image_size),
         patch=(patch, patch),
         channels=channels,
         width=width,
         depth=blocks(tensors, "transformer_blocks"),
-        heads=_heads(tensors, width, heads),
+        heads=_heads(tensors, width, told.heads),
         mlp_width=vote(tensors, "MLP width", *((f"transformer_blocks.{{i}}.mlp.0.{p}", 0) for p in ("weight", "bias"))),
         outputs=vote(tensors, "number of outputs", ("mlp_head.weight", 0), ("mlp_head.bias", 0)),
     )
@@ -119,9 +115,11 @@ def _has_tables(tensors: Mapping[str, Tensor]) -> bool:
     return any(".attn.rope." in name for name in tensors)
 
 
-LAYOUT = Layout(
-    name="xray-rope",
-    decisive=("patch_embedding.patch_embed.weight", "cls_token"),
-    rules=RULES,
-    config=config,
+LAYOUTS = (
+    Layout(
+        name="xray-rope",
+        decisive=("patch_embedding.patch_embed.weight", "cls_token"),
+        rules=RULES,
+        describe=describe,
+    ),
 )

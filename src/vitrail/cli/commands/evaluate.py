@@ -27,7 +27,7 @@ class Evaluate(Command):
     DOTTED: ClassVar[str | None] = None
 
     model: str
-    """A run folder or a bundle."""
+    """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
     source: str = ""
     """Another source of pictures; by default those that the run has held out."""
     split: str | None = None

@@ -17,19 +17,21 @@ if TYPE_CHECKING:
 class Inspect(Command):
     """Tell the sizes, tokens and parameters of a model; with a picture, every step that it takes.
 
-    MODEL is a run folder, a bundle, a weights file (every tensor of it is listed), or a named size.
+    MODEL is a run folder, a bundle, a named size, or weights that others have written: a file, a folder or
+    hf:OWNER/NAME. Of those every tensor is listed, with the numerics, the preprocessing and the licence.
 
       vitrail inspect xray_vit_patch16_224
       vitrail inspect RUN --walk photo.jpg
       vitrail inspect RUN --figures figures --picture photo.jpg --token 12
       vitrail inspect weights.pt --layout explained --heads 4 --image-size 60x100
+      vitrail inspect hf:facebook/dinov2-small --match original
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
-    DOTTED: ClassVar[str | None] = None
+    DOTTED: ClassVar[str | None] = "settings"
 
     model: str
-    """A run folder, a bundle, a weights file, or a name such as vit_tiny_patch16_224."""
+    """A run folder, a bundle, a weights file or folder, hf:OWNER/NAME, or a name such as vit_tiny_patch16_224."""
     walk: Path | None = None
     """A picture to follow through the model, step by step with its shapes."""
     figures: Path | None = None
@@ -41,28 +43,48 @@ class Inspect(Command):
     cmap: str = "viridis"
     """Matplotlib's name of the colours for pictures of one channel."""
     layout: str | None = None
-    """Layout of a weights file: blog-conv, explained or xray-rope; recognised if it is not given."""
+    """Layout of a weights file, such as timm or google-npz; recognised if it is not given."""
+    match: str | None = None
+    """Whose numerics, where libraries differ: original, timm or transformers."""
     heads: int | None = None
     """Attention heads, where a weights file cannot say."""
     image_size: str | None = None
-    """Pixels, where a weights file cannot say, or of a name: 64, or HEIGHTxWIDTH."""
+    """Pixels, 64 or HEIGHTxWIDTH: of a name, or where a file cannot say, or other than the file's."""
     channels: int | None = None
-    """Channels of a name's pictures, or to compare with a file."""
+    """Channels of the pictures: of a name, or, with --channels-policy, other than the file's."""
+    channels_policy: str | None = None
+    """How to adapt to another count of channels: sum, mean, tile, or the weights' channel for each new one, 0,0,2."""
+    pool: str | None = None
+    """class, mean, attention or class+mean, where a weights file cannot say."""
+    network: str | None = None
+    """Which of several networks in a training's file, such as encoder of I-JEPA."""
     json: bool = False
     """Print the facts as JSON."""
     debug: bool = False
     """Show tracebacks."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Any other field of the architecture that a file cannot say, such as --model.activation QuickGELU."""
 
     def run(self) -> int:
         """Find the model and show what was asked."""
         from ...doors.models import find
-        from ...doors.wishes import pixels
+        from ...doors.saying import said
         from ..output import print_json
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")
-        size = None if self.image_size is None else pixels(self.image_size)
-        found = find(self.model, self.layout, self.heads, size, self.channels)
+        words = said(
+            layout=self.layout,
+            match=self.match,
+            heads=self.heads,
+            image_size=self.image_size,
+            channels=self.channels,
+            pool=self.pool,
+            channels_policy=self.channels_policy,
+            network=self.network,
+            settings=self.settings,
+        )
+        found = find(self.model, words)
         facts = self._facts(found)
         if self.json:
             print_json(facts)
@@ -73,10 +95,13 @@ class Inspect(Command):
     def _facts(self, found: Found) -> dict[str, Any]:
         """Everything that was asked, as plain values; the figures are drawn on the way."""
         from ...doors.anatomy import anatomy
+        from ...doors.provenance import provenance
         from ...explain import walk
 
         facts: dict[str, Any] = {"model": self.model, "kind": found.kind, **anatomy(found)}
-        if found.audit is not None and found.kind == "weights file":
+        if found.audit is not None and (found.bundle is None or found.licence or found.notes):
+            facts["provenance"] = provenance(found)
+        if found.audit is not None and found.bundle is None:
             facts["layout"] = found.audit.layout
             facts["tensors"] = [
                 {"name": row.theirs, "shape": list(row.shape), "action": row.action, "ours": row.ours}
@@ -91,9 +116,12 @@ class Inspect(Command):
 
     def _print(self, found: Found, facts: dict[str, Any]) -> None:
         from ...doors.anatomy import table
+        from ...doors.provenance import lines
         from ...explain import walk
 
         print(table(found, facts))
+        if "provenance" in facts:
+            print("\n" + "\n".join(lines(found)))
         if "tensors" in facts and found.audit is not None:
             print(f"\n{found.audit.table()}")
         if "walk" in facts:

@@ -28,7 +28,7 @@ class Predict(Command):
     DOTTED: ClassVar[str | None] = None
 
     model: str
-    """A run folder or a bundle."""
+    """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
     paths: tuple[str, ...]
     """Pictures, folders, patterns, @list.txt or -."""
     to: Path | None = None

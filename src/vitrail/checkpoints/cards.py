@@ -1,0 +1,88 @@
+"""The numerics cards: what must match beside the names of a family's tensors, read from `cards/<name>.toml`.
+
+A card is a TOML file. At its top: `licence`, `repository`, optionally `about` (one sentence) and `[hashes]` (name of a
+published file = the beginning of its SHA-256). Then up to three tables, `[original]`, `[timm]` and `[transformers]`:
+fields of ViTConfig (norm_eps, activation, resample, pool ...), fields of ImageSpec (mean, std, interpolation, fit), and
+`crop`, the side of the centre that the reference keeps after its resize, as a fraction. `[original]` holds everything;
+the other two what differs there, and may be empty. A table that is not on the card means: no such implementation.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..model.config import ViTConfig
+from ..spec import ImageSpec
+
+FOLDER = Path(__file__).parent / "cards"
+WHOSE = ("original", "timm", "transformers")
+_MODEL = {field.name for field in fields(ViTConfig)} - {"image_size", "channels"}
+_PICTURE = {field.name for field in fields(ImageSpec)} - {"height", "width", "channels", "low", "high"}
+_TEXTS = ("licence", "repository", "about")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One family's card."""
+
+    name: str
+    licence: str
+    """Of the published weights, by its SPDX name where it has one."""
+    repository: str
+    """Owner and name of the code that the numerics were read from."""
+    about: str
+    """One sentence, or nothing."""
+    hashes: Mapping[str, str]
+    """Name of a published file -> the beginning of its SHA-256."""
+    tables: Mapping[str, Mapping[str, Any]]
+    """original, timm, transformers -> what stands there."""
+
+    def numerics(self, match: str | None = None) -> dict[str, Any]:
+        """Fields of ViTConfig, as the authors' code has them or as `match` runs them.
+
+        Raises:
+            UsageError: `match` has no implementation of this family that the card knows.
+        """
+        return {name: value for name, value in self._merged(match).items() if name in _MODEL}
+
+    def preprocessing(self, match: str | None = None) -> dict[str, Any]:
+        """Fields of ImageSpec: mean, std, interpolation, fit."""
+        return {name: _tuple(value) for name, value in self._merged(match).items() if name in _PICTURE}
+
+    def crop(self, match: str | None = None) -> float:
+        """The side of the centre that the reference keeps after its resize, as a fraction of what it resized to."""
+        return float(self._merged(match).get("crop", 1.0))
+
+    def _merged(self, match: str | None) -> dict[str, Any]:
+        if match is not None and match not in self.tables:
+            raise UsageError(
+                f'match="{match}" is not known for {self.name}. Name one that its card knows: {", ".join(self.tables)}.'
+            )
+        return {**self.tables.get("original", {}), **self.tables.get(match or "original", {})}
+
+
+@cache
+def card(name: str) -> Card:
+    """The card of that name; one that is missing or holds a word that nobody reads is our mistake, not a person's."""
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    tables = {whose: content[whose] for whose in WHOSE if whose in content}
+    strange = set(content) - set(WHOSE) - {*_TEXTS, "hashes"}
+    strange |= {word for table in tables.values() for word in table} - _MODEL - _PICTURE - {"crop"}
+    assert not strange and tables, f"cards/{name}.toml: nobody reads {sorted(strange)}, or it has no table"
+    texts = {text: content.get(text, "") for text in _TEXTS}
+    return Card(name=name, hashes=content.get("hashes", {}), tables=tables, **texts)
+
+
+def known_cards() -> tuple[str, ...]:
+    """The names of all cards."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,192 @@
+"""A model in values that timm's modules can hold: the same function, some of its numbers in other places.
+
+Everything here is exact: a missing bias becomes zeros, a position that only one token has is added to that token, a
+gate is packed with its value or taken apart. What timm has no place for is an error that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ...errors import UsageError
+from ...model.config import T2T_PATCHES, ViTConfig
+
+State = dict[str, Tensor]
+Expressed = tuple[ViTConfig, State]
+BLOCK = "encoder.blocks.{i}."
+
+
+def express(config: ViTConfig, state: State) -> Expressed:
+    """For `VisionTransformer` with plain or packed MLPs.
+
+    Raises:
+        UsageError: timm has no such part; the message names all of them.
+    """
+    return _for_blocks(*packed(*common(config, state)))
+
+
+def express_split(config: ViTConfig, state: State) -> Expressed:
+    """For `VisionTransformer` with the gate as a matrix of its own.
+
+    Raises:
+        UsageError: as `express`.
+    """
+    return _for_blocks(*unpacked(*common(config, state)))
+
+
+def express_parallel(config: ViTConfig, state: State) -> Expressed:
+    """For `VisionTransformer` with attention and MLP side by side, where one LayerScale serves both.
+
+    Raises:
+        UsageError: as `express`, or the two LayerScales differ.
+    """
+    config, state = common(config, state)
+    for i in range(config.depth if config.layer_scale is not None else 0):
+        first, second = (state[f"{BLOCK}scale{n}".format(i=i)] for n in (1, 2))
+        if not torch.equal(first, second):
+            raise UsageError(
+                f"timm's parallel block has one LayerScale for both branches, and in block {i} the two differ. "
+                "Save the model as a bundle instead."
+            )
+    return output_biases(*_full_qkv_bias(config, state))
+
+
+def common(config: ViTConfig, state: State) -> Expressed:
+    """What all of timm's modules have in common: learned positions of patches, biases of the head and the patches.
+
+    Raises:
+        UsageError: timm has no such part; the message names all of them.
+    """
+    if missing := without_place(config):
+        raise UsageError(f"timm has no place for {', nor for '.join(missing)}. Save the model as a bundle instead.")
+    if config.positions != "none":
+        config = replace(config, positions="learned", class_position=config.class_position or not config.class_token)
+    config, state = _prefix_positions(config, dict(state))
+    if not config.patch_bias and not config.pre_norm:
+        config, state = replace(config, patch_bias=True), _zeros(state, config, "tokens.patches.bias", config.width)
+    if not config.head_bias and config.outputs:
+        for head in ("head.linear.bias", "head.distillation.bias")[: 1 + config.distillation_head]:
+            state = _zeros(state, config, head, config.outputs)
+    patches = "conv" if config.patches == "linear" else config.patches
+    return replace(config, head_bias=True, patches=patches, resample="bicubic-antialias"), state
+
+
+def without_place(config: ViTConfig) -> list[str]:
+    """Words for every part that no module of timm has."""
+    faults = {
+        f'patches="{config.patches}"': config.patches in T2T_PATCHES,
+        "patch_norms=true": config.patch_norms,
+        "patch_bias=true with pre_norm=true": config.patch_bias and config.pre_norm,
+        f"relative={config.relative}": config.relative > 0,
+        f'rotary="{config.rotary}"': config.rotary == "from-one",
+        f'pool="{config.pool}"': config.pool == "class+mean",
+        f'head="{config.head}"': config.head != "linear",
+        f"head_width={config.head_width}": config.head_numbers * config.heads != config.width,
+        f"qk_scale={config.qk_scale}": config.qk_scale not in (None, config.head_numbers**-0.5),
+        "parallel=true with a gated MLP": config.parallel and config.mlp != "plain",
+        "registers beside a distillation head": config.distillation_head and config.registers > 0,
+        'positions="none" with a distillation head': config.distillation_head and config.positions == "none",
+    }
+    return [words for words, there in faults.items() if there]
+
+
+def packed(config: ViTConfig, state: State) -> Expressed:
+    """The gate's rows above those of the value, in one matrix."""
+    if config.mlp != "gated":
+        return config, state
+    state = dict(state)
+    for i in range(config.depth):
+        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
+            gate, value = (f"{BLOCK}mlp.{name}.{part}".format(i=i) for name in ("gate", "fc1"))
+            state[value] = torch.cat([state.pop(gate), state[value]])
+    return replace(config, mlp="gated-packed"), state
+
+
+def unpacked(config: ViTConfig, state: State) -> Expressed:
+    """The gate and the value as two matrices."""
+    if config.mlp != "gated-packed":
+        return config, state
+    state = dict(state)
+    for i in range(config.depth):
+        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
+            gate, value = (f"{BLOCK}mlp.{name}.{part}".format(i=i) for name in ("gate", "fc1"))
+            state[gate], state[value] = (half.clone() for half in state[value].chunk(2))
+    return replace(config, mlp="gated"), state
+
+
+def _for_blocks(config: ViTConfig, state: State) -> Expressed:
+    """Biases as `VisionTransformer` has them: of queries, keys and values together, of both outputs or of none."""
+    return _output_biases(*_full_qkv_bias(config, state))
+
+
+def _full_qkv_bias(config: ViTConfig, state: State) -> Expressed:
+    """Keys without a bias get one of zeros."""
+    if config.key_bias or not config.qkv_bias:
+        return replace(config, key_bias=True), state
+    state = dict(state)
+    for i in range(config.depth):
+        of_q, of_v = state.pop(f"{BLOCK}attention.qv_bias".format(i=i)).chunk(2)
+        state[f"{BLOCK}attention.qkv.bias".format(i=i)] = torch.cat([of_q, torch.zeros_like(of_q), of_v])
+    return replace(config, key_bias=True), state
+
+
+def _output_biases(config: ViTConfig, state: State) -> Expressed:
+    """timm gives both branches biases, or neither."""
+    if config.out_bias == config.mlp_bias:
+        return config, state
+    return output_biases(config, state)
+
+
+def output_biases(config: ViTConfig, state: State) -> Expressed:
+    """Biases of zeros where the attention's output or the MLP has none."""
+    first = config.mlp_width * (2 if config.mlp == "gated-packed" else 1)
+    widths = {"attention.out": config.width, "mlp.gate": first, "mlp.fc1": first, "mlp.fc2": config.width}
+    for name, width in widths.items():
+        if name != "mlp.gate" or config.mlp == "gated":
+            state = _zeros(state, config, f"{BLOCK}{name}.bias", width)
+    return replace(config, out_bias=True, mlp_bias=True), state
+
+
+def _zeros(state: State, config: ViTConfig, name: str, length: int) -> State:
+    """The state with zeros under a name (in every block, if it has `{i}`) where nothing stands yet."""
+    like = state["tokens.patches.weight"]
+    names = [name.format(i=i) for i in range(config.depth)] if "{i}" in name else [name]
+    return {**{each: like.new_zeros(length) for each in names if each not in state}, **state}
+
+
+def _prefix_positions(config: ViTConfig, state: State) -> Expressed:
+    """Positions of class, distillation and register tokens as timm's modules have them.
+
+    A lone class token keeps its row. DeiT's two heads want rows for both tokens. Everywhere else the rows are added to
+    their tokens, and a distillation token without a head of its own is one register more.
+    """
+    if config.distillation_head:
+        return _with_rows(config, state)
+    if not (config.registers or config.distillation_token):
+        return config, state
+    if config.positions != "none" and config.class_position and config.class_token:
+        config, state = _rows_into_tokens(config, state)
+    if not config.distillation_token:
+        return config, state
+    tokens = [state.pop(name) for name in ("tokens.distillation", "tokens.registers") if name in state]
+    state["tokens.registers"] = torch.cat(tokens, dim=1)
+    return replace(config, distillation_token=False, registers=config.registers + 1), state
+
+
+def _rows_into_tokens(config: ViTConfig, state: State) -> Expressed:
+    table, first = state["positions.table"], config.table_prefix
+    for row, name in enumerate(("tokens.cls", "tokens.distillation")[:first]):
+        state[name] = state[name] + table[row]
+    state["positions.table"] = table[first:].clone()
+    return replace(config, class_position=False), state
+
+
+def _with_rows(config: ViTConfig, state: State) -> Expressed:
+    if config.positions == "none" or config.class_position:
+        return config, state
+    table = state["positions.table"]
+    state["positions.table"] = torch.cat([table.new_zeros(2, config.width), table])
+    return replace(config, class_position=True), state

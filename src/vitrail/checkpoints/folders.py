@@ -1,0 +1,122 @@
+"""Folders that other libraries write: config.json and the weights beside it, in one file or in several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import DamagedFileError
+from ..files import foreign_config, json_text
+from ..files.manifest import MANIFEST
+from .containers import Content, open_file
+
+CONFIGS = ("config.json", "open_clip_config.json")
+WEIGHTS = (
+    "model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "open_clip_pytorch_model.bin",
+)
+"""Weights in one file, the safer format first."""
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+"""Lists of which tensor lies in which of several files."""
+PREPROCESSOR = "preprocessor_config.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """What stands beside the weights."""
+
+    path: Path
+    config: dict[str, Any]
+    """Its config.json (or open_clip_config.json)."""
+    preprocessor: dict[str, Any]
+    """Its preprocessor_config.json; empty if there is none."""
+    notes: tuple[str, ...] = ()
+    """What of it was ignored."""
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a folder is one of transformers, timm or OpenCLIP, by what its config.json says.
+
+    Raises:
+        DamagedFileError: config.json cannot be trusted, and no manifest of a bundle is there to say why.
+    """
+    path = Path(path)
+    if not any((path / name).is_file() for name in CONFIGS):
+        return False
+    try:
+        content = _config(path).fields
+    except DamagedFileError:
+        if (path / MANIFEST).is_file():
+            return False
+        raise
+    return (
+        isinstance(content.get("model_type"), str)
+        or isinstance(content.get("architecture"), str)
+        or "model_cfg" in content
+    )
+
+
+def describe(path: Path) -> Folder:
+    """What stands beside the weights of a folder.
+
+    Raises:
+        DamagedFileError: config.json is missing or not JSON text.
+    """
+    beside = path / PREPROCESSOR
+    config = _config(path)
+    preprocessor = json_text.read(beside) if beside.is_file() else {}
+    return Folder(path=path, config=config.fields, preprocessor=preprocessor, notes=config.notes)
+
+
+def beside(path: Path) -> Folder:
+    """What stands beside a weights file that has the name of one in such a folder; nothing beside any other."""
+    if path.name in WEIGHTS and is_foreign(path.parent):
+        return describe(path.parent)
+    return Folder(path=path, config={}, preprocessor={})
+
+
+def open_weights(path: Path) -> Content:
+    """Every tensor of a folder.
+
+    Raises:
+        DamagedFileError: there are no weights, or the files do not hold what their index lists.
+    """
+    for name in WEIGHTS:
+        if (path / name).is_file():
+            return open_file(path / name)
+    for name in INDEXES:
+        if (path / name).is_file():
+            return Content(tensors=_sharded(path / name))
+    raise DamagedFileError(f"{path} holds no weights. It must hold one of {', '.join((*WEIGHTS, *INDEXES))}.")
+
+
+def _config(path: Path) -> foreign_config.ForeignConfig:
+    for name in CONFIGS:
+        if (path / name).is_file():
+            return foreign_config.read_config(path / name)
+    raise DamagedFileError(f"{path} has no {CONFIGS[0]}. Give the weights file itself, or the whole folder.")
+
+
+def _sharded(index: Path) -> dict[str, Tensor]:
+    """The tensors of several files, each of which must hold exactly what the index says."""
+    listed = json_text.read(index).get("weight_map")
+    if not isinstance(listed, dict) or not all(isinstance(file, str) for file in listed.values()):
+        raise DamagedFileError(f"{index} must hold weight_map, the file of every tensor. Use another copy.")
+    found: dict[str, Tensor] = {}
+    for file in dict.fromkeys(listed.values()):
+        if Path(file).name != file:
+            raise DamagedFileError(f"{index} names the file {file!r}, which does not lie beside it. Use another copy.")
+        inside = open_file(index.parent / file).tensors
+        expected = {name for name, place in listed.items() if place == file}
+        if differing := sorted(expected ^ inside.keys()):
+            raise DamagedFileError(
+                f"{index.parent / file} does not hold what {index.name} lists: {', '.join(differing[:4])}. "
+                "Some of the files are of another version; copy the folder again."
+            )
+        found.update(inside)
+    return found

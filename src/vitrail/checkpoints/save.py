@@ -1,0 +1,57 @@
+"""A model as a bundle, or in the files of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import UsageError
+from ..model.vit import ViT
+from ..spec import ImageSpec
+from . import bundle
+
+TARGETS = ("bundle", "timm", "transformers", "torchvision", "google-npz")
+
+
+def save(
+    path: Path,
+    model: ViT,
+    spec: ImageSpec,
+    classes: tuple[str, ...],
+    layout: str,
+    task: str = "classes",
+    info: Mapping[str, object] | None = None,
+) -> None:
+    """Write a model whole or not at all: a folder for bundle, timm and transformers, else a file.
+
+    Args:
+        layout: one of TARGETS.
+        info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin.
+
+    Raises:
+        UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    path = Path(path)
+    if path.exists():
+        raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
+    if layout == "bundle":
+        bundle.save(path, model, spec, task, classes, info or {})
+    elif layout == "timm":
+        from .writers import timm
+
+        timm.write(path, model, spec, task, classes)
+    elif layout == "transformers":
+        from .writers import transformers
+
+        transformers.write(path, model, spec, task, classes)
+    elif layout == "torchvision":
+        from .writers import torchvision
+
+        torchvision.write(path, model, spec, task, classes)
+    elif layout == "google-npz":
+        from .writers import google_npz
+
+        google_npz.write(path, model, spec, task, classes)
+    else:
+        raise UsageError(f"A model can be written as {', '.join(TARGETS)}. Got {layout!r}.")

@@ -1,0 +1,1 @@
+"""Writers of other libraries' files and folders, one a library."""

@@ -1,0 +1,125 @@
+"""`vitrail convert`: a model from any known layout into another library's files, proved before they are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...doors.converting import Converted
+    from ...doors.models import Found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convert(Command):
+    """Write a model as the files of another library, after reading them back and comparing the answers.
+
+    MODEL is a weights file or folder of any known layout, hf:OWNER/NAME, a bundle, or a run folder.
+
+      vitrail convert weights.npz --to bundle
+      vitrail convert hf:facebook/dinov2-small --to timm --out dinov2-timm
+      vitrail convert RUN --to transformers
+      vitrail convert old.pth --to torchvision --heads 12 --model.activation QuickGELU
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
+    DOTTED: ClassVar[str | None] = "settings"
+
+    model: str
+    """A weights file or folder, hf:OWNER/NAME, a bundle or a run folder."""
+    to: str = "bundle"
+    """bundle, timm, transformers, torchvision or google-npz."""
+    out: Path | None = None
+    """The folder or file to make; by default beside MODEL, called after it and the target."""
+    layout: str | None = None
+    """Layout of the weights; recognised if it is not given."""
+    match: str | None = None
+    """Whose numerics, where libraries differ: original, timm or transformers."""
+    heads: int | None = None
+    """Attention heads, where the weights cannot say."""
+    image_size: str | None = None
+    """Pixels, 64 or HEIGHTxWIDTH; another size than the weights' own stretches their positions."""
+    channels: int | None = None
+    """Channels of the pictures; another count than the weights' own needs --channels-policy."""
+    channels_policy: str | None = None
+    """How to adapt to another count of channels: sum, mean, tile, or the weights' channel for each new one, 0,0,2."""
+    pool: str | None = None
+    """class, mean, attention or class+mean, where the weights cannot say."""
+    outputs: int | None = None
+    """Another number than the weights' own puts a fresh head on the model, 0 none."""
+    network: str | None = None
+    """Which of several networks in a training's file, such as encoder of I-JEPA."""
+    json: bool = False
+    """Print the outcome as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Any other field of the architecture that the weights cannot say, such as --model.activation QuickGELU."""
+
+    def run(self) -> int:
+        """Load, tell what it is, write, prove, say where it lies."""
+        from ...doors import converting
+        from ...doors.models import find
+        from ...doors.saying import said
+        from ..output import print_json
+
+        to = converting.target(self.to)
+        out = self.out or converting.default_out(self.model, to)
+        converting.check_free(out, to)
+        found = find(
+            self.model,
+            said(
+                layout=self.layout,
+                match=self.match,
+                heads=self.heads,
+                image_size=self.image_size,
+                channels=self.channels,
+                pool=self.pool,
+                channels_policy=self.channels_policy,
+                network=self.network,
+                outputs=self.outputs,
+                settings=self.settings,
+            ),
+        )
+        if not self.json:
+            self._introduce(found)
+        converted = converting.convert(found, to, out)
+        if self.json:
+            print_json(self._facts(found, converted))
+        else:
+            self._conclude(converted)
+        return 0
+
+    def _introduce(self, found: Found) -> None:
+        """What the model is, under which licence, and what its reader should know: said before anything is written."""
+        if found.audit is not None:
+            print(f"read   {self.model}: {found.audit.summary()}")
+        if found.licence:
+            print(f"       licence of the weights: {found.licence}")
+        for note in found.notes:
+            print(f"       {note}")
+
+    def _conclude(self, converted: Converted) -> None:
+        print(f"wrote  {converted.path}: {converted.audit.summary()}")
+        print(
+            f"       read back and compared on {converted.pictures} random pictures: the outputs differ by at most "
+            f"{converted.difference:.2g}"
+        )
+        for note in converted.notes:
+            print(f"       {note}")
+
+    def _facts(self, found: Found, converted: Converted) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "kind": found.kind,
+            "layout": found.audit.layout if found.audit is not None else None,
+            "licence": found.licence,
+            "notes": [*found.notes, *converted.notes],
+            "to": converted.to,
+            "path": str(converted.path),
+            "largest_difference": converted.difference,
+            "pictures": converted.pictures,
+        }

@@ -1,0 +1,237 @@
+"""From any model to another library's files: written beside their place, read back, compared, and only then kept."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+
+from ..checkpoints import bundle
+from ..checkpoints import save as writing
+from ..checkpoints.audit import Audit
+from ..checkpoints.writers import torchvision
+from ..errors import DamagedFileError, UsageError
+from ..files import atomic, hub
+from ..files.disk import flush, resource_errors
+from ..model.config import ViTConfig
+from ..model.vit import ViT
+from .models import NOTHING, Found, Said, find
+
+Target = Literal["bundle", "timm", "transformers", "torchvision", "google-npz"]
+TARGETS: tuple[Target, ...] = get_args(Target)
+ENDINGS: dict[Target, tuple[str, ...]] = {"torchvision": torchvision.ENDINGS, "google-npz": (".npz",)}
+"""Endings of the targets that are one file, the usual one first; the others are folders."""
+PICTURES = 3
+"""Random pictures on which the two models are compared."""
+TOLERANCE = 1e-5
+"""Largest difference of two outputs, as a share of the largest output (at least 1)."""
+SAME_NUMBERS = ("activation", "norm", "norm_eps", "pool", "heads", "final_norm", "head")
+"""Fields of the architecture that must come back as they were: a difference in them can hide below the tolerance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Converted:
+    """What was written, and how it was proved."""
+
+    path: Path
+    """The file or folder."""
+    to: Target
+    difference: float
+    """Largest difference between the outputs of the model and of what was read back."""
+    pictures: int
+    """Random pictures that were compared."""
+    audit: Audit
+    """Every tensor of what was written, as it was read back."""
+    notes: tuple[str, ...]
+    """What the target cannot say, without effect on pictures of the model's size."""
+
+
+def convert(found: Found, to: Target, out: Path) -> Converted:
+    """Write a model for another library, read it back, compare the outputs, and keep it if they are equal.
+
+    Args:
+        found: a trained model; one that is only a name has nothing to write.
+        out: the folder to make, or for torchvision and google-npz the file.
+
+    Raises:
+        UsageError: `out` exists, has the wrong ending, or the target cannot express a part of the model (named).
+        DamagedFileError: what was read back answers otherwise; nothing is kept.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    if found.trained is None:
+        raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
+    check_free(out, to)
+    with _draft(out) as draft:
+        writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, _info(found))
+        again = find(str(draft), _to_read_back(found.config, to))
+        difference = _proved(found, again, to)
+        _keep(draft, out)
+    assert again.audit is not None
+    return Converted(
+        path=out,
+        to=to,
+        difference=difference,
+        pictures=PICTURES,
+        audit=again.audit,
+        notes=(*_unnamed(found, to), *_mirrored(found, to), *_readers(found, to), *_elsewhere(found, again, to)),
+    )
+
+
+def target(word: str) -> Target:
+    """A target by its word.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    for known in TARGETS:
+        if word == known:
+            return known
+    raise UsageError(f"A model can be written as {', '.join(TARGETS[:-1])} or {TARGETS[-1]}. Got {word!r}.")
+
+
+def default_out(given: str, to: Target) -> Path:
+    """Where a converted model goes when nobody says: beside the file, called after it and the target.
+
+    A name on the Hub, hf:OWNER/NAME, goes to NAME in the current folder.
+    """
+    if given.startswith(hub.PREFIX):
+        return Path(with_ending(f"{Path(given.removeprefix(hub.PREFIX).partition('@')[0]).name}-{to}", to))
+    path = Path(given) if Path(given).name else Path(given).resolve()
+    stem = path.name if path.is_dir() else path.name.partition(".")[0] or path.name
+    return path.with_name(with_ending(f"{stem}-{to}", to))
+
+
+def with_ending(name: str, to: Target) -> str:
+    """A name as the target wants it: a folder's as it is, a file's with the ending of its kind."""
+    return f"{name}{ENDINGS[to][0]}" if to in ENDINGS else name
+
+
+def check_free(out: Path, to: Target) -> None:
+    """Refuse a place for the files of a target, before anything is read.
+
+    Raises:
+        UsageError: something is there already, or the name has the wrong ending.
+    """
+    if to in ENDINGS and out.suffix not in ENDINGS[to]:
+        raise UsageError(f"{to} is one file, whose name must end in {' or '.join(ENDINGS[to])}. Got {out}.")
+    if out.exists():
+        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+
+
+def largest_difference(first: ViT, second: ViT, pictures: int = PICTURES) -> tuple[float, float]:
+    """The largest difference of two models' answers on random pictures, and the largest answer.
+
+    Answers are the outputs, or the pooled features of a model whose outputs are all zero because its head is new.
+    """
+    shape = (pictures, first.config.channels, *first.config.image_size)
+    images = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.inference_mode():
+        both = [model.eval().features(images, keep=("outputs", "pooled")) for model in (first, second)]
+    asked = "outputs" if both[0]["outputs"].any() or both[1]["outputs"].any() else "pooled"
+    ours, theirs = both[0][asked], both[1][asked]
+    if ours.shape != theirs.shape:
+        raise DamagedFileError(
+            f"What was read back gives outputs {list(theirs.shape)}, the model gives {list(ours.shape)}. "
+            "Nothing is kept; please report this file."
+        )
+    return (ours - theirs).abs().max().item(), ours.abs().max().item()
+
+
+def _to_read_back(shape: ViTConfig, to: Target) -> Said:
+    """What a reader of the written files must be told: nothing for a folder, whose config.json says it."""
+    if to not in ENDINGS:
+        return NOTHING
+    said = Said(layout=to, heads=shape.heads, image_size=shape.image_size)
+    return replace(said, match="timm") if to == "google-npz" and shape.activation == "GELU" else said
+
+
+def _proved(found: Found, again: Found, to: Target) -> float:
+    """The largest difference between a model and what was read back of it.
+
+    Raises:
+        UsageError: the target means other numerics; the message names them.
+        DamagedFileError: the two are not the same function.
+    """
+    for name in SAME_NUMBERS:
+        ours, theirs = getattr(found.config, name), getattr(again.config, name)
+        if ours != theirs:
+            raise UsageError(
+                f"A {to} reader would take {name}={theirs!r} where the model has {name}={ours!r}. Nothing is kept; "
+                "convert it to a bundle instead."
+            )
+    difference, largest = largest_difference(found.model, again.model)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise DamagedFileError(
+            f"What was written as {to} and read back answers otherwise: the outputs differ by up to {difference:.3g} "
+            f"on {PICTURES} random pictures (largest output {largest:.3g}). Nothing is kept; please report this file."
+        )
+    return difference
+
+
+def _names(found: Found, to: Target) -> tuple[str, ...]:
+    """Names of the outputs; a bundle cannot be without, so that unnamed ones are called by their numbers there."""
+    if found.classes or to != "bundle":
+        return found.classes
+    return tuple(map(str, range(found.config.outputs)))
+
+
+def _info(found: Found) -> dict[str, object]:
+    """What a bundle keeps: all that another bundle has noted, and where foreign weights came from."""
+    noted = dict(bundle.describe(found.bundle).info) if found.bundle is not None else {}
+    origin = {"licence": found.licence, "repository": found.repository}
+    layout = {"layout": found.audit.layout} if found.bundle is None and found.audit is not None else {}
+    return {**noted, **layout, **{name: text for name, text in origin.items() if text}}
+
+
+def _unnamed(found: Found, to: Target) -> tuple[str, ...]:
+    if found.classes or to != "bundle" or not found.config.outputs:
+        return ()
+    return (f"nobody has named the outputs; the bundle calls them 0 to {found.config.outputs - 1}",)
+
+
+def _mirrored(found: Found, to: Target) -> tuple[str, ...]:
+    """Our predictions may be averages over two views of a picture, which no other library can know."""
+    if to == "bundle" or found.bundle is None or not bundle.describe(found.bundle).info.get("mirror"):
+        return ()
+    return (f"vitrail predict averages over every picture and its mirror image here, and {to} does not",)
+
+
+def _readers(found: Found, to: Target) -> tuple[str, ...]:
+    """The activation, which a file of Google's layout does not say and its readers do not agree about."""
+    if to != "google-npz":
+        return ()
+    exact = found.config.activation == "GELU"
+    who = "timm and transformers run (match=timm), unlike the authors' code" if exact else "the authors' code runs"
+    return (f"the file cannot say its activation; this model has {found.config.activation}, as {who}",)
+
+
+def _elsewhere(found: Found, again: Found, to: Target) -> tuple[str, ...]:
+    """What the target cannot say, without effect on pictures of the model's size."""
+    ours, theirs = found.config, again.config
+    if ours.positions not in ("learned", "indexed") or ours.resample == theirs.resample:
+        return ()
+    rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"
+    return (f"on pictures of other sizes the answers differ: {rules}",)
+
+
+@contextmanager
+def _draft(out: Path) -> Iterator[Path]:
+    """A place beside `out`, by its name in a temporary folder that is gone afterwards with whatever is left in it."""
+    folder = out.with_name(f"{atomic.TEMPORARY}{secrets.token_hex(4)}")
+    with resource_errors(out):
+        try:
+            folder.mkdir(parents=True)
+            yield folder / out.name
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(draft: Path, out: Path) -> None:
+    draft.rename(out)
+    flush(out.parent)

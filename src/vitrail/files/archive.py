@@ -1,0 +1,197 @@
+"""Zip archives of strangers: judged by their directory before anything is unpacked, and never unpacked onto the disk.
+
+torch and NumPy both keep weights in zip archives. A hostile one holds two files of one name, names that lead out of
+a folder, a few bytes that unpack to terabytes, or many entries that share one piece of packed data.
+"""
+
+from __future__ import annotations
+
+import mmap
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import DamagedFileError
+
+DIRECTORY = 4 * 2**20
+"""Bytes of the largest directory that is read, enough for 40,000 entries."""
+GROWTH = 16
+"""Unpacked bytes for every packed one; weights hardly shrink at all."""
+SLACK = 64 * 2**20
+"""Unpacked bytes that are always allowed, because small files of zeros shrink a thousandfold."""
+
+
+class Member(NamedTuple):
+    """One file of an archive."""
+
+    name: str
+    offset: int
+    """Where its packed bytes begin in the archive."""
+    packed: int
+    size: int
+    is_stored: bool
+    """Whether it lies in the archive unpacked."""
+    crc: int
+    """Its checksum; 0 if the writer left it out, as torch can."""
+
+
+class Archive:
+    """A zip archive whose directory has been found harmless.
+
+    Raises:
+        DamagedFileError: no whole zip archive, or one of the tricks above; the message names the entry.
+    """
+
+    def __init__(self, path: Path):
+        self.path = Path(path)
+        with self.path.open("rb") as file:
+            self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self.members: Mapping[str, Member] = self._judged(self._directory())
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The unpacked content of one member, in memory, its checksum compared.
+
+        Raises:
+            DamagedFileError: it is missing, has more than `limit` bytes, or is damaged.
+        """
+        member = self.member(name)
+        if member.size > limit:
+            raise DamagedFileError(f"{self.path}: {name} unpacks to {member.size} bytes; at most {limit} are read.")
+        data = self.memory[member.offset : member.offset + member.packed]
+        if not member.is_stored:
+            data = self._unpacked(member, data)
+        self._check(member, data)
+        return data
+
+    def first(self, name: str, count: int) -> bytes:
+        """The first `count` unpacked bytes of a member, or fewer; its checksum is not compared.
+
+        Raises:
+            DamagedFileError: it is missing or cannot be unpacked.
+        """
+        member = self.member(name)
+        data = self.memory[member.offset : member.offset + min(member.packed, 2 * count + 2**10)]
+        return data[:count] if member.is_stored else self._inflated(member, data, count)
+
+    def stored(self, name: str) -> Member:
+        """A member that lies unpacked in the archive, its checksum compared; read it from `memory`.
+
+        Raises:
+            DamagedFileError: it is missing, packed or damaged.
+        """
+        member = self.member(name)
+        if not member.is_stored:
+            raise self._refused(f"{name} is packed, which torch never does")
+        with memoryview(self.memory) as view:
+            self._check(member, view[member.offset : member.offset + member.size])
+        return member
+
+    def member(self, name: str) -> Member:
+        """A member by its name.
+
+        Raises:
+            DamagedFileError: there is none of that name.
+        """
+        if name not in self.members:
+            raise self._refused(f"{name[:80]} is missing from it")
+        return self.members[name]
+
+    def _directory(self) -> list[zipfile.ZipInfo]:
+        if self.memory[:4] != b"PK\x03\x04":
+            raise self._refused("it begins with something else")
+        if (length := _directory_length(self.memory)) > DIRECTORY:
+            raise self._refused(f"its directory has {length} bytes, at most {DIRECTORY} are read")
+        try:
+            with zipfile.ZipFile(self.path) as opened:
+                return opened.infolist()
+        except Exception as error:  # a damaged directory can raise anything
+            raise self._refused(f"its directory cannot be read, {type(error).__name__}: {str(error)[:80]}") from error
+
+    def _judged(self, entries: list[zipfile.ZipInfo]) -> dict[str, Member]:
+        members: dict[str, Member] = {}
+        for entry in entries:
+            if entry.filename in members:
+                raise self._refused(f"two of its files are called {entry.filename[:80]}")
+            members[entry.filename] = self._member(entry)
+        self._check_overlaps(members)
+        unpacked = sum(member.size for member in members.values())
+        if unpacked > GROWTH * len(self.memory) + SLACK:
+            raise self._refused(f"its {len(self.memory)} bytes unpack to {unpacked}")
+        return members
+
+    def _member(self, entry: zipfile.ZipInfo) -> Member:
+        name = entry.filename
+        if not _stays_inside(name) or entry.orig_filename != name:
+            raise self._refused(f"one of its files is called {entry.orig_filename[:80]!r}, which leads out of a folder")
+        if entry.flag_bits & 0x1:
+            raise self._refused(f"{name} is encrypted")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise self._refused(f"{name} is packed by method {entry.compress_type}; 0 and 8 are read")
+        is_stored = entry.compress_type == zipfile.ZIP_STORED
+        if is_stored and entry.compress_size != entry.file_size:
+            raise self._refused(f"{name} is stored as it is, but with two sizes")
+        start = entry.header_offset
+        local = self.memory[start : start + 30]
+        if len(local) < 30 or local[:4] != b"PK\x03\x04":
+            raise self._refused(f"{name} is not where the directory says")
+        of_name, of_extra = int.from_bytes(local[26:28], "little"), int.from_bytes(local[28:30], "little")
+        if self.memory[start + 30 : start + 30 + of_name] != name.encode("utf-8"):
+            raise self._refused(f"{name} has another name where it lies")
+        offset = start + 30 + of_name + of_extra
+        return Member(name, offset, entry.compress_size, entry.file_size, is_stored, entry.CRC)
+
+    def _check_overlaps(self, members: dict[str, Member]) -> None:
+        reached, last = 0, ""
+        for member in sorted(members.values(), key=lambda member: (member.offset, member.packed)):
+            if member.offset < reached:
+                raise self._refused(f"{last} and {member.name} share their data")
+            reached, last = member.offset + member.packed, member.name
+        if reached > len(self.memory):
+            raise self._refused(f"{last} goes beyond the end")
+
+    def _unpacked(self, member: Member, data: bytes) -> bytes:
+        """At most the promised number of bytes and one more are ever unpacked."""
+        found = self._inflated(member, data, member.size + 1)
+        if len(found) != member.size:
+            raise self._refused(f"{member.name} does not unpack to the {member.size} bytes it promises")
+        return found
+
+    def _inflated(self, member: Member, data: bytes, count: int) -> bytes:
+        try:
+            return zlib.decompressobj(-15).decompress(data, count)
+        except zlib.error as error:
+            raise self._refused(f"{member.name} cannot be unpacked, {error}") from error
+
+    def _check(self, member: Member, data: bytes | memoryview) -> None:
+        if member.crc and zlib.crc32(data) != member.crc:
+            raise self._refused(f"the checksum of {member.name} does not match")
+
+    def _refused(self, reason: str) -> DamagedFileError:
+        return DamagedFileError(
+            f"{self.path} is not a whole archive of weights ({reason}). It is cut short, changed or hostile: "
+            "copy it again from a source that you trust."
+        )
+
+
+def _stays_inside(name: str) -> bool:
+    parts = name.rstrip("/").split("/")
+    return (
+        name.isprintable()
+        and "\\" not in name
+        and ":" not in name
+        and not any(part in ("", ".", "..") for part in parts)
+    )
+
+
+def _directory_length(memory: mmap.mmap) -> int:
+    """Bytes of the directory, by the record at the archive's end; 0 if there is none."""
+    end = memory.rfind(b"PK\x05\x06", max(0, len(memory) - 2**16 - 22))
+    if end < 0:
+        return 0
+    length = int.from_bytes(memory[end + 12 : end + 16], "little")
+    if length < 2**32 - 1:
+        return length
+    large = memory.rfind(b"PK\x06\x06", max(0, end - 2**10), end)
+    return int.from_bytes(memory[large + 40 : large + 48], "little") if large >= 0 else length

@@ -1,0 +1,293 @@
+"""A reader of pickles that can only make plain values: every name in a pickle stays a name, nothing is ever called.
+
+Pickle is a small stack language, and Python's own reader imports and calls what a file asks for. This one knows the
+stack, but its calls go to a short table of functions given by the caller; any other name becomes an `Inert` value
+without behaviour. All protocols, 0 to 5. Opcodes are taken apart by the standard library's `pickletools`, which runs
+nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+OPERATIONS = 500_000
+"""Steps of the longest pickle that is read; a ViT with its optimizer takes about 30,000."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """A class or function that a pickle names. Only its name is kept."""
+
+    name: str
+
+
+@dataclass
+class Inert:
+    """What a call to a name would have made: its arguments and its state, and no behaviour."""
+
+    name: str
+    state: Any = None
+    content: list[Any] = field(default_factory=list)
+
+
+class Broken(Exception):
+    """The pickle cannot be read on; the words say why."""
+
+
+Function = Callable[[tuple[Any, ...]], Any]
+
+
+class Machine:
+    """Runs one pickle after another over one table of names.
+
+    Args:
+        functions: what to compute for a call, by the name of the callee; it gets the arguments as one tuple.
+        persistent: what a persistent id stands for (torch: a storage).
+    """
+
+    def __init__(self, functions: Mapping[str, Function], persistent: Function):
+        self._functions = functions
+        self._persistent = persistent
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+        self.names: dict[str, None] = {}
+        """Every name met so far, in order; complete even where a call of it would have failed."""
+
+    def run(self, file: io.BytesIO) -> Any:
+        """The value of the pickle that begins at the file's position; the position moves behind it.
+
+        Raises:
+            Broken: it is cut short, malformed, longer than OPERATIONS, or asks for what only a running class can do.
+                The names that come after that place are noted as well.
+        """
+        self._stack, self._marks, self._memo = [], [], {}
+        broken: Broken | None = None
+        texts = ["", ""]
+        try:
+            for number, (operation, argument, _) in enumerate(pickletools.genops(file)):
+                if number > OPERATIONS:
+                    raise broken or Broken(f"it has more than {OPERATIONS} steps")
+                if isinstance(argument, str):
+                    texts = [texts[1], argument]
+                if broken is not None:
+                    self._note(operation.name, texts)
+                elif operation.name == "STOP":
+                    return self._stack.pop()
+                else:
+                    broken = self._tried(operation.name, argument)
+        except (ValueError, IndexError) as error:  # pickletools could not go on, or the stack was empty at the end
+            raise broken or _malformed(error) from error
+        raise broken or Broken("its pickle has no end")
+
+    def _tried(self, name: str, argument: Any) -> Broken | None:
+        try:
+            self._step(name, argument)
+        except Broken as broken:
+            return broken
+        except (ValueError, IndexError, KeyError, TypeError, RecursionError, OverflowError) as error:
+            return _malformed(error)
+        return None
+
+    def _note(self, name: str, texts: list[str]) -> None:
+        """Names in what is left of a broken pickle, where nothing is kept any more."""
+        if name in ("GLOBAL", "INST"):
+            self.names[".".join(texts[1].split(" ", 1))] = None
+        elif name == "STACK_GLOBAL":
+            self.names[".".join(texts)] = None
+
+    def _step(self, name: str, argument: Any) -> None:
+        if name in _LITERALS:
+            self._stack.append(argument)
+        elif name in _CONSTANTS:
+            self._stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            self._stack.append(_EMPTY[name]())
+        elif name in _STEPS:
+            _STEPS[name](self, argument)
+        elif name not in ("PROTO", "FRAME"):
+            raise Broken(f"its pickle uses {name}, which weights never need")
+
+    def _since_mark(self) -> list[Any]:
+        place = self._marks.pop()
+        items = self._stack[place:]
+        del self._stack[place:]
+        return items
+
+    def _name(self, name: str) -> None:
+        self.names[name] = None
+        self._stack.append(Named(name))
+
+    def _called(self, callee: Any, arguments: Any) -> Any:
+        if not isinstance(callee, Named) or not isinstance(arguments, tuple):
+            raise Broken("it calls something that is no name")
+        function = self._functions.get(callee.name)
+        return Inert(callee.name) if function is None else function(arguments)
+
+    def _mark(self, _: Any) -> None:
+        self._marks.append(len(self._stack))
+
+    def _pop(self, _: Any) -> None:
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._stack.pop()
+
+    def _pop_mark(self, _: Any) -> None:
+        self._since_mark()
+
+    def _dup(self, _: Any) -> None:
+        self._stack.append(self._stack[-1])
+
+    def _get(self, argument: Any) -> None:
+        self._stack.append(self._memo[int(argument)])
+
+    def _put(self, argument: Any) -> None:
+        self._memo[int(argument)] = self._stack[-1]
+
+    def _memoize(self, _: Any) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _tuple(self, _: Any) -> None:
+        self._stack.append(tuple(self._since_mark()))
+
+    def _tuple_of(self, count: int) -> None:
+        items = tuple(self._stack[-count:])
+        if len(items) < count:
+            raise Broken("its stack is empty")
+        self._stack[-count:] = [items]
+
+    def _list(self, _: Any) -> None:
+        self._stack.append(self._since_mark())
+
+    def _dict(self, _: Any) -> None:
+        self._stack.append(_filled({}, self._since_mark()))
+
+    def _append(self, _: Any) -> None:
+        item = self._stack.pop()
+        _extend(self._stack[-1], [item])
+
+    def _appends(self, _: Any) -> None:
+        items = self._since_mark()
+        _extend(self._stack[-1], items)
+
+    def _set_item(self, _: Any) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        _filled(self._stack[-1], [key, value])
+
+    def _set_items(self, _: Any) -> None:
+        items = self._since_mark()
+        _filled(self._stack[-1], items)
+
+    def _global(self, argument: Any) -> None:
+        self._name(".".join(str(argument).split(" ", 1)))
+
+    def _stack_global(self, _: Any) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise Broken("it names something without a name")
+        self._name(f"{module}.{name}")
+
+    def _instance(self, argument: Any) -> None:
+        arguments = tuple(self._since_mark())
+        self._global(argument)
+        self._stack.append(self._called(self._stack.pop(), arguments))
+
+    def _object(self, _: Any) -> None:
+        callee, *arguments = self._since_mark()
+        self._stack.append(self._called(callee, tuple(arguments)))
+
+    def _reduce(self, _: Any) -> None:
+        arguments, callee = self._stack.pop(), self._stack.pop()
+        self._stack.append(self._called(callee, arguments))
+
+    def _new_with_words(self, _: Any) -> None:
+        self._stack.pop()  # keyword arguments
+        self._reduce(None)
+
+    def _build(self, _: Any) -> None:
+        state = self._stack.pop()
+        if isinstance(self._stack[-1], Inert):
+            self._stack[-1].state = state  # elsewhere attributes, such as the versions kept beside a state dict
+
+    def _persistent_id(self, argument: Any) -> None:
+        self._stack.append(self._persistent((self._stack.pop() if argument is None else argument,)))
+
+
+def _malformed(error: Exception) -> Broken:
+    return Broken(f"its pickle is malformed, {type(error).__name__}: {str(error)[:80]}")
+
+
+def _filled(target: Any, items: list[Any]) -> Any:
+    """A dictionary with more entries; an inert object takes them and does nothing."""
+    if len(items) % 2:
+        raise Broken("a key has no value")
+    if isinstance(target, Inert):
+        target.content.extend(items)
+        return target
+    if not isinstance(target, dict):
+        raise Broken(f"it sets an item of a {type(target).__name__}")
+    for key, value in zip(items[::2], items[1::2], strict=True):
+        if not (isinstance(key, str | bytes | Named) or key is None or (isinstance(key, int) and abs(key) < 2**60)):
+            raise Broken(f"a key is a {type(key).__name__}")  # hashing nested tuples can take for ever
+        target[key] = value
+    return target
+
+
+def _extend(target: Any, items: list[Any]) -> None:
+    if isinstance(target, Inert):
+        target.content.extend(items)
+    elif isinstance(target, list):
+        target.extend(items)
+    else:
+        raise Broken(f"it appends to a {type(target).__name__}")
+
+
+_LITERALS = frozenset(
+    {
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+    }
+)
+_CONSTANTS: Mapping[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_EMPTY: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
+_STEPS: Mapping[str, Callable[[Machine, Any], None]] = {
+    "MARK": Machine._mark,
+    "POP": Machine._pop,
+    "POP_MARK": Machine._pop_mark,
+    "DUP": Machine._dup,
+    "GET": Machine._get,
+    "BINGET": Machine._get,
+    "LONG_BINGET": Machine._get,
+    "PUT": Machine._put,
+    "BINPUT": Machine._put,
+    "LONG_BINPUT": Machine._put,
+    "MEMOIZE": Machine._memoize,
+    "TUPLE": Machine._tuple,
+    "TUPLE1": lambda machine, _: machine._tuple_of(1),
+    "TUPLE2": lambda machine, _: machine._tuple_of(2),
+    "TUPLE3": lambda machine, _: machine._tuple_of(3),
+    "LIST": Machine._list,
+    "DICT": Machine._dict,
+    "FROZENSET": Machine._list,
+    "APPEND": Machine._append,
+    "APPENDS": Machine._appends,
+    "ADDITEMS": Machine._appends,
+    "SETITEM": Machine._set_item,
+    "SETITEMS": Machine._set_items,
+    "GLOBAL": Machine._global,
+    "STACK_GLOBAL": Machine._stack_global,
+    "INST": Machine._instance,
+    "OBJ": Machine._object,
+    "NEWOBJ": Machine._reduce,
+    "NEWOBJ_EX": Machine._new_with_words,
+    "REDUCE": Machine._reduce,
+    "BUILD": Machine._build,
+    "PERSID": Machine._persistent_id,
+    "BINPERSID": Machine._persistent_id,
+}

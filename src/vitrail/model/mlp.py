@@ -1,0 +1,88 @@
+"""The MLP of a block: plain, or gated (SwiGLU) with the gate as a matrix of its own or packed with the first one."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .config import ViTConfig
+
+
+def make_mlp(config: ViTConfig) -> nn.Module:
+    """The MLP that a configuration asks for."""
+    return {"plain": MLP, "gated": GatedMLP, "gated-packed": PackedMLP}[config.mlp](config)
+
+
+class MLP(nn.Module):
+    """Two matrices with an activation between; dropout after the activation and after the second."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.fc1 = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
+        self.activation = ACTIVATIONS[config.activation]()
+        self.fc2 = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
+        self.dropout = nn.Dropout(config.mlp_dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        hidden = self.dropout(self.activation(self.fc1(x)))  # [B, T, M]
+        return self.dropout(self.fc2(hidden))
+
+
+class GatedMLP(nn.Module):
+    """fc2(activation(gate(x)) * fc1(x)), the gate and fc1 as two matrices (Shazeer 2020)."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.gate = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
+        self.fc1 = nn.Linear(config.width, config.mlp_width, bias=config.mlp_bias)
+        self.activation = ACTIVATIONS[config.activation]()
+        self.fc2 = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
+        self.dropout = nn.Dropout(config.mlp_dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        hidden = self.dropout(self.activation(self.gate(x)) * self.fc1(x))  # [B, T, M]
+        return self.dropout(self.fc2(hidden))
+
+
+class PackedMLP(nn.Module):
+    """The same function as `GatedMLP` with one matrix for both: the rows of the gate, then those of fc1."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.fc1 = nn.Linear(config.width, 2 * config.mlp_width, bias=config.mlp_bias)
+        self.activation = ACTIVATIONS[config.activation]()
+        self.fc2 = nn.Linear(config.mlp_width, config.width, bias=config.mlp_bias)
+        self.dropout = nn.Dropout(config.mlp_dropout)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        gate, value = self.fc1(x).chunk(2, dim=-1)  # 2 x [B, T, M]
+        return self.dropout(self.fc2(self.dropout(self.activation(gate) * value)))
+
+
+class QuickGELU(nn.Module):
+    """x * sigmoid(1.702 x), the approximation in OpenAI's CLIP."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(1.702 * x)
+
+
+class GELUTanh(nn.Module):
+    """GELU by tanh, flax's default and so that of Google's checkpoints."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "GELU": nn.GELU,
+    "GELUTanh": GELUTanh,
+    "QuickGELU": QuickGELU,
+    "ReLU": nn.ReLU,
+    "SiLU": nn.SiLU,
+    "Tanh": nn.Tanh,
+    "ELU": nn.ELU,
+    "LeakyReLU": nn.LeakyReLU,
+    "Mish": nn.Mish,
+}

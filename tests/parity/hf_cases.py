@@ -1,0 +1,176 @@
+"""Every class of transformers that the layouts cover, and how to ask it for its numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from .hf import MLP, PICTURE, SHAPE, TEXT, VIT, Case, blocks
+
+Numbers = dict[str, Tensor]
+NATIVE = ("native grid",)
+
+
+def run_vit(model: nn.Module, pictures: Tensor) -> Numbers:
+    """A classifier of the ViT kind, or its bare model."""
+    out = model(pictures, interpolate_pos_encoding=True, output_hidden_states=True)
+    ends = {"outputs": out.logits} if "logits" in out else {"tokens": out.last_hidden_state}
+    return {**blocks(out.hidden_states), **ends}
+
+
+def run_vit_pooler(model: nn.Module, pictures: Tensor) -> Numbers:
+    return {**run_vit(model, pictures), "outputs": model(pictures, interpolate_pos_encoding=True).pooler_output}
+
+
+def run_mae(model: nn.Module, pictures: Tensor) -> Numbers:
+    """Nothing masked, and the patches in their order."""
+    encoder = getattr(model, "vit", model)
+    patches = pictures.shape[-2] // 4 * (pictures.shape[-1] // 4)
+    order = torch.arange(patches).float().expand(len(pictures), -1)
+    out = encoder(pictures, noise=order, interpolate_pos_encoding=True, output_hidden_states=True)
+    return {**blocks(out.hidden_states), "tokens": out.last_hidden_state}
+
+
+def run_dino(model: nn.Module, pictures: Tensor) -> Numbers:
+    """DINOv2 and DINOv3, which resize without being asked."""
+    out = model(pictures, output_hidden_states=True)
+    if "logits" in out:
+        return {**blocks(out.hidden_states), "outputs": out.logits}
+    return {**blocks(out.hidden_states), "tokens": out.last_hidden_state, "pooled": out.pooler_output}
+
+
+def run_tower(model: nn.Module, pictures: Tensor) -> Numbers:
+    """SigLIP's and CLIP's picture towers, alone or in the whole."""
+    tower = getattr(model, "vision_model", model)
+    out = tower(pictures, interpolate_pos_encoding=True, output_hidden_states=True)
+    ends = {"tokens": out.last_hidden_state, "pooled": out.pooler_output}
+    if hasattr(model, "visual_projection"):
+        ends["outputs"] = model.visual_projection(out.pooler_output)
+    return {**blocks(out.hidden_states), **ends}
+
+
+def run_tower_classifier(model: nn.Module, pictures: Tensor) -> Numbers:
+    out = model(pictures, output_hidden_states=True)
+    return {**blocks(out.hidden_states), "outputs": out.logits}
+
+
+def run_naflex(model: nn.Module, pictures: Tensor) -> Numbers:
+    """Flat patches, channels last, with their rows and columns and no padding."""
+    grid = (pictures.shape[-2] // 4, pictures.shape[-1] // 4)
+    flat = pictures.reshape(2, 3, grid[0], 4, grid[1], 4).permute(0, 2, 4, 3, 5, 1).reshape(2, grid[0] * grid[1], 48)
+    said: dict[str, Any] = {
+        "pixel_attention_mask": torch.ones(2, grid[0] * grid[1], dtype=torch.long),
+        "spatial_shapes": torch.tensor([grid, grid]),
+    }
+    out = model(flat, **said, output_hidden_states=True)
+    if "logits" in out:
+        return {**blocks(out.hidden_states), "outputs": out.logits}
+    return {**blocks(out.hidden_states), "tokens": out.last_hidden_state, "pooled": out.pooler_output}
+
+
+DECODER: dict[str, Any] = {
+    "decoder_hidden_size": 8, "decoder_num_hidden_layers": 1, "decoder_num_attention_heads": 2,
+    "decoder_intermediate_size": 12, "mask_ratio": 0.0,
+}  # fmt: skip
+DINOV2: dict[str, Any] = {**SHAPE, **PICTURE, "mlp_ratio": 2}
+NAFLEX: dict[str, Any] = {**SHAPE, **MLP, "num_patches": 36}
+BOTH: dict[str, Any] = {"text_config": TEXT}
+GELU: dict[str, Any] = {**VIT, "hidden_act": "gelu"}
+NO_BIAS: dict[str, Any] = {"query_bias": False, "value_bias": False}
+
+CASES = {
+    "vit": Case(lambda: hf.ViTModel(hf.ViTConfig(**VIT)), run_vit, memory="vit-memory"),
+    "vit without qkv bias": Case(
+        lambda: hf.ViTForImageClassification(hf.ViTConfig(**VIT, num_labels=5, qkv_bias=False)), run_vit,
+        memory="vit-memory",
+    ),
+    "vit classifier": Case(
+        lambda: hf.ViTForImageClassification(hf.ViTConfig(**VIT, num_labels=5)), run_vit, memory="vit-memory"
+    ),
+    "vit masked": Case(
+        lambda: hf.ViTForMaskedImageModeling(hf.ViTConfig(**VIT, encoder_stride=4)),
+        lambda model, pictures: run_vit(model.vit, pictures), memory="vit-memory",
+    ),
+    "deit classifier": Case(
+        lambda: hf.DeiTForImageClassification(hf.DeiTConfig(**VIT, num_labels=5)), run_vit, memory="deit-memory"
+    ),
+    "deit with teacher": Case(
+        lambda: hf.DeiTForImageClassificationWithTeacher(hf.DeiTConfig(**VIT, num_labels=5)), run_vit,
+        memory="deit-teacher-memory",
+    ),
+    "deit": Case(lambda: hf.DeiTModel(hf.DeiTConfig(**VIT)), run_vit, memory="deit-memory"),
+    "mae": Case(lambda: hf.ViTMAEModel(hf.ViTMAEConfig(**VIT, **DECODER)), run_mae, memory="vit-memory"),
+    "mae pre-training": Case(
+        lambda: hf.ViTMAEForPreTraining(hf.ViTMAEConfig(**VIT, **DECODER)), run_mae, memory="mae-memory"
+    ),
+    "msn": Case(lambda: hf.ViTMSNModel(hf.ViTMSNConfig(**VIT)), run_vit, memory="vit-memory"),
+    "msn classifier": Case(
+        lambda: hf.ViTMSNForImageClassification(hf.ViTMSNConfig(**VIT, num_labels=5)), run_vit, memory="vit-memory"
+    ),
+    "ijepa": Case(lambda: hf.IJepaModel(hf.IJepaConfig(**VIT)), run_vit, memory="ijepa-memory"),
+    "ijepa classifier": Case(
+        lambda: hf.IJepaForImageClassification(hf.IJepaConfig(**VIT, num_labels=5)), run_vit, memory="ijepa-memory"
+    ),
+    "dinov2": Case(lambda: hf.Dinov2Model(hf.Dinov2Config(**DINOV2)), run_dino, memory="dinov2-memory"),
+    "dinov2 classifier": Case(
+        lambda: hf.Dinov2ForImageClassification(hf.Dinov2Config(**DINOV2, num_labels=5)), run_dino,
+        memory="dinov2-memory",
+    ),
+    "dinov2 gated": Case(
+        lambda: hf.Dinov2ForImageClassification(hf.Dinov2Config(**DINOV2, use_swiglu_ffn=True, num_labels=5)), run_dino,
+        memory="dinov2-gated-memory",
+    ),
+    "dinov2 with registers": Case(
+        lambda: hf.Dinov2WithRegistersModel(hf.Dinov2WithRegistersConfig(**DINOV2)), run_dino,
+        memory="dinov2_with_registers-memory",
+    ),
+    "dinov2 with registers, gated classifier": Case(
+        lambda: hf.Dinov2WithRegistersForImageClassification(
+            hf.Dinov2WithRegistersConfig(**DINOV2, use_swiglu_ffn=True, num_register_tokens=3, num_labels=5)
+        ),
+        run_dino, memory="dinov2_with_registers-gated-memory",
+    ),
+    "dinov3": Case(
+        lambda: hf.DINOv3ViTModel(hf.DINOv3ViTConfig(**VIT, num_register_tokens=4)), run_dino, memory="dinov3-memory"
+    ),
+    "dinov3 gated": Case(
+        lambda: hf.DINOv3ViTModel(
+            hf.DINOv3ViTConfig(**VIT, num_register_tokens=4, use_gated_mlp=True, hidden_act="silu", **NO_BIAS)
+        ),
+        run_dino, memory="dinov3-memory",
+    ),
+    "siglip": Case(lambda: hf.SiglipVisionModel(hf.SiglipVisionConfig(**VIT)), run_tower, memory="siglip"),
+    "siglip with text": Case(
+        lambda: hf.SiglipModel(hf.SiglipConfig(vision_config=VIT, **BOTH)), run_tower, memory="siglip"
+    ),
+    "siglip classifier": Case(
+        lambda: hf.SiglipForImageClassification(hf.SiglipConfig(vision_config=VIT, **BOTH, num_labels=5)),
+        run_tower_classifier, NATIVE, memory="siglip",
+    ),
+    "siglip2 naflex": Case(
+        lambda: hf.Siglip2VisionModel(hf.Siglip2VisionConfig(**NAFLEX)), run_naflex, memory="siglip"
+    ),
+    "siglip2 naflex with text": Case(
+        lambda: hf.Siglip2Model(hf.Siglip2Config(vision_config=NAFLEX, **BOTH)),
+        lambda model, pictures: run_naflex(model.vision_model, pictures), memory="siglip",
+    ),
+    "siglip2 naflex classifier": Case(
+        lambda: hf.Siglip2ForImageClassification(hf.Siglip2Config(vision_config=NAFLEX, **BOTH, num_labels=5)),
+        run_naflex, memory="siglip",
+    ),
+    "clip": Case(lambda: hf.CLIPVisionModel(hf.CLIPVisionConfig(**VIT)), run_tower, memory="clip"),
+    "clip, gelu, projected": Case(
+        lambda: hf.CLIPVisionModelWithProjection(hf.CLIPVisionConfig(**GELU, projection_dim=6)), run_tower,
+        memory="clip",
+    ),
+    "clip with text": Case(
+        lambda: hf.CLIPModel(hf.CLIPConfig(vision_config=VIT, **BOTH, projection_dim=6)), run_tower, memory="clip"
+    ),
+    "clip classifier": Case(
+        lambda: hf.CLIPForImageClassification(hf.CLIPConfig(vision_config=VIT, **BOTH, num_labels=5)),
+        run_tower_classifier, NATIVE, memory="clip-classifier",
+    ),
+}  # fmt: skip

@@ -1,0 +1,127 @@
+"""What timm's code knows of its architectures and no file says: our reading of their names and of config.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+from parity.timm_models import pictures, randomise, saved_bare
+from vitrail.checkpoints.families import timm_told
+from vitrail.checkpoints.load import load
+from vitrail.checkpoints.told import Told
+from vitrail.errors import DamagedFileError, UsageError
+
+OTHERS = (
+    "eva02_enormous",
+    "_18x2_",
+    "_rpn_",
+    "_dwee_",
+    "_dpwee_",
+    "_dlittle_",
+    "sapiens2",
+    "aimv2",
+    "beit3",
+    "radio",
+    "_par_",
+    "_parfac_",
+)
+"""Architectures that are no plain ViT."""
+NAMES = tuple(
+    name
+    for module in ("vision_transformer", "deit", "eva", "naflexvit")
+    for name in timm.list_models(module=module)
+    if not any(word in name for word in OTHERS)
+)
+
+
+def test_all_of_timms_plain_architectures_are_known_by_their_names() -> None:
+    assert len(NAMES) > 200
+    wrong = {name: found for name in NAMES if (found := differing(name))}
+    assert not wrong
+
+
+def differing(name: str) -> dict[str, tuple[object, object]]:
+    """What we say about an architecture and what timm builds, where they differ."""
+    with torch.device("meta"):
+        model = timm.create_model(name, depth=1)
+    told = Told(foreign={"architecture": name, "global_pool": model.global_pool})
+    block = model.blocks[0]
+    gated = type(getattr(block, "mlp", None)).__name__ in ("GluMlp", "SwiGLU")
+    probe, rotary = model.attn_pool is not None, type(getattr(model, "rope", None)).__name__
+    if rotary not in ("NoneType", "RotaryEmbeddingDinoV3"):
+        return {} if refused(told) else {"rotary": (None, rotary)}
+    ours = {
+        "heads": timm_told.heads(told, model.embed_dim, 1, 1, gated),
+        "norm_eps": timm_told.norm_eps(told, pre_norm=not isinstance(model.norm_pre, nn.Identity)),
+        "activation": timm_told.activation(told, pre_norm=False, gated=gated),
+        "pool": timm_told.pool(
+            told, probe, model.cls_token is not None if hasattr(model, "cls_token") else True, False
+        ),
+        "rotary": timm_told.rotary(told, bare=None),
+    }
+    theirs = {
+        "heads": getattr(block, "attn", block).num_heads,
+        "norm_eps": block.norm1.eps if hasattr(block, "norm1") else block.in_norm.eps,
+        "activation": type(block.mlp.act if hasattr(block, "mlp") else block.mlp_act).__name__,
+        "pool": timm_told.POOLS[model.global_pool],
+        "rotary": "none" if rotary == "NoneType" else "dinov3",
+    }
+    return {word: (ours[word], theirs[word]) for word in ours if ours[word] != theirs[word]}
+
+
+def refused(told: Told) -> bool:
+    with pytest.raises(UsageError, match="angles that are none of Vitrail's"):
+        timm_told.rotary(told, bare=None)
+    return True
+
+
+def test_a_bare_file_of_a_published_size_needs_no_heads(tmp_path: Path) -> None:
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=2)
+    assert load(saved_bare(model, tmp_path / "w.safetensors")).config.heads == 3
+
+
+def test_a_bare_file_of_another_size_needs_heads(tmp_path: Path) -> None:
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=2, depth=3)
+    with pytest.raises(UsageError, match=r"does not say heads.*heads="):
+        load(saved_bare(model, tmp_path / "w.safetensors"))
+
+
+def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
+    size = {"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    model = randomise(timm.create_model("vit_base_patch16_clip_quickgelu_224", **size))
+    path = saved_bare(model, tmp_path / "w.safetensors")
+    with pytest.raises(UsageError, match="QuickGELU"):
+        load(path, heads=2)
+    loaded = load(path, heads=2, settings={"activation": "QuickGELU"})
+    images = pictures(3, 32, 32)
+    assert (loaded.model(images) - model(images)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("foreign", "message"),
+    [
+        ({"architecture": 3}, "architecture must be a name"),
+        ({"architecture": "vit", "model_args": []}, "model_args must hold arguments"),
+        ({"architecture": "vit", "model_args": {"img_size": [1, 2, 3]}}, "two whole numbers"),
+    ],
+)
+def test_a_description_that_makes_no_sense_is_refused(foreign: dict[str, object], message: str) -> None:
+    with pytest.raises(DamagedFileError, match=message):
+        timm_told.architecture(Told(foreign=foreign))
+        timm_told.size(Told(foreign=foreign))
+
+
+def test_heads_that_contradict_the_description_are_refused() -> None:
+    told = Told(heads=4, foreign={"architecture": "vit_base_patch16_224"})
+    with pytest.raises(UsageError, match="heads=4 contradicts"):
+        timm_told.heads(told, 768, 12, 3072, gated=False)
+
+
+def test_an_unknown_activation_is_refused_by_name() -> None:
+    told = Told(foreign={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
+    with pytest.raises(UsageError, match="hard_mish"):
+        timm_told.activation(told, pre_norm=False, gated=False)

@@ -1,0 +1,76 @@
+"""Folders of other libraries: one file or several, and whose they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vitrail.checkpoints import folders
+from vitrail.errors import DamagedFileError
+from vitrail.files import tensors as files
+
+A, B = torch.ones(2), torch.zeros(3)
+
+
+def described(path: Path, content: object, name: str = "config.json") -> Path:
+    path.mkdir(exist_ok=True)
+    (path / name).write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ({"model_type": "vit"}, "config.json"),
+        ({"architecture": "vit_tiny_patch16_224"}, "config.json"),
+        ({"model_cfg": {}}, "open_clip_config.json"),
+    ],
+)
+def test_folders_of_other_libraries_are_known_by_their_config(content: Any, name: str, tmp_path: Path) -> None:
+    assert folders.is_foreign(described(tmp_path, content, name))
+    assert folders.describe(tmp_path).config == content and folders.describe(tmp_path).preprocessor == {}
+
+
+def test_a_bundle_or_a_folder_without_a_config_is_not_one(tmp_path: Path) -> None:
+    assert not folders.is_foreign(tmp_path)
+    assert not folders.is_foreign(described(tmp_path, {"format": 1, "architecture": {"width": 8}}))
+    with pytest.raises(DamagedFileError, match=r"has no config\.json"):
+        folders.describe(tmp_path / "nowhere")
+
+
+def test_the_safer_format_is_taken_first_and_none_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DamagedFileError, match=r"holds no weights\. It must hold one of model\.safetensors"):
+        folders.open_weights(tmp_path)
+    torch.save({"a": B}, tmp_path / "pytorch_model.bin")
+    assert torch.equal(folders.open_weights(tmp_path).tensors["a"], B)
+    files.save(tmp_path / "model.safetensors", {"a": A}, {})
+    assert torch.equal(folders.open_weights(tmp_path).tensors["a"], A)
+
+
+def sharded(folder: Path, weight_map: object) -> Path:
+    files.save(folder / "one.safetensors", {"a": A}, {})
+    files.save(folder / "two.safetensors", {"b": B}, {})
+    return described(folder, {"weight_map": weight_map}, "model.safetensors.index.json")
+
+
+def test_several_files_are_put_together_as_their_index_says(tmp_path: Path) -> None:
+    found = folders.open_weights(sharded(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"})).tensors
+    assert torch.equal(found["a"], A) and torch.equal(found["b"], B)
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"a": "one.safetensors", "c": "two.safetensors"}, r"two\.safetensors does not hold what .* lists: b, c"),
+        ({"a": "../one.safetensors"}, r"names the file '\.\./one\.safetensors', which does not lie beside it"),
+        ({"a": "three.safetensors"}, r"no weights file .*three\.safetensors"),
+        (["one.safetensors"], r"must hold weight_map, the file of every tensor"),
+    ],
+)
+def test_an_index_that_does_not_fit_its_files_is_an_error(weight_map: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DamagedFileError, match=message):
+        folders.open_weights(sharded(tmp_path, weight_map))

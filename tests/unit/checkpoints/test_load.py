@@ -1,0 +1,152 @@
+"""Files and folders of a made-up family: what is told beside the tensors, what is changed, and what is noted."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from vitrail.checkpoints import cards, identify
+from vitrail.checkpoints.load import load, read_content
+from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.told import Told
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.files import tensors as files
+from vitrail.model.vit import ViT
+
+from .toy import CONFIG, TOY, model
+
+CARD = """
+licence = "Apache-2.0"
+repository = "somebody/toy"
+[original]
+mean = [0.1, 0.2, 0.3]
+std = [0.5, 0.5, 0.5]
+interpolation = "bilinear"
+fit = "crop"
+crop = 0.5
+"""
+BESIDE = {"model_type": "toy", "id2label": {"0": "cat", "1": "dog", "2": "owl"}, "problem_type": "regression"}
+PREPROCESSOR = {
+    "size": {"height": 8, "width": 8}, "resample": 2, "image_mean": [0.2, 0.3, 0.4], "image_std": [0.1, 0.1, 0.1],
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def family(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path_factory.mktemp("cards")
+    (folder / "unit_test_toy.toml").write_text(CARD)
+    monkeypatch.setattr(cards, "FOLDER", folder)
+    monkeypatch.setattr(identify, "LAYOUTS", {"toy": replace(TOY, card="unit_test_toy")})
+
+
+def tensors() -> dict[str, Tensor]:
+    return write(model().state_dict(), CONFIG, TOY)
+
+
+def file(folder: Path) -> Path:
+    files.save(folder / "toy.safetensors", tensors(), {})
+    return folder / "toy.safetensors"
+
+
+def folder(path: Path, config: dict[str, Any], preprocessor: dict[str, Any] | None = None) -> Path:
+    path.mkdir()
+    files.save(path / "model.safetensors", tensors(), {})
+    (path / "config.json").write_text(json.dumps(config))
+    if preprocessor is not None:
+        (path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    return path
+
+
+def pictures(channels: int = 3, side: int = 8) -> Tensor:
+    return torch.randn(2, channels, side, side, generator=torch.Generator().manual_seed(5))
+
+
+def differs(one: ViT, other: ViT) -> float:
+    with torch.no_grad():
+        return (one(pictures()) - other(pictures())).abs().max().item()
+
+
+def test_a_file_alone_is_described_by_its_card(tmp_path: Path) -> None:
+    loaded = load(file(tmp_path))
+    assert differs(loaded.model, model()) == 0 and loaded.config == CONFIG
+    assert (loaded.licence, loaded.repository) == ("Apache-2.0", "somebody/toy")
+    assert (loaded.spec.mean, loaded.spec.interpolation, loaded.spec.fit) == ((0.1, 0.2, 0.3), "bilinear", "crop")
+    assert loaded.spec.size == (8, 8) and loaded.classes == () and loaded.spec.crop_fraction == 0.5
+    assert loaded.notes == ("the file carries no checksum: that it is unchanged was not verified",)
+
+
+def test_a_folder_is_described_by_what_stands_in_it(tmp_path: Path) -> None:
+    loaded = load(folder(tmp_path / "toy", BESIDE, PREPROCESSOR))
+    assert (loaded.task, loaded.classes) == ("number", ("cat", "dog", "owl"))
+    assert (loaded.spec.mean, loaded.spec.std, loaded.spec.fit) == ((0.2, 0.3, 0.4), (0.1, 0.1, 0.1), "squash")
+    assert load(tmp_path / "toy" / "model.safetensors").classes == ("cat", "dog", "owl")
+    original = load(tmp_path / "toy", match="original", outputs=5)
+    assert original.spec.mean == (0.1, 0.2, 0.3) and original.classes == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "preprocessor", "message"),
+    [
+        ({"model_type": "swin"}, None, r"is a swin, which is not a plain Vision Transformer known here \(toy\)"),
+        (BESIDE, {"image_mean": [0.5, "x", 1]}, r"the description of its pictures makes no sense"),
+    ],
+)
+def test_a_folder_that_makes_no_sense_is_an_error(
+    config: dict[str, Any], preprocessor: dict[str, Any] | None, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises((DamagedFileError, UsageError), match=message):
+        load(folder(tmp_path / "toy", config, preprocessor))
+
+
+@torch.no_grad()
+def test_everything_asked_for_is_done_and_noted(tmp_path: Path) -> None:
+    loaded = load(file(tmp_path), image_size=(8, 16), channels=1, channels_policy="sum", pool="mean", outputs=0)
+    assert loaded.model(torch.zeros(2, 1, 8, 16)).shape == (2, 8)
+    assert loaded.config.image_size == loaded.spec.size == (8, 16) and loaded.spec.channels == 1
+    assert loaded.spec.mean == (pytest.approx(0.2),)
+    said = " | ".join(loaded.notes)
+    for words in ("resampled from 4x4 to 4x8", "from 3 to 1 channels: sum", "attention in the file, now mean"):
+        assert words in said
+    with pytest.raises(UsageError, match=r"channels=1 contradicts the file"):
+        load(file(tmp_path), channels=1)
+    with pytest.raises(UsageError, match=r"heads=4 contradicts the file: .* says 2"):
+        load(file(tmp_path), heads=4)
+
+
+def test_settings_lie_over_what_the_family_says_and_are_read_strictly(tmp_path: Path) -> None:
+    assert load(file(tmp_path), settings={"norm_eps": 1e-3}).config.norm_eps == 1e-3
+    with pytest.raises(UsageError, match=r"settings: there is no setting norm_epsilon\. Did you mean norm_eps"):
+        load(file(tmp_path), settings={"norm_epsilon": 1e-3})
+
+
+def test_a_count_of_rows_that_fills_a_square_and_the_size_asked_for_is_noted(tmp_path: Path) -> None:
+    wide = load(file(tmp_path), image_size=(4, 16))
+    assert wide.config.grid == (2, 8)
+    assert "the positions were taken to lie in 2x8, as image_size says; if they lie in 4x4" in wide.notes[0]
+    square = load(file(tmp_path), image_size=(4, 16), settings={"image_size": (8, 8)})
+    assert "resampled from 4x4 to 2x8" in " ".join(square.notes)
+    with pytest.raises(UsageError, match=r"image_size=\(6, 8\) contradicts the file: it makes 12 patches of 2x2"):
+        load(file(tmp_path), settings={"image_size": (6, 8)})
+
+
+def test_half_precision_becomes_float32(tmp_path: Path) -> None:
+    files.save(tmp_path / "toy.safetensors", {name: tensor.bfloat16() for name, tensor in tensors().items()}, {})
+    loaded = load(tmp_path / "toy.safetensors")
+    assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+    assert differs(loaded.model, model()) < 0.1
+
+
+def test_tensors_in_memory_are_read_under_the_same_rules() -> None:
+    given = tensors()
+    assert differs(read_content(given, "memory").model, model()) == 0 and not given
+    with pytest.raises(UsageError, match="memory: heads=4 contradicts the file"):
+        read_content(tensors(), "memory", told=Told(heads=4))
+    broken = tensors() | {"toy.extra": torch.zeros(2)}
+    with pytest.raises(DamagedFileError, match=r"memory does not fit the layout toy: 1 without a rule: toy\.extra"):
+        read_content(broken, "memory")

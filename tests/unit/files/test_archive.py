@@ -1,0 +1,51 @@
+"""Archives are judged by their directory. Most tricks are in tests/hostile_archives.py; here is what remains."""
+
+from __future__ import annotations
+
+import zipfile
+
+import pytest
+
+from vitrail.errors import DamagedFileError
+from vitrail.files.archive import Archive
+
+
+@pytest.fixture
+def made(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("plain", b"abc")
+        archive.writestr("folder/packed", b"abc" * 1000, zipfile.ZIP_DEFLATED)
+    return Archive(tmp_path / "a.zip")
+
+
+def test_members_are_read_packed_or_not(made):
+    assert made.read("plain", 3) == b"abc"
+    assert made.read("folder/packed", 3000) == b"abc" * 1000
+    assert made.first("folder/packed", 4) == b"abca" and made.first("plain", 2) == b"ab"
+    assert made.memory[made.stored("plain").offset :][:3] == b"abc"
+
+
+def test_no_more_than_the_limit_is_unpacked(made):
+    with pytest.raises(DamagedFileError, match=r"folder/packed unpacks to 3000 bytes; at most 2999 are read"):
+        made.read("folder/packed", 2999)
+
+
+def test_what_is_not_there_or_packed_is_named(made):
+    with pytest.raises(DamagedFileError, match="none is missing from it"):
+        made.member("none")
+    with pytest.raises(DamagedFileError, match="folder/packed is packed, which torch never does"):
+        made.stored("folder/packed")
+
+
+def test_a_large_archive_in_the_format_of_today_is_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive, archive.open("x", "w", force_zip64=True) as file:
+        file.write(b"abc")
+    assert Archive(tmp_path / "a.zip").read("x", 3) == b"abc"
+
+
+def test_something_before_and_behind_an_archive_is_no_archive(tmp_path, made):
+    data = made.path.read_bytes()
+    for changed in (b"MZ" + data, data[:-1]):
+        made.path.write_bytes(changed)
+        with pytest.raises(DamagedFileError, match="is not a whole archive of weights"):
+            Archive(made.path)

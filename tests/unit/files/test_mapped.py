@@ -1,0 +1,36 @@
+"""Tensors of a mapped file, brought into memory of their own."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitrail.files.arrays import open_npz
+from vitrail.files.mapped import owned
+from vitrail.files.pickles import open_state_dict
+
+
+def test_copies_outlive_the_file_and_the_mapping_is_given_back(tmp_path: Path) -> None:
+    weights = {"a": torch.randn(300, 100), "b": torch.randn(7), "tied": torch.randn(2, 5000)}
+    torch.save({**weights, "again": weights["tied"]}, tmp_path / "w.pt")
+    content, memory = open_state_dict(tmp_path / "w.pt")
+    found = owned(content, memory)
+    assert not content
+    memory.seek(0)
+    (tmp_path / "w.pt").write_bytes(b"")
+    for name, tensor in weights.items():
+        assert torch.equal(found[name], tensor)
+    assert torch.equal(found["again"], weights["tied"])
+
+
+def test_what_lies_elsewhere_is_kept_as_it_is(tmp_path: Path) -> None:
+    np.savez(tmp_path / "w.npz", a=np.arange(5000.0))
+    content, memory = open_npz(tmp_path / "w.npz")
+    elsewhere = torch.ones(3)
+    found = owned({**content, "elsewhere": elsewhere}, memory)
+    assert found["elsewhere"] is elsewhere
+    assert isinstance(memory, mmap.mmap)
+    assert torch.equal(found["a"], torch.arange(5000.0, dtype=torch.float64))

@@ -1,0 +1,87 @@
+"""Named intermediates: the numbers of the plain pass, the weights that made them, and gradients through them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from kinds import KINDS, TINY, images_for
+from vitrail.errors import UsageError
+from vitrail.model.features import names
+from vitrail.model.vit import create
+
+every_kind = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
+
+
+@every_kind
+def test_what_is_kept_changes_nothing_and_every_name_is_there(config):
+    model, images = create(config, seed=1).eval(), images_for(config)
+    kept = model.features(images, keep=names(model))
+    assert list(kept) == list(names(model))
+    torch.testing.assert_close(kept["outputs"], model(images), atol=1e-5, rtol=0)
+    B, T, D = len(images), config.tokens, config.width
+    assert kept["embedded"].shape == kept["blocks.1"].shape == kept["tokens"].shape == (B, T, D)
+    assert kept["blocks.0.attention"].shape == (B, config.heads, T, T)
+    torch.testing.assert_close(kept["blocks.0.attention"].sum(-1), torch.ones(B, config.heads, T))
+    assert kept["pooled"].shape[0] == B and kept["outputs"].shape == (B, config.outputs)
+
+
+@every_kind
+def test_chosen_heads_and_rows_are_a_cut_of_all_and_leave_the_answer_alone(config):
+    model, images = create(config, seed=1).eval(), images_for(config)
+    keep = ("blocks.0.attention", "blocks.1.attention", "outputs")
+    everything = model.features(images, keep)
+    chosen = model.features(images, keep, heads=[1], rows=[0, 3])
+    for name in keep[:2]:
+        torch.testing.assert_close(chosen[name], everything[name][:, [1]][:, :, [0, 3]], atol=1e-5, rtol=0)
+    torch.testing.assert_close(chosen["outputs"], everything["outputs"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("relative", [0, 2])
+def test_gradients_reach_the_weights_of_chosen_heads_and_rows_as_those_of_all(relative):
+    model, images = create(dataclasses.replace(TINY, relative=relative), seed=1).eval(), images_for(TINY)
+    keep, found = ("blocks.0.attention", "outputs"), []
+    for heads, rows in ((None, None), ([1], [0, 3])):
+        kept = model.features(images, keep, heads, rows)
+        (gradient,) = torch.autograd.grad(kept["outputs"][:, 0].sum(), kept["blocks.0.attention"])
+        found.append(gradient)
+    assert found[1].abs().max() > 0
+    torch.testing.assert_close(found[1], found[0][:, [1]][:, :, [0, 3]], atol=1e-6, rtol=1e-4)
+
+
+def test_the_pass_ends_where_the_last_wanted_thing_is_known():
+    model = create(TINY).eval()
+    ran = []
+    model.encoder.blocks[1].register_forward_hook(lambda *_: ran.append(1))
+    model.features(images_for(TINY), keep=("blocks.0",))
+    assert not ran
+
+
+def test_dropped_patches_leave_fewer_tokens():
+    model = create(TINY).eval()
+    visible = torch.tensor([[0, 5]] * 3)
+    assert model.features(images_for(TINY), keep=("blocks.0",), visible=visible)["blocks.0"].shape == (3, 3, 16)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"keep": ("blocks.2",)}, r"no features called 'blocks\.2'\. Known: embedded, blocks\.0 to blocks\.1"),
+        ({"keep": ("blocks.0.attention",), "heads": [2]}, r"heads 0 to 1\. Got 2"),
+        ({"keep": ("blocks.0.attention",), "rows": [0, 13]}, r"tokens 0 to 12\. Got rows=13"),
+    ],
+)
+def test_a_name_head_or_row_that_is_not_there_is_named(asked, message):
+    with pytest.raises(UsageError, match=message):
+        create(TINY).features(images_for(TINY), **asked)
+
+
+@every_kind
+def test_dense_features_are_the_patch_tokens_in_their_places(config):
+    model, images = create(config, seed=1).eval(), images_for(config)
+    dense = model.dense(images)
+    assert dense.shape == (len(images), config.width, *config.grid)
+    tokens = model.features(images)["tokens"][:, config.prefix :]
+    torch.testing.assert_close(dense[:, :, 1, 2], tokens[:, config.grid.columns + 2])

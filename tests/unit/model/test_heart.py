@@ -1,0 +1,158 @@
+"""Parts that can be chosen by value: each against torch's own layers or another way to say the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from kinds import KINDS, TINY, images_for
+from vitrail.errors import UsageError
+from vitrail.model.config import ViTConfig
+from vitrail.model.heads import Head, Pooling
+from vitrail.model.vit import ViT, create
+
+
+def twin(model: ViT, **changes: object) -> ViT:
+    """Another model of the changed configuration, fresh, in evaluation mode."""
+    return create(dataclasses.replace(model.config, **changes), seed=7).eval()
+
+
+def test_packed_and_split_gates_are_one_function():
+    split = create(dataclasses.replace(TINY, mlp="gated", activation="SiLU"), seed=1).eval()
+    packed = twin(split, mlp="gated-packed")
+    state = split.state_dict()
+    for i in range(TINY.depth):
+        for part in ("weight", "bias"):
+            gate = state.pop(f"encoder.blocks.{i}.mlp.gate.{part}")
+            name = f"encoder.blocks.{i}.mlp.fc1.{part}"
+            state[name] = torch.cat([gate, state[name]])
+    packed.load_state_dict(state)
+    images = images_for(TINY)
+    torch.testing.assert_close(packed(images), split(images), atol=1e-5, rtol=0)
+
+
+def test_no_key_bias_is_a_bias_of_zeros_on_the_keys():
+    some = create(dataclasses.replace(TINY, key_bias=False, rotary="axial"), seed=1).eval()
+    nn.init.normal_(some.encoder.blocks[0].attention.qv_bias)
+    full = twin(some, key_bias=True)
+    state = some.state_dict()
+    for i in range(TINY.depth):
+        of_q, of_v = state.pop(f"encoder.blocks.{i}.attention.qv_bias").chunk(2)
+        state[f"encoder.blocks.{i}.attention.qkv.bias"] = torch.cat([of_q, torch.zeros_like(of_q), of_v])
+    full.load_state_dict(state)
+    images = images_for(TINY)
+    torch.testing.assert_close(full(images), some(images), atol=1e-5, rtol=0)
+
+
+def test_layer_scale_multiplies_every_branch():
+    scaled = create(dataclasses.replace(TINY, layer_scale=0.25), seed=1).eval()
+    plain = twin(scaled, layer_scale=None)
+    state = {name: tensor for name, tensor in scaled.state_dict().items() if ".scale" not in name}
+    for name in [name for name in state if ".attention.out." in name or ".mlp.fc2." in name]:
+        state[name] = state[name] * 0.25
+    plain.load_state_dict(state)
+    assert scaled.encoder.blocks[0].scale1.eq(0.25).all()
+    images = images_for(TINY)
+    torch.testing.assert_close(plain(images), scaled(images), atol=1e-5, rtol=0)
+
+
+def test_a_parallel_block_adds_both_branches_of_one_norm():
+    model = create(dataclasses.replace(TINY, parallel=True, depth=1), seed=1).eval()
+    images, block = images_for(TINY), model.encoder.blocks[0]
+    x, places = model.embed(images)
+    normal = block.norm1(x)
+    expected = x + block.attention(normal, places) + block.mlp(normal)
+    torch.testing.assert_close(model.features(images, ("blocks.0",))["blocks.0"], expected)
+    assert block.norm2 is None
+
+
+def test_probe_pooling_is_torchs_attention_with_a_residual_mlp():
+    config = dataclasses.replace(TINY, class_token=False, pool="attention", pooled_norm=False, init="torch")
+    pool = create(config, seed=1).pool.attention
+    theirs = nn.MultiheadAttention(16, config.heads, batch_first=True)
+    theirs.in_proj_weight.data = torch.cat([pool.q.weight, pool.kv.weight]).data
+    theirs.in_proj_bias.data = torch.cat([pool.q.bias, pool.kv.bias]).data
+    theirs.out_proj.weight.data, theirs.out_proj.bias.data = pool.out.weight.data, pool.out.bias.data
+    x = torch.randn(3, 12, 16)
+    seen, _ = theirs(pool.probe.expand(3, -1, -1), x, x)
+    expected = seen + pool.mlp.fc2(F.gelu(pool.mlp.fc1(pool.norm(seen))))
+    torch.testing.assert_close(pool(x), expected[:, 0], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "width"), [({}, 16), ({"pool": "mean"}, 16), ({"pool": "class+mean"}, 32), ({"registers": 3}, 16)]
+)
+def test_pooling_takes_the_class_token_and_the_mean_of_patches_only(changes, width):
+    config = dataclasses.replace(TINY, **changes)
+    x = torch.randn(2, config.tokens, 16)
+    parts = {"class": x[:, 0], "mean": x[:, config.prefix :].mean(1)}
+    expected = torch.cat([parts[kind] for kind in config.pool.split("+")], dim=1)
+    assert config.pooled_width == width
+    torch.testing.assert_close(Pooling(config)(x), expected)
+
+
+def test_two_heads_answer_with_their_mean():
+    config = dataclasses.replace(TINY, distillation_token=True, distillation_head=True)
+    head, x = Head(config), torch.randn(2, 32)
+    expected = (head.linear(x[:, :16]) + head.distillation(x[:, 16:])) / 2
+    torch.testing.assert_close(head(x), expected)
+    bare = Head(dataclasses.replace(config, outputs=0))
+    torch.testing.assert_close(bare(x), (x[:, :16] + x[:, 16:]) / 2)
+
+
+def test_registers_get_no_position_and_the_distillation_token_does():
+    config = dataclasses.replace(TINY, distillation_token=True, registers=2)
+    model, images = create(config, seed=1).eval(), images_for(config)
+    assert config.prefix == 4 and model.positions.table.shape == (2 + 12, 16)
+    x, _ = model.embed(images)
+    torch.testing.assert_close(x[:, 1], (model.tokens.distillation[0] + model.positions.table[1]).expand(3, -1))
+    torch.testing.assert_close(x[0, 2:4], model.tokens.registers[0])
+    torch.testing.assert_close(x[:, 4:], model.tokens(images)[0][:, 4:] + model.positions.table[2:])
+
+
+@pytest.mark.parametrize("name", ["class token, learned", "dinov3", "relative, normed patches"])
+def test_recomputing_blocks_gives_the_same_gradients(name):
+    config, found = KINDS[name], []
+    for recompute in (False, True):
+        model = create(dataclasses.replace(config, recompute=recompute), seed=1).train()
+        model(images_for(config)).square().sum().backward()
+        found.append({key: p.grad for key, p in model.named_parameters() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    for key, gradient in found[0].items():
+        torch.testing.assert_close(gradient, found[1][key], msg=key)
+
+
+def test_a_head_wider_than_its_share_of_the_width():
+    model = create(dataclasses.replace(TINY, head_width=12))
+    assert model.encoder.blocks[0].attention.qkv.weight.shape == (72, 16)
+    assert model.encoder.blocks[0].attention.out.weight.shape == (16, 24)
+    assert model.encoder.blocks[0].attention.scale == pytest.approx(12**-0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class_token": False, "pool": "class+mean"}, r'pool="class\+mean" needs class_token=true'),
+        ({"class_token": False, "pool": "mean", "distillation_token": True}, "stands behind the class token"),
+        ({"distillation_head": True}, "distillation_head=true needs distillation_token=true"),
+        ({"patch_norms": True}, 'patch_norms=true needs patches="linear". Got patches="conv"'),
+        ({"relative": 2, "attention": "fused"}, "no fused kernel"),
+        ({"registers": -1}, "must not be negative. Got registers=-1"),
+        ({"patches": "t2t-performer"}, r"needs patch=\(16, 16\) and pad=false. Got patch=\(4, 2\)"),
+        ({"pool": "attention", "heads": 3, "head_width": 4}, "width that is a multiple of heads. Got 16, 3"),
+    ],
+)
+def test_parts_that_do_not_fit_together_are_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        dataclasses.replace(TINY, **changes)
+
+
+def test_the_words_for_the_first_tokens():
+    assert dataclasses.replace(TINY, distillation_token=True, registers=4).prefix_words == (
+        "the class token, the distillation token, 4 registers"
+    )
+    assert ViTConfig(class_token=False, pool="mean").prefix_words == ""
