@@ -34,6 +34,7 @@ docs: $(TOOLS)
 	$(BIN)/python docs/table_of_files.py
 	$(BIN)/python docs/table_of_dependencies.py
 	$(BIN)/python docs/table_of_results.py
+	$(BIN)/python docs/table_of_layouts.py
 
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -5,7 +5,9 @@
 Trains a plain ViT (class token, learned positions) on Fashion-MNIST, unless the run is there already, and compares with
 both libraries: logits on 200 of the official test pictures brought to the model's size; then the most likely class on
 500 pictures of other sizes, which each library resizes by itself. What is compared is the model alone: that the run
-averages its answers over every picture and its mirror image, no other library can know. Writes benchmarks/results/exported-classifier.json.
+averages its answers over every picture and its mirror image, no other library can know.
+
+Writes benchmarks/results/exported-classifier.json.
 """
 
 from __future__ import annotations

@@ -86,6 +86,17 @@ def test_the_default_place_is_named_after_the_model(tmp_path, monkeypatch):
     assert converting.default_out(".", "bundle") == tmp_path / "run.1-bundle"
 
 
+def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
+    from vitrail.checkpoints import bundle
+
+    kept = bundle.load(plain)
+    bundle.save(tmp_path / "kept", kept.model, kept.spec, "classes", kept.classes, {"mirror": True})
+    answer = vitrail("convert", tmp_path / "kept", "--to", "timm", "--out", tmp_path / "timm")
+    assert "averages over every picture and its mirror image here, and timm does not" in answer.out
+    assert vitrail("convert", tmp_path / "kept", "--to", "bundle", "--out", tmp_path / "again").code == 0
+    assert bundle.describe(tmp_path / "again").info["mirror"] is True
+
+
 def test_a_new_head_of_zeros_proves_nothing_so_the_features_are_compared(plain):
     first, second = package.load(plain, outputs=5), package.load(plain, outputs=5)
     with torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,8 +67,9 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
     if found.trained is None:
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_free(out, to)
+    info = _info(found)
     with _draft(out) as draft:
-        writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, _info(found))
+        writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, info)
         again = find(str(draft), _to_read_back(found.config, to))
         difference = _proved(found, again, to)
         _keep(draft, out)
@@ -79,7 +80,7 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
         difference=difference,
         pictures=PICTURES,
         audit=again.audit,
-        notes=(*_unnamed(found, to), *_mirrored(found, to), *_readers(found, to), *_elsewhere(found, again, to)),
+        notes=(*_unnamed(found, to), *_mirrored(info, to), *_readers(found, to), *_elsewhere(found, again, to)),
     )
 
 
@@ -195,9 +196,9 @@ def _unnamed(found: Found, to: Target) -> tuple[str, ...]:
     return (f"nobody has named the outputs; the bundle calls them 0 to {found.config.outputs - 1}",)
 
 
-def _mirrored(found: Found, to: Target) -> tuple[str, ...]:
+def _mirrored(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     """Our predictions may be averages over two views of a picture, which no other library can know."""
-    if to == "bundle" or found.bundle is None or not bundle.describe(found.bundle).info.get("mirror"):
+    if to == "bundle" or not info.get("mirror"):
         return ()
     return (f"vitrail predict averages over every picture and its mirror image here, and {to} does not",)
 
