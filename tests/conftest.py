@@ -98,7 +98,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs_real_dinov2: needs published weights, in the folder of VITRAIL_DINOV2")
     config.pluginmanager.register(Suites(), "vitrail-suites")
 
 

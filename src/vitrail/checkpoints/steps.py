@@ -80,9 +80,20 @@ def _split(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
     return list(theirs[0].split([len(like) for like in likes]))
 
 
-STACK: Step[list[Tensor]] = Step(lambda theirs, likes: [torch.cat(theirs)], lambda ours, config: ours)
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """The rows of all of them, one after the other.
+
+    Of tensors without memory only the shape is told: torch.cat would import a compiler for them, a second and 36 MB.
+    """
+    first = tensors[0]
+    if first.is_meta:
+        return first.new_empty((sum(map(len, tensors)), *first.shape[1:]))
+    return torch.cat(list(tensors))
+
+
+STACK: Step[list[Tensor]] = Step(lambda theirs, likes: [joined(theirs)], lambda ours, config: ours)
 """Several of theirs, of equal length, are the rows of one of ours (written by `cut`, which knows how many they are)."""
-SPLIT: Step[list[Tensor]] = Step(_split, lambda ours, config: [torch.cat(ours)])
+SPLIT: Step[list[Tensor]] = Step(_split, lambda ours, config: [joined(ours)])
 """One of theirs holds the rows of several of ours, one after the other."""
 
 

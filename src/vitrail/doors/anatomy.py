@@ -15,6 +15,7 @@ from ..data.transforms import fit, to_tensor
 from ..explain.picture import read
 from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
+from ..spec import ImageSpec
 from .models import Found
 
 PARTS = ("tokens", "positions", "encoder.pre_norm", "encoder.blocks", "encoder.norm", "pool", "head")
@@ -49,7 +50,7 @@ def table(found: Found, facts: Mapping[str, Any]) -> str:
     lines = [
         f"{facts['model']} ({found.kind})",
         f"  parameters  {facts['parameters']:,}" + _fixed(facts["fixed_numbers"]),
-        f"  pictures    {spec.height} x {spec.width} pixels (height x width), {_channels(spec.channels)}, {spec.fit}",
+        f"  pictures    {spec.height} x {spec.width} pixels (height x width), {_channels(spec.channels)}, {_fit(spec)}",
         f"  values      {spec.low:g} to {spec.high:g}; mean {_numbers(spec.mean)}, deviation {_numbers(spec.std)}",
         f"  patches     {shape.patch[0]} x {shape.patch[1]} pixels, {rows} rows x {columns} columns",
         f"  tokens      {facts['tokens']} ({prefix}{shape.grid.patches} patches), {shape.width} numbers each",
@@ -73,6 +74,11 @@ def seen(found: Found, picture: Path) -> UInt8[np.ndarray, "H W C"]:
     if found.config.pad:
         image = pad_to_patches(image.float(), found.config.patch).to(torch.uint8)
     return np.ascontiguousarray(image[0].permute(1, 2, 0).numpy())
+
+
+def _fit(spec: ImageSpec) -> str:
+    kept = "" if spec.crop_fraction == 1 else f", the middle {spec.crop_fraction:.4g} of the short side"
+    return spec.fit + kept
 
 
 def _fixed(count: int) -> str:

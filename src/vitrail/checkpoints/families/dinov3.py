@@ -16,7 +16,7 @@ from ...errors import DamagedFileError
 from ...model.config import ViTConfig
 from ..layouts import Ignore, Layout, Name, Parts, Rule, Zero, names
 from ..shapes import agree, has, need
-from ..steps import Step
+from ..steps import Step, joined
 from ..told import Told
 from .originals import BLOCKS, KERNEL_NAME, PLAIN_MLP, STEM_RULES, described, mlp_width
 
@@ -38,13 +38,13 @@ def _unmask(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
             "attn.qkv.bias_mask must switch off the bias of the keys, its middle third, as in every published file. "
             f"Of that, {int((of_k != 0).sum())} numbers stay on; take another copy."
         )
-    return [torch.cat([of_q, of_v])]
+    return [joined([of_q, of_v])]
 
 
 def _mask(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
     of_q, of_v = ours[0].chunk(2)
     off = torch.zeros_like(of_q)
-    return [torch.cat([of_q, off, of_v]), torch.cat([off + 1, off, off + 1])]
+    return [joined([of_q, off, of_v]), joined([off + 1, off, off + 1])]
 
 
 def _rising(theirs: Tensor, like: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ...errors import DamagedFileError
 from ...model.config import Patches, ViTConfig
 from ..layouts import Layout, Name, Rule, names
 from ..shapes import blocks, has, vote
-from ..steps import Step
+from ..steps import Step, joined
 from ..told import Told
 from .originals import BLOCKS, PLAIN_MLP, TABLE, TABLE_RULE, heads, mlp_width, outputs, table_size
 
@@ -52,12 +52,12 @@ TRANSFORMER = {
 
 def _query_first(theirs: Tensor, like: Tensor) -> Tensor:
     k, q, v = theirs.chunk(3)
-    return torch.cat([q, k, v])
+    return joined([q, k, v])
 
 
 def _key_first(ours: Tensor, config: ViTConfig) -> Tensor:
     q, k, v = ours.chunk(3)
-    return torch.cat([k, q, v])
+    return joined([k, q, v])
 
 
 KEY_FIRST: Step[Tensor] = Step(_query_first, _key_first)
