@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from ...errors import DamagedFileError
