@@ -41,6 +41,7 @@ KINDS = {
     "parallel, normed queries and keys": dataclasses.replace(
         TINY, parallel=True, qk_norm=True, head_width=12, out_bias=False, mlp_bias=False, pre_norm=True
     ),
+    "soft splits": dataclasses.replace(TINY, image_size=(32, 48), patch=(16, 16), patches="t2t-performer"),
     "relative, normed patches": dataclasses.replace(
         TINY, positions="none", relative=2, patches="linear", patch_norms=True, qkv_bias=False, pooled_norm=True
     ),

@@ -72,6 +72,8 @@ def _places_of(model: ViT) -> Places:
         title = f"{model.config.positions} positions ({kind}): [{table.shape[0]}, {table.shape[1]}]"
         return Places(table, table[-grid.patches :], grid, title, "number within the token", "token")
     if model.config.rotary == "none":
+        if model.config.relative:
+            raise UsageError("This model knows places by relative tables in every block, of which there is no figure.")
         raise UsageError("This model has no positions to draw: it adds no table and rotates nothing.")
     angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
     title = f"{model.config.rotary} rotary positions: angles of [{angles.shape[0]}, {angles.shape[1]}], radians"

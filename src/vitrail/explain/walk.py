@@ -86,7 +86,8 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
     padded = pad_to_patches(images, config.patch) if config.pad else images
     flat = patchify(padded, config.patch)  # [1, N, P]
     x, grid = model.tokens(images)
-    yield _step("patches", patchify, flat, _patches_note(model, grid))
+    if config.patches not in T2T_PATCHES:
+        yield _step("patches", patchify, flat, _patches_note(model, grid))
     yield _step("tokens", model.tokens, x, _tokens_note(model, grid))
     x = model.positions(x, grid)
     yield _step("positions", model.positions, x, _positions_note(model))
@@ -95,6 +96,9 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
         note = f"{config.rotary}: cosines and sines that turn queries and keys, both numbers of a pair by one angle"
         yield _step("rotary", model.rotary, rotary.cos, note)
     x = model.encoder.enter(x)
+    if config.pre_norm:
+        note = f"{config.norm} over the {config.width} numbers, before the first block"
+        yield Step("pre-norm", _file(type(model.encoder)), tuple(x.shape), note)
     places = Places(grid, None, rotary)
     for i, block in enumerate(model.encoder.blocks):
         x = block(x, places)
@@ -103,11 +107,12 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
         x = model.encoder.norm(x)
         yield Step("norm", _file(type(model.encoder)), tuple(x.shape), f"{config.norm} over the {config.width} numbers")
     x = model.pool(x)
-    yield _step("pool", model.pool, x, POOLED[config.pool])
+    distilled = "the class and the distillation token, side by side"
+    yield _step("pool", model.pool, x, distilled if config.distillation_head else POOLED[config.pool])
     x = model.head(x)
     best = int(x.argmax())
-    answer = f"output {best} of 0..{x.shape[-1] - 1} is largest: {x[0, best]:.3f}"
-    yield _step("head", model.head, x, f"{config.head} head; {answer}")
+    answer = f"{config.head} head; output {best} of 0..{x.shape[-1] - 1} is largest: {x[0, best]:.3f}"
+    yield _step("head", model.head, x, answer if config.outputs else "features: the model has no outputs")
 
 
 def _patches_note(model: ViT, grid: Grid) -> str:
@@ -122,7 +127,7 @@ def _patches_note(model: ViT, grid: Grid) -> str:
 def _tokens_note(model: ViT, grid: Grid) -> str:
     how = "a convolution" if model.config.patches == "conv" else "a matrix"
     if model.config.patches in T2T_PATCHES:
-        how = "two soft splits and a matrix"
+        how = "three soft splits with attention between them"
     first = f"{model.config.prefix_words} and " if model.config.prefix else ""
     return f"{first}{grid.patches} patches, projected to {model.config.width} by {how}"
 
@@ -134,11 +139,12 @@ def _block_note(model: ViT, tokens: int) -> str:
 
 
 def _positions_note(model: ViT) -> str:
+    relative = f"; attention knows offsets up to {model.config.relative}" if model.config.relative else ""
     if model.positions.table is None:
-        return "nothing is added" + ("; rotation tells places" if model.config.rotary != "none" else "")
+        return "nothing is added" + ("; rotation tells places" if model.config.rotary != "none" else "") + relative
     rows, width = model.positions.table.shape
     kept = "trained" if isinstance(model.positions.table, nn.Parameter) else "fixed"
-    return f"a {kept} table is added: {model.config.positions} [{rows}, {width}]"
+    return f"a {kept} table is added: {model.config.positions} [{rows}, {width}]{relative}"
 
 
 def _step(name: str, part: nn.Module | Callable[..., Any], value: Any, note: str) -> Step:

@@ -88,7 +88,7 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             qk = torch.stack([self.q_norm(qk[:, :, 0]), self.k_norm(qk[:, :, 1])], dim=2)
         qk = qk if rotary is None else rotate(qk, rotary)
-        q, k = qk.permute(2, 0, 3, 1, 4)
+        q, k = qk.to(v.dtype).permute(2, 0, 3, 1, 4)
         return q, k, v.squeeze(2).transpose(1, 2)
 
     def _joint(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T E"]:
@@ -156,7 +156,7 @@ def attention_weights(
 
 
 def choose_path(choice: AttentionChoice, place: str, number_format: str, tokens: int, gradients: bool) -> Path:
-    """The path that the settings force, or the faster one by `MEASURED`; the same at every step of a run.
+    """The path that the settings force, or the faster one by `MEASURED`: a matter of settings, never of timing.
 
     Args:
         place: see `place`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from ..errors import UsageError
 from ..spec import Grid
@@ -59,8 +59,8 @@ class ViTConfig:
     outputs: int = 1000
     """Numbers that the head gives per picture; 0 gives the pooled features."""
     patches: Patches = "conv"
-    """How the projection of patches is stored: a convolution kernel or a matrix (the function is the same); or the
-    soft splits of Tokens-to-Token ViT, with transformer or performer blocks between them."""
+    """How the projection of patches is stored: a convolution kernel or a matrix (the function is the same); or the soft
+    splits of Tokens-to-Token ViT, between them transformer or performer blocks (always with LayerNorm and GELU)."""
     patch_bias: bool = True
     """Bias of the projection of patches."""
     patch_norms: bool = False
@@ -72,7 +72,7 @@ class ViTConfig:
     distillation_token: bool = False
     """Put a learned distillation token behind the class token (DeiT)."""
     registers: int = 0
-    """Learned register tokens before the patches (Darcet et al. 2023); they get no positions and are never pooled."""
+    """Learned register tokens before the patches (Darcet et al. 2023); they get no positions and are in no mean."""
     positions: Positions = "learned"
     """What is added to the tokens: a learned table, an indexed (embedding) table, fixed waves over the token's
     number (sinusoid) or over rows and columns (sincos2d in MAE's order, and three other orders), or nothing."""
@@ -117,7 +117,7 @@ class ViTConfig:
     """Normalise the pooled vector."""
     pool: Pool = "class"
     """What goes to the head: the class token, the mean of the patch tokens, both side by side, or what a learned probe
-    attends to (attention)."""
+    sees of all tokens (attention); its layers are plain, with biases and without dropout, whatever the blocks have."""
     head: Head = "linear"
     """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
     head_bias: bool = True
@@ -140,10 +140,29 @@ class ViTConfig:
     """auto asks the measured table of model/attention.py; fused and open force one of the two equal paths."""
 
     def __post_init__(self) -> None:
+        self._check_words()
         self._check_counts()
         self._check_grid()
         self._check_rates()
         self._check_parts()
+
+    def _check_words(self) -> None:
+        words = {
+            "patches": (self.patches, Patches),
+            "positions": (self.positions, Positions),
+            "resample": (self.resample, Resample),
+            "rotary": (self.rotary, RotaryKind),
+            "norm": (self.norm, Norm),
+            "mlp": (self.mlp, MLPKind),
+            "activation": (self.activation, Activation),
+            "pool": (self.pool, Pool),
+            "head": (self.head, Head),
+            "attention": (self.attention, AttentionChoice),
+            "init": (self.init, Init),
+        }
+        for name, (word, known) in words.items():
+            if word not in get_args(known):
+                raise UsageError(f"{name} must be one of {', '.join(get_args(known))}. Got {word!r}.")
 
     def _check_counts(self) -> None:
         counts = {
@@ -154,6 +173,7 @@ class ViTConfig:
             "channels": self.channels,
             "width": self.width,
             "heads": self.heads,
+            "head_width": 1 if self.head_width is None else self.head_width,
             "mlp_width": self.mlp_width,
         }
         for name, count in counts.items():
@@ -198,6 +218,8 @@ class ViTConfig:
             raise UsageError("distillation_token=true needs class_token=true: it stands behind the class token.")
         if self.distillation_head and not (self.distillation_token and self.pool == "class"):
             raise UsageError('distillation_head=true needs distillation_token=true and pool="class".')
+        if self.distillation_head and self.pooled_norm:
+            raise UsageError("distillation_head=true needs pooled_norm=false: it has two pooled vectors, not one.")
         if self.patch_norms and self.patches != "linear":
             raise UsageError(f'patch_norms=true needs patches="linear". Got patches="{self.patches}".')
         if self.relative and self.attention == "fused":
@@ -212,6 +234,8 @@ class ViTConfig:
     def _check_soft_split(self) -> None:
         if self.patches in T2T_PATCHES and (self.patch != (16, 16) or self.pad):
             raise UsageError(f'patches="{self.patches}" needs patch=(16, 16) and pad=false. Got patch={self.patch}.')
+        if self.patches in T2T_PATCHES and not self.patch_bias:
+            raise UsageError(f'patches="{self.patches}" needs patch_bias=true: its projection has a bias.')
 
     def _check_positions(self) -> None:
         if self.rotary != "none" and self.head_numbers % 4:
@@ -273,5 +297,5 @@ class ViTConfig:
 
     @property
     def pooled_width(self) -> int:
-        """Numbers that pooling gives per picture."""
+        """Numbers that one head reads per picture."""
         return 2 * self.width if self.pool == "class+mean" else self.width

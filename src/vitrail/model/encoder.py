@@ -16,7 +16,7 @@ from .norms import make_norm
 
 
 class Encoder(nn.Module):
-    """Dropout on the embeddings, then every block in turn, then the final norm where the design has one."""
+    """Dropout on the embeddings, every block in turn, and norms before and after them where the design has them."""
 
     def __init__(self, config: ViTConfig):
         super().__init__()

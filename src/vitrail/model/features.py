@@ -31,15 +31,16 @@ def features(
             I gives; "blocks.I.attention" [B, A, T, T], its weights; "tokens" [B, T, D], after the final norm;
             "pooled" [B, P]; "outputs" [B, K].
         heads, rows: of attention weights, only these heads and these looking tokens (0 is the first prefix token).
+        visible: as in `ViT`; rows then count the tokens that are left.
 
     Raises:
         UsageError: a name, head or row that the model does not have.
     """
-    _check(model, keep, heads)
+    _check(model, keep, heads, rows)
     x, places = model.embed(images, visible)
     _check_rows(x.shape[1], rows)
     x = model.encoder.enter(x)
-    kept = {"embedded": x}
+    kept = {"embedded": x} if "embedded" in keep else {}
     for i in range(_blocks_needed(model, keep)):
         block = model.encoder.blocks[i]
         if f"blocks.{i}.attention" in keep:
@@ -47,11 +48,14 @@ def features(
             x, kept[f"blocks.{i}.attention"] = block.opened(x, places, heads, rows)
         else:
             x = model.encoder.through(block, x, places)
-        kept[f"blocks.{i}"] = x
+        if f"blocks.{i}" in keep:
+            kept[f"blocks.{i}"] = x
     if any(name in keep for name in _AFTER):
-        kept["tokens"] = model.encoder.norm(x)
-        kept["pooled"] = model.pool(kept["tokens"])
-        kept["outputs"] = model.head(kept["pooled"])
+        kept["tokens"] = x = model.encoder.norm(x)
+    if "pooled" in keep or "outputs" in keep:
+        kept["pooled"] = x = model.pool(x)
+    if "outputs" in keep:
+        kept["outputs"] = model.head(x)
     return {name: kept[name] for name in keep}
 
 
@@ -70,17 +74,22 @@ def _blocks_needed(model: ViT, keep: Sequence[str]) -> int:
     return max((int(name.split(".")[1]) + 1 for name in keep if name.startswith("blocks.")), default=0)
 
 
-def _check(model: ViT, keep: Sequence[str], heads: Sequence[int] | None) -> None:
+def _check(model: ViT, keep: Sequence[str], heads: Sequence[int] | None, rows: Sequence[int] | None) -> None:
     known = names(model)
     if unknown := [name for name in keep if name not in known]:
-        last = model.config.depth - 1
-        raise UsageError(
-            f"There are no features called {', '.join(map(repr, unknown))}. "
-            f"Known: embedded, blocks.0 to blocks.{last}, blocks.0.attention to blocks.{last}.attention, "
-            f"{', '.join(_AFTER)}."
-        )
+        shown = ", ".join(known[:3] + ("...",) * (len(known) > 8) + known[-5:] if len(known) > 8 else known)
+        raise UsageError(f"There are no features called {', '.join(map(repr, unknown))}. Known: {shown}.")
     if wrong := [head for head in heads or () if not 0 <= head < model.config.heads]:
         raise UsageError(f"The model has heads 0 to {model.config.heads - 1}. Got {', '.join(map(str, wrong))}.")
+
+    for name, chosen in (("heads", heads), ("rows", rows)):
+        if chosen is not None and (len(chosen) == 0 or len(set(chosen)) < len(chosen)):
+            raise UsageError(f"{name} must list numbers, each once; leave {name} out for all. Got {list(chosen)}.")
+        if chosen is not None and not any(kept.endswith(".attention") for kept in keep):
+            raise UsageError(
+                f"{name} chooses among attention weights, and keep asks for none. Add blocks.0.attention to keep, "
+                f"or leave {name} out."
+            )
 
 
 def _check_rows(tokens: int, rows: Sequence[int] | None) -> None:

@@ -76,10 +76,11 @@ def named(name: str) -> ViTConfig:
     config = _from_parts(name)
     if config is None:
         near = difflib.get_close_matches(name, examples(), n=3, cutoff=0.3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise UsageError(
             f"There is no model named {name!r}. Names read vit_SIZE_patchP_PIXELS or ..._HEIGHTxWIDTH with SIZE one of "
             f"{', '.join(SIZES)}, and the families {', '.join(DESIGNS)} as timm writes them, or are one of "
-            f"{', '.join([*T2T, *PRESETS])}. Did you mean {' or '.join(near)}?"
+            f"{', '.join([*T2T, *PRESETS])}.{hint}"
         )
     return config
 

@@ -25,6 +25,7 @@ class Tokens(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.pad = config.pad
+        self.channels = config.channels
         self.patch = config.patch
         self.patches = make_patches(config)
         self.cls = _token(1, config.width) if config.class_token else None
@@ -34,6 +35,10 @@ class Tokens(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> tuple[Float[Tensor, "B T D"], Grid]:
+        if images.shape[1] != self.channels:
+            raise UsageError(
+                f"The model reads {self.channels} channels. Got {images.shape[1]}: images are [B, C, H, W]."
+            )
         images = pad_to_patches(images, self.patch) if self.pad else images
         grid = patch_grid(images.shape[-2:], self.patch)
         x = self.patches(images, visible)  # [B, n, D]

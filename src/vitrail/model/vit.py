@@ -22,12 +22,14 @@ from .tokens import Tokens
 class ViT(nn.Module):
     """Images [B, C, H, W], normalised float, to outputs [B, K] (Dosovitskiy et al. 2020).
 
-    `visible` names the patches to look at, picture by picture, counted in reading order from 0; the others are dropped
-    before the projection, which is how patch dropout trains faster and how deletion tests remove evidence. None
-    means all. A picture of another size than the configuration's is read with its own grid.
+    `visible` names the patches that the encoder looks at, picture by picture, counted in reading order from 0; None
+    means all. The others have no influence, so that patch dropout trains faster and deletion tests remove evidence; not
+    so with soft splits, where every patch has seen its neighbours before any is dropped. A picture of another size than
+    the configuration's is read with its own grid.
 
     Raises:
-        UsageError: a side of the images is not a multiple of the patch and the model does not pad.
+        UsageError: a side of the images is not a multiple of the patch and the model does not pad, or they have another
+            number of channels.
     """
 
     def __init__(self, config: ViTConfig):
@@ -83,7 +85,7 @@ def create(config: ViTConfig, seed: int = 0) -> ViT:
 
 
 def parameter_count(config: ViTConfig, fixed_tables: bool = False) -> int:
-    """Numbers that training moves; with `fixed_tables` also those of a fixed position table. Nothing is allocated."""
+    """Numbers that training moves; with `fixed_tables` also what is computed or drawn once. Nothing is allocated."""
     with torch.device("meta"):
         model = ViT(config)
     counted = sum(parameter.numel() for parameter in model.parameters())

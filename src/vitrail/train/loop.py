@@ -84,11 +84,11 @@ def train(
         bad = 0 if apply(learner, recipe, step, loss) else bad + 1
         if bad == BAD_STEPS:
             raise DivergedError(
-                f"Training diverged: the loss was not finite in steps {step - bad + 2} to {step + 1}. "
+                f"Training diverged: the loss or its gradient was not finite in steps {step - bad + 2} to {step + 1}. "
                 f"Lower the rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
                 f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
             )
-        passed = (step + 1) * recipe.batch / len(targets)
+        passed = (step + 1) * len(batch.indices) / len(targets)
         answer, seconds = loss.item(), time.perf_counter() - began
         yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices), seconds)
         began = time.perf_counter()  # what the caller did in between is not training

@@ -210,7 +210,7 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reaso
         reasons["recipe.steps"] = "asked for"
         return dataclasses.replace(recipe, steps=wishes.steps)
     if wishes.epochs is not None:
-        steps = max(1, math.ceil(wishes.epochs * found.count / batch))
+        steps = max(1, math.ceil(wishes.epochs * found.count / min(batch, found.count)))
         reasons["recipe.steps"] = f"{wishes.epochs:g} epochs of {found.count:,} pictures, {batch} a step"
         return dataclasses.replace(recipe, steps=steps)
     return recipe

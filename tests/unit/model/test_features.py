@@ -54,9 +54,12 @@ def test_gradients_reach_the_weights_of_chosen_heads_and_rows_as_those_of_all(re
 def test_the_pass_ends_where_the_last_wanted_thing_is_known():
     model = create(TINY).eval()
     ran = []
-    model.encoder.blocks[1].register_forward_hook(lambda *_: ran.append(1))
+    for part in (model.encoder.blocks[1], model.pool, model.head):
+        part.register_forward_hook(lambda part, *_: ran.append(type(part).__name__))
     model.features(images_for(TINY), keep=("blocks.0",))
     assert not ran
+    model.features(images_for(TINY), keep=("tokens",))
+    assert ran == ["Block"]
 
 
 def test_dropped_patches_leave_fewer_tokens():
@@ -68,9 +71,15 @@ def test_dropped_patches_leave_fewer_tokens():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"keep": ("blocks.2",)}, r"no features called 'blocks\.2'\. Known: embedded, blocks\.0 to blocks\.1"),
+        (
+            {"keep": ("blocks.2",)},
+            r"no features called 'blocks\.2'\. Known: embedded, blocks\.0\.attention, blocks\.0, .*tokens",
+        ),
         ({"keep": ("blocks.0.attention",), "heads": [2]}, r"heads 0 to 1\. Got 2"),
         ({"keep": ("blocks.0.attention",), "rows": [0, 13]}, r"tokens 0 to 12\. Got rows=13"),
+        ({"keep": ("blocks.0.attention",), "heads": [1, 1]}, r"heads must list numbers, each once; .* Got \[1, 1\]"),
+        ({"keep": ("blocks.0.attention",), "rows": []}, r"rows must list numbers, each once; .* Got \[\]"),
+        ({"keep": ("tokens",), "heads": [1]}, r"heads chooses among attention weights, and keep asks for none"),
     ],
 )
 def test_a_name_head_or_row_that_is_not_there_is_named(asked, message):

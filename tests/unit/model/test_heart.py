@@ -11,6 +11,7 @@ from torch import nn
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
+from vitrail.model import attention
 from vitrail.model.config import ViTConfig
 from vitrail.model.heads import Head, Pooling
 from vitrail.model.vit import ViT, create
@@ -114,12 +115,17 @@ def test_registers_get_no_position_and_the_distillation_token_does():
     torch.testing.assert_close(x[:, 4:], model.tokens(images)[0][:, 4:] + model.positions.table[2:])
 
 
+@pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", ["class token, learned", "dinov3", "relative, normed patches"])
-def test_recomputing_blocks_gives_the_same_gradients(name):
-    config, found = KINDS[name], []
+def test_recomputing_blocks_gives_the_same_gradients_with_dropout_too(name, autocast):
+    rates = {"dropout": 0.2, "attention_dropout": 0.2, "mlp_dropout": 0.2, "drop_path": 0.3}
+    config, found = dataclasses.replace(KINDS[name], **rates), []
     for recompute in (False, True):
         model = create(dataclasses.replace(config, recompute=recompute), seed=1).train()
-        model(images_for(config)).square().sum().backward()
+        torch.manual_seed(3)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = model(images_for(config)).float().square().sum()
+        loss.backward()
         found.append({key: p.grad for key, p in model.named_parameters() if p.grad is not None})
     assert found[0].keys() == found[1].keys()
     for key, gradient in found[0].items():
@@ -142,6 +148,12 @@ def test_a_head_wider_than_its_share_of_the_width():
         ({"patch_norms": True}, 'patch_norms=true needs patches="linear". Got patches="conv"'),
         ({"relative": 2, "attention": "fused"}, "no fused kernel"),
         ({"registers": -1}, "must not be negative. Got registers=-1"),
+        ({"head_width": 0}, "head_width must be at least 1. Got 0"),
+        ({"distillation_token": True, "distillation_head": True, "pooled_norm": True}, "needs pooled_norm=false"),
+        (
+            {"patches": "t2t-performer", "patch": (16, 16), "image_size": (32, 32), "patch_bias": False},
+            "patch_bias=true",
+        ),
         ({"patches": "t2t-performer"}, r"needs patch=\(16, 16\) and pad=false. Got patch=\(4, 2\)"),
         ({"pool": "attention", "heads": 3, "head_width": 4}, "width that is a multiple of heads. Got 16, 3"),
     ],
@@ -156,3 +168,27 @@ def test_the_words_for_the_first_tokens():
         "the class token, the distillation token, 4 registers"
     )
     assert ViTConfig(class_token=False, pool="mean").prefix_words == ""
+
+
+@pytest.mark.parametrize("patches", ["conv", "linear"])
+def test_pictures_of_another_number_of_channels_are_refused(patches):
+    model = create(dataclasses.replace(TINY, patches=patches))
+    with pytest.raises(UsageError, match=r"reads 2 channels\. Got 3: images are \[B, C, H, W\]"):
+        model(torch.zeros(1, 3, 12, 8))
+
+
+@pytest.mark.parametrize("name", [name for name, config in KINDS.items() if not config.relative])
+def test_queries_and_keys_keep_the_number_format_that_autocast_gave_them(name, monkeypatch):
+    model, asked = create(KINDS[name], seed=1).eval(), []
+    monkeypatch.setattr(attention, "choose_path", lambda *words: asked.append(words[2]) or "fused")
+    with torch.autocast("cpu", torch.bfloat16):
+        model(images_for(KINDS[name]))
+    assert set(asked) == {"bfloat16"}
+
+
+@pytest.mark.parametrize(("name", "word"), [("pool", "avg"), ("activation", "gelu"), ("rotary", "dino"), ("init", "x")])
+def test_a_word_that_is_not_in_the_dictionary_is_refused_with_those_that_are(name, word):
+    config = dataclasses.replace(TINY)
+    object.__setattr__(config, name, word)  # past the type checks of the tests, which users do not have
+    with pytest.raises(UsageError, match=rf"{name} must be one of .*{getattr(TINY, name)}.* Got '{word}'"):
+        config.__post_init__()
