@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import hostile_amplifiers
 import hostile_archives
 import hostile_pickles
 
@@ -35,6 +36,7 @@ def corpus(folder: Path) -> list[Case]:
     """Write every file into a folder."""
     canary = folder / CANARY
     made = [*safetensors(), *hostile_pickles.pickles(canary), *hostile_archives.archives(canary), *others()]
+    made += hostile_amplifiers.amplifiers()
     cases = []
     for name, content, words in made:
         (folder / name).write_bytes(content)
@@ -98,6 +100,14 @@ def safetensors() -> Made:
     tiny = b"{" + b",".join(b'"%x":0' % i for i in range(700_000)) + b"}"
     yield "many.safetensors", header(tiny[: 8 * 2**20]), "holds more than 250000 values"
     yield "zeros.safetensors", bytes(4096), "does not begin with a brace|goes beyond"
+    yield "zero-axis.safetensors", header(fields(a=entry([2**62, 2**62, 0], [0, 0]))), "no tensor can have the shape"
+    counting = ("to_patch_embedding.2.weight", "pos_embedding", f"transformer.layers.{10**12}.0.norm.weight")
+    one_each = {name: entry([1], [4 * place, 4 * place + 4]) for place, name in enumerate(counting)}
+    yield (
+        "block-10-12.safetensors",
+        header(json.dumps(one_each), bytes(12)),
+        r"at most 256 blocks.*layers\.1000000000000;",
+    )
     nan = struct.pack("<f", float("nan"))
     yield (
         "nan.safetensors",
@@ -155,6 +165,8 @@ def configs(folder: Path) -> Iterator[Case]:
     yield put("config-negative", said(hidden_size=-8), "hidden_size must be a number from 1 to 65,536")
     yield put("config-size", said(image_size=[10**9, 1]), "image_size must be a number from 1 to 16,384")
     yield put("config-inside", said(vision_config={"hidden_size": 2**40}), r"vision_config\.hidden_size must be")
+    yield put("config-stages", said(hidden_size=[8, 16]), "hidden_size must be a number from 1 to 65,536")
+    yield put("config-nothing", said(image_size=[]), "image_size must be a number from 1 to 16,384")
     yield put("config-list", "[]", "must hold a JSON object")
     big = put("config-1gb", '{"model_type":"', "has 1073741824 bytes; at most 16777216 are read")
     os.truncate(folder / big.name / "config.json", 2**30)

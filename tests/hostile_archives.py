@@ -50,6 +50,7 @@ def of_torch(canary: Path) -> Made:
     yield "shared-data.pt", shared(), "share their data|not where the directory says|another name"
     yield "flipped.pt", flipped(saved({"weight": torch.arange(64.0)})), r"checksum of \w+/data/0 does not match"
     yield "directory.pt", zipped(*((f"a/{i:0200}", b"") for i in range(20_000))), "its directory has"
+    yield from hidden_directories(zipped(*((f"a/{i:0200}", b"") for i in range(20_000))))
     scripted = zipped(("a/data.pkl", run), ("a/constants.pkl", GOOD), ("a/code/a.py", b"import os"))
     yield "scripted.pt", scripted, "asks to run os.mkdir"
     yield "arrays.pt", zipped(("a.npy", array(3))), "must end in .npz"
@@ -75,6 +76,8 @@ def of_numpy(canary: Path) -> Made:
     yield "header-code.npz", zipped(("a.npy", raw(code))), "its header cannot be read"
     huge = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }"
     yield "header-lies.npz", zipped(("a.npy", raw(huge % (2**40, 2**40)))), r"takes \d{25} bytes, 0 are there"
+    axis = raw(huge.replace("(%d, %d)", "(%d, %d, 0)") % (2**62, 2**62))
+    yield "zero-axis.npz", zipped(("a.npy", axis)), "no array can have the shape"
     negative = raw("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, -4), }") + bytes(16)
     yield "negative.npz", zipped(("a.npy", negative)), "no list of counts"
     yield "header-long.npz", zipped(("a.npy", raw("(" * 60_000))), "its header cannot be read"
@@ -104,6 +107,20 @@ def array(count: int) -> bytes:
     file = io.BytesIO()
     npy.write_array(file, np.arange(count, dtype=np.float32))
     return file.getvalue()
+
+
+def hidden_directories(data: bytes) -> Made:
+    """Directories that are too long, where `zipfile` finds them and a careless search does not."""
+    length, offset = struct.unpack("<II", data[-10:-2])
+    disguised = data[:-18] + b"PK\x05\x06" + data[-14:]  # in the numbers of disks, which nobody reads
+    yield "directory-disguised.pt", disguised, f"its directory has {length} bytes, at most 4194304"
+    large = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, 20_000, 20_000, length, offset)
+    signpost = struct.pack("<4sIQI", b"PK\x06\x07", 0, len(data) - 22, 1)
+    small = data[-22:-10] + struct.pack("<IIH", 46, offset, 0)
+    yield "directory-64.pt", data[:-22] + large + signpost + small, f"its directory has {length} bytes, at most 4194304"
+    elsewhere = struct.pack("<4sIQI", b"PK\x06\x07", 0, 0, 1)
+    yield "directory-elsewhere.pt", data[:-22] + large + elsewhere + small, "does not end as the format says"
+    yield "directory-comment.pt", data[:-2] + b"\x04\x00abcd", "does not end as the format says"
 
 
 def raw(header: str) -> bytes:

@@ -48,7 +48,7 @@ class ImageSpec:
     fit: Fit = "squash"
     """squash: both sides to the size; crop: short side to it, then the centre; pad: long side, then a black border."""
     crop_fraction: float = 1.0
-    """With crop: the part of the resized short side that is kept; 0.875 resizes to 256 and keeps the middle 224."""
+    """With crop and squash: the part of the resized sides that is kept; 0.875 resizes to 256, keeps the middle 224."""
 
     def __post_init__(self) -> None:
         if min(self.height, self.width, self.channels) < 1:
@@ -60,8 +60,8 @@ class ImageSpec:
             raise UsageError(f"The value range must rise. Got low={self.low}, high={self.high}.")
         if not 0 < self.crop_fraction <= 1:
             raise UsageError(f"crop_fraction must lie in 0 < fraction <= 1. Got {self.crop_fraction}.")
-        if self.crop_fraction < 1 and self.fit != "crop":
-            raise UsageError(f'crop_fraction={self.crop_fraction} needs fit="crop". Got fit="{self.fit}".')
+        if self.crop_fraction < 1 and self.fit == "pad":
+            raise UsageError(f'crop_fraction={self.crop_fraction} needs fit="crop" or fit="squash". Got fit="pad".')
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
                 raise UsageError(
@@ -77,5 +77,5 @@ class ImageSpec:
 
     @property
     def cover(self) -> tuple[int, int]:
-        """(height, width) that a picture must cover after the resize of fit="crop", before the centre is cut out."""
+        """(height, width) that a picture must cover (crop) or has (squash) before the centre is cut out."""
         return int(self.height / self.crop_fraction + 1e-6), int(self.width / self.crop_fraction + 1e-6)

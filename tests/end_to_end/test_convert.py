@@ -173,6 +173,30 @@ def test_another_channel_count_needs_a_policy_which_is_told(vitrail, plain, tmp_
     assert "head replaced" in answer.out and "nobody has named the outputs" in answer.out
     model = package.load(tmp_path / "grey")
     assert (model.config.channels, model.config.outputs) == (1, 2)
+    again = vitrail("convert", tmp_path / "grey", "--outputs", 3, "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    notes = json.loads((tmp_path / "again" / "config.json").read_text())["info"]["notes"]
+    assert notes[0] == "patch projection adapted from 3 to 1 channels: mean" and notes[-1].startswith(
+        "head replaced: 2"
+    )
+
+
+def test_the_example_of_the_help_with_settings_is_one_that_works(vitrail, plain, tmp_path):
+    from vitrail.cli.commands.convert import Convert
+
+    assert "vitrail convert old.pth --to bundle --heads 12 --model.activation QuickGELU" in (Convert.__doc__ or "")
+    assert vitrail("convert", plain, "--to", "torchvision", "--out", tmp_path / "old.pth").code == 0
+    said = ("--to", "bundle", "--heads", 2, "--model.activation", "QuickGELU", "--out", tmp_path / "new")
+    answer = vitrail("convert", tmp_path / "old.pth", *said)
+    assert answer.code == 0, answer.err
+    assert package.load(tmp_path / "new").config.activation == "QuickGELU"
+
+
+def test_own_weights_do_not_come_back_under_somebodys_licence(vitrail, plain, tmp_path):
+    assert vitrail("convert", plain, "--to", "transformers", "--out", tmp_path / "there").code == 0
+    told = json.loads(vitrail("inspect", tmp_path / "there", "--json").out)["provenance"]
+    assert (told["licence"], told["repository"]) == ("", "")
+    assert json.loads((tmp_path / "there" / "config.json").read_text())["written_by"] == "vitrail"
 
 
 def test_a_difference_is_an_error_and_nothing_is_kept(vitrail, plain, tmp_path, monkeypatch):

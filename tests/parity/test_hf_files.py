@@ -166,3 +166,26 @@ def test_every_damage_to_every_tensor_is_refused_by_name(name: str, memory: bool
         return read_content(damaged, "the file", "transformers", Told(heads=4, settings=QUICK))
 
     assert refuses_every_damage(tensors, from_memory, optional=("*mask_token",), prefix=prefix) > 100
+
+
+@pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
+def test_a_clip_has_the_activation_that_it_was_trained_with_whoever_runs_it(activation: str, tmp_path: Path) -> None:
+    reference = randomised(hf.CLIPVisionModel(hf.CLIPVisionConfig(**VIT, hidden_act=activation)))
+    folder = saved(reference, tmp_path / "there", memory=False)
+    ours = {load(folder, match=match).config.activation for match in ("transformers", "timm", "original")}
+    assert ours == {"GELU" if activation == "gelu" else "QuickGELU"}
+    assert load(folder, match="original", settings={"activation": "SiLU"}).config.activation == "SiLU"
+
+
+def test_heads_that_only_the_width_tells_are_noted(tmp_path: Path) -> None:
+    reference = randomised(hf.ViTModel(hf.ViTConfig(**{**VIT, "hidden_size": 192, "num_attention_heads": 12})))
+    path = saved(reference, tmp_path / "there", memory=False, bare=True)
+    words = "heads=3 is that of the published model of this width; the file does not say it: heads= changes it"
+    assert words in load(path).notes and words not in load(path, heads=12).notes
+
+
+def test_whose_numerics_a_vit_gets_is_noted_where_the_folder_may_be_dinos(tmp_path: Path) -> None:
+    folder = saved(randomised(CASES["vit"].build()), tmp_path / "there", memory=False)
+    words = "taken for Google's ViT; for DINO's own numerics load the original file with layout=dino"
+    assert words in load(folder, match="original").notes
+    assert words not in load(folder).notes and words not in load(folder, match="timm").notes

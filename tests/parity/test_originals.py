@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vitrail.checkpoints.families import dinov2
 from vitrail.checkpoints.identify import LAYOUTS, identify
 from vitrail.checkpoints.load import Loaded, load, read_content
 from vitrail.checkpoints.rules import write
@@ -212,3 +213,9 @@ def test_another_code_stretches_positions_by_its_own_rule() -> None:
     assert rule("dinov2", "timm") == "bicubic-antialias"
     assert rule("dinov2", "transformers") == "bicubic"
     assert rule("dinov2_registers", "original") == "bicubic-antialias"
+
+
+def test_one_block_in_two_chunks_is_refused_by_name() -> None:
+    twice = {"blocks.0.3.norm1.bias": torch.zeros(1), "blocks.1.3.norm1.bias": torch.ones(1)}
+    with pytest.raises(DamagedFileError, match=r"has blocks\.3\.norm1\.bias in two chunks, .* as blocks\.1\.3\.norm1"):
+        dinov2.clean(twice)

@@ -9,11 +9,13 @@ import timm
 import torch
 from torch import nn
 
-from parity.timm_models import pictures, randomise, saved_bare
+from parity.timm_models import pictures, randomise, saved, saved_bare
 from vitrail.checkpoints.families import timm_told
+from vitrail.checkpoints.families.timm import card_of
 from vitrail.checkpoints.load import load
 from vitrail.checkpoints.told import Told
 from vitrail.errors import DamagedFileError, UsageError
+from vitrail.model.config import ViTConfig
 
 OTHERS = (
     "eva02_enormous",
@@ -30,6 +32,8 @@ OTHERS = (
     "_parfac_",
 )
 """Architectures that are no plain ViT."""
+TINY_PLAIN = {"img_size": 32, "embed_dim": 64, "depth": 1, "num_heads": 1}
+TINY_CLIP = {"img_size": 32, "embed_dim": 16, "depth": 1, "num_heads": 2}
 NAMES = tuple(
     name
     for module in ("vision_transformer", "deit", "eva", "naflexvit")
@@ -125,3 +129,59 @@ def test_an_unknown_activation_is_refused_by_name() -> None:
     told = Told(foreign={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
     with pytest.raises(UsageError, match="hard_mish"):
         timm_told.activation(told, pre_norm=False, gated=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "activation"),
+    [
+        ("vit_base_patch16_clip_224.openai", "QuickGELU"),
+        ("vit_base_patch16_clip_quickgelu_224.openai", "QuickGELU"),
+        ("vit_base_patch16_clip_quickgelu_224.metaclip_400m", "QuickGELU"),
+        ("vit_base_patch16_clip_224.laion2b", "GELU"),
+        ("vit_base_patch16_clip_224.openai_ft_in1k", "GELU"),
+    ],
+)
+def test_a_clip_tower_has_the_activation_that_its_authors_trained_it_with(
+    name: str, activation: str, tmp_path: Path
+) -> None:
+    folder = saved(timm.create_model(name, **TINY_CLIP), tmp_path)
+    assert load(folder, match="original").config.activation == activation
+    as_timm = "QuickGELU" if "quickgelu" in name else "GELU"
+    assert load(folder).config.activation == load(folder, match="timm").config.activation == as_timm
+    assert load(folder, match="original", settings={"activation": "SiLU"}).config.activation == "SiLU"
+
+
+def test_a_bare_clip_tower_needs_its_activation_for_the_authors_too(tmp_path: Path) -> None:
+    path = saved_bare(timm.create_model("vit_base_patch16_clip_224", **TINY_CLIP), tmp_path / "w.safetensors")
+    with pytest.raises(UsageError, match="QuickGELU"):
+        load(path, heads=2, match="original")
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("vit_small_patch16_224.dino", "dino"),
+        ("vit_small_patch14_dinov2.lvd142m", "timm_dinov2"),
+        ("vit_base_patch16_224.mae", "mae"),
+        ("vit_huge_patch14_gap_224.in1k_ijepa", "ijepa"),
+        ("vit_base_patch16_224.orig_in21k", "google_augreg"),
+        ("vit_base_patch16_224.sam_in1k", "google_augreg"),
+        ("vit_base_patch16_224.augreg_in21k", "google_augreg"),
+        ("deit3_base_patch16_224.fb_in1k", "deit3"),
+    ],
+)
+def test_the_name_with_its_tag_tells_the_authors(name: str, card: str) -> None:
+    architecture, _, tag = name.partition(".")
+    told = Told(match="original", foreign={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
+    assert card_of(ViTConfig(), told) == card
+
+
+def test_authors_whom_nobody_knows_have_no_numerics(tmp_path: Path) -> None:
+    folder = saved(timm.create_model("vit_base_patch16_224.mae", **TINY_PLAIN), tmp_path / "mae")
+    ours = load(folder, match="original").config
+    assert (ours.resample, ours.activation) == ("bicubic", "GELU") and load(folder).config.resample != ours.resample
+    folder = saved(timm.create_model("vit_medium_patch16_reg4_gap_256.sbb_in1k", **TINY_PLAIN), tmp_path / "sbb")
+    words = r"Nobody knows the authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k\. Leave match= out"
+    with pytest.raises(UsageError, match=words):
+        load(folder, match="original")
+    assert load(folder, match="timm").config == load(folder).config

@@ -158,3 +158,32 @@ def test_swag_has_its_own_licence(tmp_path: Path) -> None:
     assert loaded.licence == "CC-BY-NC-4.0" and loaded.spec.interpolation == "bicubic"
     torch.save(reference().state_dict(), tmp_path / "mine.pth")
     assert load(tmp_path / "mine.pth", heads=4).licence == "BSD-3-Clause"
+
+
+@pytest.mark.parametrize(
+    ("file", "width", "size", "patch", "outputs", "licence", "ways"),
+    [
+        ("weights.pth", 768, 224, 16, 1000, "BSD-3-Clause, or CC-BY-NC-4.0", ("bilinear", 256)),
+        ("weights.pth", 1024, 224, 16, 0, "BSD-3-Clause, or CC-BY-NC-4.0", ("bilinear", 242)),
+        ("vit_b_16-c867db91.pth", 768, 224, 16, 1000, "BSD-3-Clause", ("bilinear", 256)),
+        ("vit_l_16-852ce7e3.pth", 1024, 224, 16, 1000, "BSD-3-Clause", ("bilinear", 242)),
+        ("vit_l_16_lc_swag-4d563306.pth", 1024, 224, 16, 1000, "CC-BY-NC-4.0", ("bicubic", 224)),
+        ("weights.pth", 768, 224, 32, 1000, "BSD-3-Clause", ("bilinear", 256)),
+        ("weights.pth", 1280, 224, 112, 1000, "CC-BY-NC-4.0", ("bicubic", 224)),
+        ("weights.pth", 1280, 518, 259, 0, "CC-BY-NC-4.0", ("bicubic", 518)),
+        ("weights.pth", 768, 224, 16, 10, "BSD-3-Clause", ("bilinear", 256)),
+    ],
+)
+def test_every_published_size_has_its_licence_and_its_pictures(
+    file: str, width: int, size: int, patch: int, outputs: int, licence: str, ways: tuple[str, int], tmp_path: Path
+) -> None:
+    model = VisionTransformer(
+        image_size=size, patch_size=patch, num_layers=1, num_heads=width // 64, hidden_dim=width, mlp_dim=8,
+        num_classes=max(outputs, 1),
+    )  # fmt: skip
+    kept = {name: tensor for name, tensor in model.state_dict().items() if outputs or not name.startswith("heads.")}
+    torch.save(kept, tmp_path / file)
+    loaded = load(tmp_path / file)
+    assert loaded.licence.startswith(licence) and (" or " in loaded.licence) == (" or " in licence)
+    assert (loaded.spec.fit, loaded.spec.interpolation, loaded.spec.cover[0]) == ("crop", *ways)
+    assert any("lc_swag" in note for note in loaded.notes) == (" or " in licence)

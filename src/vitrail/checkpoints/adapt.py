@@ -13,7 +13,7 @@ from ..model.config import Pool, ViTConfig
 from ..model.resample import resample_table
 from .audit import Audit
 from .build import on_meta
-from .channels import WEIGHT, Policy, adapt
+from .channels import WEIGHT, Policy, adapt, check
 from .expand import computed
 
 TABLE = "positions.table"
@@ -62,12 +62,15 @@ def to_channels(draft: Draft, channels: int | None, policy: Policy | None) -> Dr
     """For pictures of another number of channels, by the policy that a person named.
 
     Raises:
-        UsageError: the number is another and no policy was named, or the policy does not fit.
+        UsageError: the number is another and no policy was named, or a policy was and there is nothing that it could
+            adapt, or it does not fit.
     """
     config = draft.config
-    if channels in (None, config.channels):
+    if policy is not None:
+        check(policy, config.channels, channels)
+    elif channels in (None, config.channels):
         return draft
-    if policy is None:
+    else:
         raise UsageError(
             f"channels={channels} contradicts the file: its pictures have {config.channels}. "
             'Leave channels= out, or name how to adapt it: channels_policy="sum", "mean", "tile" or a list.'

@@ -1,10 +1,12 @@
 """The numerics cards: what must match beside the names of a family's tensors, read from `cards/<name>.toml`.
 
-A card is a TOML file. At its top: `licence`, `repository`, optionally `about` (one sentence) and `[hashes]` (name of a
-published file = the beginning of its SHA-256). Then up to three tables, `[original]`, `[timm]` and `[transformers]`:
-fields of ViTConfig (norm_eps, activation, resample, pool ...), fields of ImageSpec (mean, std, interpolation, fit), and
-`crop`, the side of the centre that the reference keeps after its resize, as a fraction. `[original]` holds everything;
-the other two what differs there, and may be empty. A table that is not on the card means: no such implementation.
+A card is a TOML file. At its top: `licence`, `repository`, optionally `about` (what to know before the weights are
+used; a note) and `files` (names of published files that nothing else tells apart from those of a sister card). Then up
+to three tables, `[original]`, `[timm]` and `[transformers]`: fields of ViTConfig (norm_eps, activation, resample, pool
+...), fields of ImageSpec (mean, std, interpolation, fit), and `crop`, the side of the centre that the reference keeps
+after its resize, as a fraction (`crop_384` for pictures of 384 pixels, where it differs). `[original]` holds
+everything; the other two what differs there, and may be empty. A table that is not on the card means: no such
+implementation.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ WHOSE = ("original", "timm", "transformers")
 _MODEL = {field.name for field in fields(ViTConfig)} - {"image_size", "channels"}
 _PICTURE = {field.name for field in fields(ImageSpec)} - {"height", "width", "channels", "low", "high"}
 _TEXTS = ("licence", "repository", "about")
+_CROPS = {"crop", "crop_384"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +40,9 @@ class Card:
     repository: str
     """Owner and name of the code that the numerics were read from."""
     about: str
-    """One sentence, or nothing."""
-    hashes: Mapping[str, str]
-    """Name of a published file -> the beginning of its SHA-256."""
+    """What a person should know before the weights are used, without a full stop; or nothing."""
+    files: tuple[str, ...]
+    """Names of published files, each with the beginning of its SHA-256 in it."""
     tables: Mapping[str, Mapping[str, Any]]
     """original, timm, transformers -> what stands there."""
 
@@ -55,9 +58,15 @@ class Card:
         """Fields of ImageSpec: mean, std, interpolation, fit."""
         return {name: _tuple(value) for name, value in self._merged(match).items() if name in _PICTURE}
 
-    def crop(self, match: str | None = None) -> float:
-        """The side of the centre that the reference keeps after its resize, as a fraction of what it resized to."""
-        return float(self._merged(match).get("crop", 1.0))
+    def crop(self, match: str | None = None, size: tuple[int, int] | None = None) -> float:
+        """The side of the centre that the reference keeps after its resize, as a fraction of what it resized to.
+
+        Args:
+            size: (height, width) in pixels of the pictures that the model reads.
+        """
+        table = self._merged(match)
+        usual = table.get("crop", 1.0)
+        return float(table.get("crop_384", usual) if size == (384, 384) else usual)
 
     def _merged(self, match: str | None) -> dict[str, Any]:
         if match is not None and match not in self.tables:
@@ -72,11 +81,23 @@ def card(name: str) -> Card:
     """The card of that name; one that is missing or holds a word that nobody reads is our mistake, not a person's."""
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     tables = {whose: content[whose] for whose in WHOSE if whose in content}
-    strange = set(content) - set(WHOSE) - {*_TEXTS, "hashes"}
-    strange |= {word for table in tables.values() for word in table} - _MODEL - _PICTURE - {"crop"}
+    strange = set(content) - set(WHOSE) - {*_TEXTS, "files"}
+    strange |= {word for table in tables.values() for word in table} - _MODEL - _PICTURE - _CROPS
     assert not strange and tables, f"cards/{name}.toml: nobody reads {sorted(strange)}, or it has no table"
     texts = {text: content.get(text, "") for text in _TEXTS}
-    return Card(name=name, hashes=content.get("hashes", {}), tables=tables, **texts)
+    return Card(name=name, files=tuple(content.get("files", ())), tables=tables, **texts)
+
+
+def of_file(known: Card | None, name: str) -> Card | None:
+    """The sister card that lists a file of this name, where one does; else `known`.
+
+    Sisters begin with the same word, such as torchvision and torchvision_swag: their files have the same tensors.
+    """
+    if known is None:
+        return None
+    family = known.name.split("_")[0]
+    sisters = [card(other) for other in known_cards() if other.split("_")[0] == family]
+    return next((sister for sister in sisters if name in sister.files), known)
 
 
 def known_cards() -> tuple[str, ...]:

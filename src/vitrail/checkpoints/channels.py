@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
 from ..errors import UsageError
 from ..model.config import ViTConfig
+from ..spec import ImageSpec
 
 POLICIES = ("sum", "mean", "tile")
 Policy = str | tuple[int, ...]
@@ -36,6 +38,41 @@ def adapt(weight: Tensor, config: ViTConfig, channels: int, policy: Policy) -> T
     return new.flatten(1) if weight.ndim == 2 else new
 
 
+def check(policy: Policy, old: int, channels: int | None) -> None:
+    """Refuse a policy that has nothing to do.
+
+    Raises:
+        UsageError: it is none of ours, no number of channels was asked for, or the file has that number and the policy
+            is no list that could put them in another order.
+    """
+    if isinstance(policy, str) and policy not in POLICIES:
+        raise UsageError(f"channels_policy must be {', '.join(POLICIES)} or a list of channels. Got {policy!r}.")
+    if channels is None:
+        raise UsageError(
+            f"channels_policy={_said(policy)} adapts the file to other channels, and channels= does not say how many. "
+            f"Pass channels= too; the file's pictures have {old}."
+        )
+    if isinstance(policy, str) and channels == old:
+        raise UsageError(
+            f"channels_policy={_said(policy)} changes nothing: the file's pictures have {old} channels already. "
+            "Leave it out, or pass a list to put them in another order."
+        )
+
+
+def recoloured(spec: ImageSpec, policy: Policy | None) -> ImageSpec:
+    """The pictures after a list of channels: mean and deviation go where their channel goes."""
+    if policy is None or isinstance(policy, str):
+        return spec
+    mean, std = (
+        values if len(values) == 1 else tuple(values[place] for place in policy) for values in (spec.mean, spec.std)
+    )
+    return replace(spec, channels=len(policy), mean=mean, std=std)
+
+
+def _said(policy: Policy) -> str:
+    return f'"{policy}"' if isinstance(policy, str) else str(list(policy))
+
+
 def _adapted(kernel: Tensor, channels: int, policy: Policy) -> Tensor:
     old = kernel.shape[1]
     if policy == "sum":
@@ -48,8 +85,7 @@ def _adapted(kernel: Tensor, channels: int, policy: Policy) -> Tensor:
 
 
 def _places(policy: Sequence[int] | str, old: int, channels: int) -> list[int]:
-    if isinstance(policy, str):
-        raise UsageError(f"channels_policy must be {', '.join(POLICIES)} or a list of channels. Got {policy!r}.")
+    assert not isinstance(policy, str), "check() comes first"
     if len(policy) != channels or not all(0 <= place < old for place in policy):
         raise UsageError(
             f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "

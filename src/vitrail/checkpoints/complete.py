@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from ..errors import DamagedFileError
 
 SHOWN = 4
 """Names that a message lists before it goes on counting."""
+COMPARED, LETTERS = 1_000, 100
+"""Names among which the nearest is sought, and the letters of the longest of them: the search takes their product."""
 
 
 def check_complete(
@@ -32,8 +35,9 @@ def check_complete(
         for name, shape in expected.items()
         if name in tensors and shape is not None and tuple(tensors[name].shape) != tuple(shape)
     ]
+    near = {name: nearest(name, extra) for name in missing[:SHOWN]}
     faults = [
-        _listed("missing", [f"{name} {_shape(expected[name])}".strip() + nearest(name, extra) for name in missing]),
+        _listed("missing", [f"{name} {_shape(expected[name])}".strip() + near.get(name, "") for name in missing]),
         _listed("without a rule", [f"{name} {_shape(tensors[name].shape)}" for name in extra]),
         _listed("of another shape", reshaped),
     ]
@@ -53,7 +57,8 @@ def check_numbers(tensors: Mapping[str, Tensor], where: str) -> None:
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise DamagedFileError(f"{where}: {name} must hold floating-point numbers. Got {_format(tensor)}.")
-        if bad := int((~torch.isfinite(tensor)).sum()):
+        known = tensor if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor.float()
+        if bad := int((~torch.isfinite(known)).sum()):  # of float64 as they will be used, in float32
             raise DamagedFileError(
                 f"{where}: every weight must be a finite number, but {bad} of the {tensor.numel()} in {name} are NaN "
                 "or infinite. The training that wrote it had diverged; take an earlier checkpoint."
@@ -62,7 +67,8 @@ def check_numbers(tensors: Mapping[str, Tensor], where: str) -> None:
 
 def nearest(name: str, known: Collection[str]) -> str:
     """Words for the most similar of the known names, or nothing if none is similar."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    short = [other for other in islice(known, COMPARED) if len(other) <= LETTERS]
+    close = difflib.get_close_matches(name, short, n=1, cutoff=0.6) if len(name) <= LETTERS else []
     return f" (nearest name in the file: {close[0]})" if close else ""
 
 

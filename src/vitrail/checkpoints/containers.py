@@ -6,13 +6,15 @@ import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
-from ..errors import DamagedFileError, UsageError
+from ..errors import DamagedFileError, ResourceError, UsageError
 from ..files import arrays, pickles, tensors
-from ..files.manifest import MANIFEST
-from ..files.mapped import owned
+from ..files.archive import Archive
+from ..files.kinds import kind_of
+from ..files.mapped import machine_memory, owned
 
 WRAPPERS = ("model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module")
 """Names under which training scripts keep a model's tensors, the averaged ones first."""
@@ -28,6 +30,8 @@ target encoder; timm and transformers converted the other one."""
 BACKBONE = "backbone."
 """Before the names of the encoder itself in the networks of DINO and DINOv2, whose heads lie beside it."""
 PICKLED = (".pt", ".pth", ".bin", ".ckpt", ".tar")
+NAME = 512
+"""Letters of a tensor's longest name."""
 
 
 @dataclass(kw_only=True)
@@ -49,14 +53,19 @@ def open_file(path: Path, match: str | None = None, network: str | None = None) 
     Raises:
         DamagedFileError: the file is missing, damaged, or holds something else.
         UsageError: the ending of its name is not one of a weights file, or there is no such network.
+        ResourceError: its tensors take more memory than the machine has.
     """
     content = Content(tensors={})
-    if path.suffix == ".safetensors" and not tensors.has_checksum(path) and not (path.parent / MANIFEST).is_file():
-        content.notes.append("the file carries no checksum: that it is unchanged was not verified")
     stored, memory = _stored(path)
+    if not _has_checksums(path):
+        content.notes.append("the file carries no checksum: that it is unchanged was not verified")
     content.tensors = _innermost(stored, str(path), _order(match, network), content.notes)
     del stored
     if memory is not None:
+        storages = {
+            tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in content.tensors.values()
+        }
+        _check_room(path, sum(storage.nbytes() for storage in storages.values()))
         content.tensors = owned(content.tensors, memory)
     if network is not None and not any(note.startswith(f"{network} was read") for note in content.notes):
         raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
@@ -80,6 +89,8 @@ def unwrap(content: Mapping[str, object], where: str) -> dict[str, Tensor]:
 def _stored(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
     """What a file holds; and the mapped file, where its tensors are views of that and not in memory of their own."""
     if path.suffix == ".safetensors":
+        if path.is_file():
+            _check_room(path, path.stat().st_size)
         return dict(tensors.open_tensors(path)), None
     if path.suffix == ".npz":
         return arrays.open_npz(path)
@@ -88,12 +99,29 @@ def _stored(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
     raise UsageError(f"A weights file ends in .safetensors, .npz, {', '.join(PICKLED)}. Got {path}.")
 
 
+def _has_checksums(path: Path) -> bool:
+    """Whether a flipped bit in the file's numbers would have been noticed."""
+    if path.suffix == ".safetensors":
+        return tensors.has_checksum(path)
+    return kind_of(path) == "zip" and Archive(path).has_checksums()
+
+
+def _check_room(path: Path, count: int) -> None:
+    """Refuse what cannot fit before it is read: a file without content can claim any size."""
+    limit = machine_memory()
+    if limit is not None and count > limit:
+        raise ResourceError(
+            f"The tensors of {path} take {count:,} bytes, and this machine has {limit:,} bytes of memory. "
+            "Take a smaller model, or a machine with more memory."
+        )
+
+
 def _order(match: str | None, network: str | None) -> tuple[str, ...]:
     return (network,) if network is not None else NETWORKS.get(match or "original", ())
 
 
 def _innermost(
-    content: Mapping[str, object], where: str, order: tuple[str, ...], notes: list[str]
+    content: Mapping[Any, object], where: str, order: tuple[str, ...], notes: list[str]
 ) -> dict[str, Tensor]:
     for wrapper in WRAPPERS:
         inside = content.get(wrapper)
@@ -113,15 +141,19 @@ def _innermost(
         inside = content[chosen]
         assert isinstance(inside, Mapping)
         return _encoder(_innermost(inside, where, order, notes), notes)
+    for name in content:
+        if not isinstance(name, str) or not 0 < len(name) <= NAME or not name.isprintable():
+            raise DamagedFileError(f"{where}: a tensor is called {ascii(name)[:80]}, which is no plain name. {_ADVICE}")
     found = {name: _plain(value) for name, value in content.items() if isinstance(value, Tensor)}
     if other := [name for name in content if name not in found]:
         raise DamagedFileError(
             f"{where} must hold tensors by name, alone or under one of {', '.join(WRAPPERS)}. "
-            f"It holds something else called {', '.join(map(str, other[:3]))}."
+            f"It holds something else called {', '.join(name[:80] for name in other[:3])}."
         )
     return _without_prefixes(found)
 
 
+_ADVICE = "Use another copy of the file."
 _ANY_NETWORK = frozenset(name for order in NETWORKS.values() for name in order)
 
 
@@ -137,7 +169,7 @@ def _encoder(network: dict[str, Tensor], notes: list[str]) -> dict[str, Tensor]:
     inside = {name.removeprefix(BACKBONE): tensor for name, tensor in network.items() if name.startswith(BACKBONE)}
     if inside and len(inside) < len(network):
         heads = sorted({name.partition(".")[0] for name in network if not name.startswith(BACKBONE)})
-        notes.append(f"{len(network) - len(inside)} tensors beside the backbone were left out: {', '.join(heads)}")
+        notes.append(f"{len(network) - len(inside)} tensors beside the backbone were left out: {', '.join(heads[:8])}")
     return inside or network
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ..errors import DamagedFileError
+from ..errors import DamagedFileError, UsageError
 from ..files import foreign_config, json_text
 from ..files.manifest import MANIFEST
 from .containers import Content, open_file
@@ -24,6 +25,8 @@ WEIGHTS = (
 INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 """Lists of which tensor lies in which of several files."""
 PREPROCESSOR = "preprocessor_config.json"
+WRITTEN_BY = "written_by"
+"""Field of a config.json in which Vitrail names itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,21 @@ def is_foreign(path: Path) -> bool:
     )
 
 
+def signed(info: Mapping[str, object]) -> dict[str, str]:
+    """What Vitrail adds to a config.json that it writes for another library: its name, and where the weights are from.
+
+    Args:
+        info: what a bundle keeps; licence and repository are taken from it, where they are known.
+    """
+    origin = {name: str(info[name]) for name in ("licence", "repository") if info.get(name)}
+    return {WRITTEN_BY: "vitrail", **origin}
+
+
+def is_ours(config: Mapping[str, Any]) -> bool:
+    """Whether Vitrail wrote a config.json, so that the card of the family says nothing of the weights' origin."""
+    return config.get(WRITTEN_BY) == "vitrail"
+
+
 def describe(path: Path) -> Folder:
     """What stands beside the weights of a folder.
 
@@ -80,18 +98,24 @@ def beside(path: Path) -> Folder:
     return Folder(path=path, config={}, preprocessor={})
 
 
-def open_weights(path: Path) -> Content:
+def open_weights(path: Path, match: str | None = None, network: str | None = None) -> Content:
     """Every tensor of a folder.
+
+    Args:
+        match, network: as in `containers.open_file`.
 
     Raises:
         DamagedFileError: there are no weights, or the files do not hold what their index lists.
+        UsageError: there is no such network.
     """
     for name in WEIGHTS:
         if (path / name).is_file():
-            return open_file(path / name)
+            return open_file(path / name, match, network)
     for name in INDEXES:
         if (path / name).is_file():
-            return Content(tensors=_sharded(path / name))
+            if network is not None:
+                raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
+            return _sharded(path / name)
     raise DamagedFileError(f"{path} holds no weights. It must hold one of {', '.join((*WEIGHTS, *INDEXES))}.")
 
 
@@ -102,21 +126,23 @@ def _config(path: Path) -> foreign_config.ForeignConfig:
     raise DamagedFileError(f"{path} has no {CONFIGS[0]}. Give the weights file itself, or the whole folder.")
 
 
-def _sharded(index: Path) -> dict[str, Tensor]:
+def _sharded(index: Path) -> Content:
     """The tensors of several files, each of which must hold exactly what the index says."""
     listed = json_text.read(index).get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(file, str) for file in listed.values()):
         raise DamagedFileError(f"{index} must hold weight_map, the file of every tensor. Use another copy.")
     found: dict[str, Tensor] = {}
+    notes: dict[str, None] = {}
     for file in dict.fromkeys(listed.values()):
         if Path(file).name != file:
             raise DamagedFileError(f"{index} names the file {file!r}, which does not lie beside it. Use another copy.")
-        inside = open_file(index.parent / file).tensors
+        opened = open_file(index.parent / file)
         expected = {name for name, place in listed.items() if place == file}
-        if differing := sorted(expected ^ inside.keys()):
+        if differing := sorted(expected ^ opened.tensors.keys()):
             raise DamagedFileError(
                 f"{index.parent / file} does not hold what {index.name} lists: {', '.join(differing[:4])}. "
                 "Some of the files are of another version; copy the folder again."
             )
-        found.update(inside)
-    return found
+        found.update(opened.tensors)
+        notes.update(dict.fromkeys(opened.notes))
+    return Content(tensors=found, notes=list(notes))

@@ -12,10 +12,16 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..model.config import ViTConfig
+from ..model.designs import T2T
+from ..model.sizes import SIZES
 from .steps import AS_IT_IS, Step
 from .told import Match, Told
 
 Tensors = Mapping[str, Tensor]
+PUBLISHED_SIZES = frozenset(
+    {(size.width, size.depth) for size in SIZES.values()} | {(shape.width, shape.depth) for shape in T2T.values()}
+)
+"""Width and depth of the sizes that papers have given names."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,11 @@ class Layout:
     """Name of the card in checkpoints/cards (numerics, preprocessing, licence), or how to choose it."""
     match: Match | None = None
     """Whose numerics a file of this kind has when nobody says; None for its authors'."""
+    published: frozenset[tuple[int, int]] | None = None
+    """Width and depth of its published models, where the width alone tells the heads of a file that comes without a
+    config.json; heads taken so for any other size are noted. None where no heads are guessed."""
+    doubts: Callable[[Told], tuple[str, ...]] | None = None
+    """What a person should know about whose numerics were taken, in sentences without a full stop."""
     prefix: str = ""
     """Stands before every name of a file, or of none. Written if one of `outside` is, or if there are none of those."""
     outside: tuple[str, ...] = ()

@@ -19,12 +19,12 @@ from .adapt import Draft, to_channels, to_outputs, to_pool, to_size
 from .audit import Audit
 from .budget import check_budget
 from .build import build, on_meta
-from .cards import Card, card
-from .channels import Policy
+from .cards import Card, card, of_file
+from .channels import Policy, recoloured
 from .containers import Content, open_file
 from .expand import without_prefix
 from .identify import identify, recognise
-from .layouts import Layout
+from .layouts import PUBLISHED_SIZES, Layout
 from .rules import take
 from .shapes import agree
 from .told import Match, Told
@@ -49,9 +49,9 @@ class Loaded:
     classes: tuple[str, ...] = ()
     """Names of its outputs, where somebody named them."""
     licence: str = ""
-    """Of the published weights of its family, where a card knows it."""
+    """Of the weights that `repository` published: the folder or the bundle says it, or the card of the family."""
     repository: str = ""
-    """Where its family comes from, where a card knows it."""
+    """Where they, or those of the family, come from."""
     notes: tuple[str, ...] = ()
     """What was chosen, resampled, adapted or replaced, in sentences without a full stop."""
 
@@ -121,7 +121,7 @@ def load(
     if pool is not None:
         read_some(ViTConfig, {"pool": pool}, "load")
     if path.is_dir() and folders.is_foreign(path) and layout != "bundle":
-        return _read(folders.open_weights(path), str(path), wanted, folders.describe(path))
+        return _read(folders.open_weights(path, match, network), str(path), wanted, folders.describe(path))
     if path.is_dir() or layout == "bundle":
         return _load_bundle(path, wanted)
     return _read(open_file(path, match, network), str(path), wanted, folders.beside(path))
@@ -153,19 +153,25 @@ def _read(content: Content, where: str, wanted: _Wanted, folder: folders.Folder)
         if family.settle is not None:
             content.tensors = family.settle(content.tensors, told)
         config = _described(content.tensors, family, told)
-        known = _card(family, config, told)
+        known = of_file(_card(family, config, told), Path(where).name)
         agree(wanted.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
         raise type(error)(f"{where}: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise DamagedFileError(
+            f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
+            f"{str(error)[:80]}). Use another copy."
+        ) from error
     check_budget(config, where)
-    notes = (*folder.notes, *_doubts(config, wanted), *content.notes)
+    notes = (*folder.notes, *_doubts(config, wanted), *_guesses(config, family, told), *content.notes)
     values, audit = take(content.tensors, on_meta(config).state_dict(), config, family, where)
     if told.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
         notes = (*notes, f"the periods of the rotation were computed in float32, as {told.match} does, not read")
     draft = _adapted(Draft(config=config, values=values, audit=audit, notes=notes), wanted)
-    spec, more = pictures.spec(draft.config, known, told, folder)
+    spec, more = pictures.spec(replace(draft.config, channels=config.channels), known, told, folder)
+    spec = pictures.resized(recoloured(spec, wanted.policy), draft.config)
     task, classes = pictures.answers(draft.config, folder.config)
-    return _built(draft, spec, task, classes, known.licence if known else "", known.repository if known else "", more)
+    return _built(draft, spec, task, classes, *_origin(known, folder), (*more, *_about(known, folder)))
 
 
 def _told(wanted: _Wanted, family: Layout, folder: folders.Folder) -> Told:
@@ -200,11 +206,41 @@ def _doubts(config: ViTConfig, wanted: _Wanted) -> tuple[str, ...]:
     return (f"{lie}; if they lie in {side}x{side}, say the file's own image_size in settings",)
 
 
+def _guesses(config: ViTConfig, family: Layout, told: Told) -> tuple[str, ...]:
+    """What neither the file nor anybody said, and was taken to be as in published models."""
+    notes = family.doubts(told) if family.doubts is not None else ()
+    # torchvision's files are as silent as those of the original repositories
+    known = PUBLISHED_SIZES if family.name == "torchvision" else family.published
+    said = told.foreign or told.heads is not None or "heads" in told.settings
+    if known is None or said or (config.width, config.depth) in known:
+        return notes
+    theirs = f"heads={config.heads} is that of the published model of this width"
+    return (*notes, f"{theirs}; the file does not say it: heads= changes it")
+
+
+def _origin(known: Card | None, folder: folders.Folder) -> tuple[str, str]:
+    """Licence and repository: as Vitrail wrote them down, else those of the family's published weights."""
+    if folders.is_ours(folder.config):
+        return str(folder.config.get("licence", "")), str(folder.config.get("repository", ""))
+    return (known.licence, known.repository) if known is not None else ("", "")
+
+
+def _about(known: Card | None, folder: folders.Folder) -> tuple[str, ...]:
+    """What to know of the family's published weights, unless these are Vitrail's own."""
+    ours = folders.is_ours(folder.config)
+    return () if known is None or ours or not known.about else (known.about,)
+
+
 def _load_bundle(path: Path, wanted: _Wanted) -> Loaded:
     if wanted.layout not in (None, "bundle"):
         raise UsageError(
             f"{path} is a folder, which can only be a bundle: no config.json of another library is in it. "
             f"Got layout={wanted.layout!r}; leave it out, or give the weights file inside."
+        )
+    ignored = {"match": wanted.match, "network": wanted.network}
+    if said := [f"{name}={value!r}" for name, value in ignored.items() if value is not None]:
+        raise UsageError(
+            f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(said)} out."
         )
     opened = bundle.load(path)
     config, source = opened.model.config, str(path / bundle.CONFIG)
@@ -212,7 +248,7 @@ def _load_bundle(path: Path, wanted: _Wanted) -> Loaded:
     for name, value in wanted.settings.items():
         agree(value, getattr(config, name), name, source)
     draft = _adapted(Draft(config=config, values=opened.model.state_dict(), audit=opened.audit), wanted)
-    spec = pictures.resized(opened.spec, draft.config)
+    spec = pictures.resized(recoloured(opened.spec, wanted.policy), draft.config)
     licence, repository = (str(opened.info.get(name, "")) for name in ("licence", "repository"))
     classes = opened.classes if draft.config.outputs == config.outputs else ()
     return _built(draft, spec, opened.task, classes, licence, repository, ())

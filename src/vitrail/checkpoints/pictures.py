@@ -19,6 +19,12 @@ _PROBLEMS = {"multi_label_classification": "labels", "regression": "number"}
 _TIMM_FITS = {"center": "crop", "squash": "squash", "border": "pad"}
 _OPEN_CLIP_FITS = {"shortest": "crop", "squash": "squash", "longest": "pad"}
 _INTERPOLATIONS = {number: word for word, number in RESAMPLE.items()}
+_SHORT_SIDED = ("CLIP", "Bit")
+"""How the names begin of transformers' processors to which one number means the short side, not both."""
+TIMM_CROP = 0.875
+"""What timm takes where no crop_pct is said."""
+_Found = tuple[dict[str, Any], tuple[str, ...]]
+"""Fields of ImageSpec, None for those that are not said, and notes."""
 
 
 def spec(config: ViTConfig, known: Card | None, told: Told, folder: Folder) -> tuple[ImageSpec, tuple[str, ...]]:
@@ -36,14 +42,16 @@ def spec(config: ViTConfig, known: Card | None, told: Told, folder: Folder) -> t
 
 
 def _spec(config: ViTConfig, known: Card | None, told: Told, folder: Folder) -> tuple[ImageSpec, tuple[str, ...]]:
-    said, crop = _in_folder(folder, told)
-    notes: tuple[str, ...] = ()
+    fields, notes = _in_folder(folder, told)
+    said = _clean(fields)
     if not said and known is not None:
-        said, crop = known.preprocessing(told.match), known.crop(told.match)
+        said = known.preprocessing(told.match)
+        if said.get("fit") != "pad":
+            said["crop_fraction"] = known.crop(told.match, config.image_size)
     elif not said:
-        notes = ("nobody says how its pictures are prepared: mean and deviation 0.5 are assumed",)
-    if said.get("fit") == "crop":
-        said = {**said, "crop_fraction": crop}
+        notes = (*notes, "nobody says how its pictures are prepared: mean and deviation 0.5 are assumed")
+    elif told.image_size is None:
+        notes = (*notes, *_other_size(folder, told, config))
     height, width = config.image_size
     base = ImageSpec(height=height, width=width, channels=config.channels)
     return replace(base, **_for_channels(said, config.channels)), notes
@@ -69,60 +77,104 @@ def answers(config: ViTConfig, foreign: Mapping[str, Any]) -> tuple[str, tuple[s
     return task, () if bare or len(named) != config.outputs else tuple(named)
 
 
-def _in_folder(folder: Folder, told: Told) -> tuple[dict[str, Any], float]:
-    """Fields of ImageSpec and the fraction of a crop, as the folder says them."""
+def _in_folder(folder: Folder, told: Told) -> _Found:
+    """What the folder says."""
     if folder.preprocessor and told.match in (None, "transformers"):
         return _of_transformers(folder.preprocessor)
     beside = _mapping(folder.config.get("pretrained_cfg"))
     if beside and told.match in (None, "timm"):
         return _of_timm(beside)
     beside = _mapping(folder.config.get("preprocess_cfg"))
-    return _of_open_clip(beside) if beside and told.match in (None, "original") else ({}, 1.0)
+    return _of_open_clip(beside) if beside and told.match in (None, "original") else ({}, ())
 
 
-def _of_transformers(said: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    size, cut = said.get("size"), said.get("crop_size")
-    short = size.get("shortest_edge") if isinstance(size, Mapping) else None
-    within = isinstance(size, Mapping) and "max_height" in size
-    cropped = not within and (bool(said.get("do_center_crop")) or short is not None)
+def _of_transformers(said: Mapping[str, Any]) -> _Found:
+    size = _mapping(said.get("size"))
+    short, inner = _short(said), _inner(said)
+    outer = (short, short) if short else _sides(said.get("size"))
+    cut = bool(said.get("do_center_crop", short is not None)) and "max_height" not in size
+    resample = said.get("resample")
+    interpolation, notes = _known(_INTERPOLATIONS.get(2 if resample is None else resample), f"resample={resample!r}")
     found = {
         "mean": said.get("image_mean") if said.get("do_normalize", True) else [0.0],
         "std": said.get("image_std") if said.get("do_normalize", True) else [1.0],
-        "interpolation": _INTERPOLATIONS.get(said.get("resample", 2)),
-        "fit": "pad" if within else "crop" if cropped else "squash",
+        "interpolation": interpolation,
+        "fit": "pad" if "max_height" in size else "crop" if short else "squash",
     }
-    inner = cut.get("height") if isinstance(cut, Mapping) else cut
-    crop = inner / short if cropped and isinstance(inner, int) and isinstance(short, int) and short else 1.0
-    return _clean(found), min(crop, 1.0)
+    if cut and inner and outer:
+        found["crop_fraction"] = min(inner[0] / outer[0], 1.0)
+        if abs(inner[0] * outer[1] - inner[1] * outer[0]) > max(outer) and not short:
+            notes = (*notes, f"its processor cuts {inner} out of {outer}; here the fraction of the height serves both")
+    return found, notes
 
 
-def _of_timm(said: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    found = {
-        "mean": said.get("mean"),
-        "std": said.get("std"),
-        "interpolation": said.get("interpolation"),
-        "fit": _TIMM_FITS.get(str(said.get("crop_mode", "center"))),
-    }
-    crop = said.get("crop_pct", 1.0)
-    return _clean(found), float(crop) if isinstance(crop, int | float) else 1.0
+def _of_timm(said: Mapping[str, Any]) -> _Found:
+    interpolation, notes = _known(said.get("interpolation", "bicubic"), f"interpolation={said.get('interpolation')!r}")
+    fit = _TIMM_FITS.get(str(said.get("crop_mode")), "crop")
+    crop = said.get("crop_pct") or TIMM_CROP
+    found = {"mean": said.get("mean"), "std": said.get("std"), "interpolation": interpolation, "fit": fit}
+    if fit == "pad":
+        cut = f" and cuts {crop} out of it" if crop != 1 else ""
+        return found, (*notes, f"timm fills the border with the mean colour{cut}; here it is black and nothing is cut")
+    return {**found, "crop_fraction": float(crop)}, notes
 
 
-def _of_open_clip(said: Mapping[str, Any]) -> tuple[dict[str, Any], float]:
-    found = {
-        "mean": said.get("mean"),
-        "std": said.get("std"),
-        "interpolation": said.get("interpolation"),
-        "fit": _OPEN_CLIP_FITS.get(str(said.get("resize_mode", "shortest"))),
-    }
-    return _clean(found), 1.0
+def _of_open_clip(said: Mapping[str, Any]) -> _Found:
+    interpolation, notes = _known(said.get("interpolation", "bicubic"), f"interpolation={said.get('interpolation')!r}")
+    fit = _OPEN_CLIP_FITS.get(str(said.get("resize_mode", "shortest")))
+    return {"mean": said.get("mean"), "std": said.get("std"), "interpolation": interpolation, "fit": fit}, notes
+
+
+def _known(interpolation: object, said: str) -> tuple[object, tuple[str, ...]]:
+    """A way of resizing that we have, or the usual one and a note."""
+    if interpolation in RESAMPLE:
+        return interpolation, ()
+    return "bicubic", (f"its pictures are resized with {said}, which is not here: bicubic was taken",)
+
+
+def _short(said: Mapping[str, Any]) -> int | None:
+    """The length of the short side after a resize that keeps the shape of a picture."""
+    size = said.get("size")
+    of_clip = str(said.get("image_processor_type", said.get("feature_extractor_type"))).startswith(_SHORT_SIDED)
+    return _length(size) if of_clip and _length(size) else _length(_mapping(size).get("shortest_edge"))
+
+
+def _inner(said: Mapping[str, Any]) -> tuple[int, int] | None:
+    """(height, width) that comes out of a processor of transformers; None where it does not say."""
+    size = said.get("size")
+    if said.get("do_center_crop", _short(said) is not None):
+        return _sides(said.get("crop_size"))
+    return None if _short(said) else _sides(size)
+
+
+def _sides(size: object) -> tuple[int, int] | None:
+    """Height and width in any of transformers' forms: a number, height and width, or max_height and max_width."""
+    sides = _mapping(size)
+    height = _length(sides.get("height", sides.get("max_height", size)))
+    width = _length(sides.get("width", sides.get("max_width", size)))
+    return (height, width or height) if height else None
+
+
+def _other_size(folder: Folder, told: Told, config: ViTConfig) -> tuple[str, ...]:
+    """Processors may prepare another size than the one that the position table was trained for, as DINOv2's do."""
+    if not folder.preprocessor or told.match not in (None, "transformers"):
+        return ()
+    inner = _inner(folder.preprocessor)
+    if inner in (None, config.image_size):
+        return ()
+    (height, width), (rows, columns) = inner, config.image_size
+    wanted = f"{height}" if height == width else f"({height}, {width})"
+    prepares = f"its processor prepares pictures of {height}x{width} pixels, the model was loaded for {rows}x{columns}"
+    return (f"{prepares}; image_size={wanted} does as the processor",)
+
+
+def _length(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _clean(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was said and is known here; the rest stays as ImageSpec has it."""
-    kept = {name: value for name, value in found.items() if value is not None}
-    if kept.get("interpolation") not in (None, *RESAMPLE):
-        del kept["interpolation"]
-    return kept
+    """What was said; the rest stays as ImageSpec has it."""
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _for_channels(said: Mapping[str, Any], channels: int) -> dict[str, Any]:

@@ -17,12 +17,13 @@ def preprocessor(spec: ImageSpec) -> dict[str, Any]:
     there first, as `config.json` says.
     """
     size = {"height": spec.height, "width": spec.width}
+    whole = {"height": spec.cover[0], "width": spec.cover[1]}
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
-        "size": {"shortest_edge": min(spec.cover)} if spec.fit == "crop" else size,
+        "size": {"shortest_edge": min(spec.cover)} if spec.fit == "crop" else whole,
         "resample": RESAMPLE[spec.interpolation],
-        "do_center_crop": spec.fit == "crop",
+        "do_center_crop": spec.fit == "crop" or spec.crop_fraction < 1,
         "crop_size": size,
         "do_pad": spec.fit == "pad",
         "do_rescale": True,

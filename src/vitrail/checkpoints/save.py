@@ -26,7 +26,8 @@ def save(
 
     Args:
         layout: one of TARGETS.
-        info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin.
+        info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin;
+            a folder for transformers keeps these two.
 
     Raises:
         UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
@@ -40,11 +41,11 @@ def save(
     elif layout == "timm":
         from .writers import timm
 
-        timm.write(path, model, spec, task, classes)
+        timm.write(path, model, spec, task, classes, info or {})
     elif layout == "transformers":
         from .writers import transformers
 
-        transformers.write(path, model, spec, task, classes)
+        transformers.write(path, model, spec, task, classes, info or {})
     elif layout == "torchvision":
         from .writers import torchvision
 

@@ -15,6 +15,8 @@ from .complete import nearest
 from .told import Told
 
 Given = TypeVar("Given")
+BLOCKS = 256
+"""Blocks of the largest model that is read; the largest published plain ViT has 64."""
 
 
 def need(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tensor:
@@ -42,9 +44,20 @@ def has(tensors: Collection[str], *patterns: str) -> bool:
 
 
 def blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """How many blocks there are: one more than the highest number after `prefix`."""
-    numbers = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
-    return 1 + max((int(match[1]) for match in numbers if match), default=-1)
+    """How many blocks there are: one more than the highest number after `prefix`.
+
+    Raises:
+        DamagedFileError: a number is higher than BLOCKS allows, before anybody counts up to it.
+    """
+    matches = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
+    numbers = [match[1] for match in matches if match]
+    for number in numbers:
+        if len(number) > 3 or int(number) >= BLOCKS:
+            raise DamagedFileError(
+                f"A file may have at most {BLOCKS} blocks, {prefix}.0 to {prefix}.{BLOCKS - 1}. It names "
+                f"{prefix}.{number[:20]}{'...' if len(number) > 20 else ''}; use another copy of it."
+            )
+    return 1 + max(map(int, numbers), default=-1)
 
 
 def vote(tensors: Mapping[str, Tensor], what: str, *sources: tuple[str, int]) -> int:
@@ -66,7 +79,7 @@ def vote(tensors: Mapping[str, Tensor], what: str, *sources: tuple[str, int]) ->
         first = sources[0][0].format(i=0)
         raise DamagedFileError(f"The file has no tensor {first}{nearest(first, tensors)}, which tells the {what}.")
     if len(counts) == 2 and counts[0][1] == counts[1][1]:
-        said = ", ".join(f"{name} says {length}" for name, length in found.items())
+        said = ", ".join(f"{name[:80]} says {length}" for name, length in list(found.items())[:8])
         raise DamagedFileError(f"The tensors of the file disagree about the {what}: {said}.")
     return counts[0][0]
 

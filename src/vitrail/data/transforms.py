@@ -39,27 +39,30 @@ def to_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C H W"]:
 def fit(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
     """Bring pictures to the spec's size by its way of fitting.
 
-    squash: both sides to the size. crop: the smallest picture that covers the size over the spec's crop_fraction, then
-    its centre. pad: the largest picture that the size contains, in the middle of black. Odd pixels go to the lower
-    right.
+    squash: both sides to the size over the spec's crop_fraction, then the centre. crop: the smallest picture that
+    covers the same, then its centre. pad: the largest picture that the size contains, in the middle of black. Odd
+    pixels go to the lower right.
     """
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
     if spec.fit == "squash":
-        return resize(images, spec.size, spec.interpolation)
+        return _centre(resize(images, spec.cover, spec.interpolation), spec)
     height, width = images.shape[-2:]
     if spec.fit == "crop":
         cover = spec.cover
         scale = max(cover[0] / height, cover[1] / width)
         inner = (max(cover[0], round(height * scale)), max(cover[1], round(width * scale)))
-        top, left = (inner[0] - spec.height) // 2, (inner[1] - spec.width) // 2
-        whole = resize(images, inner, spec.interpolation)
-        return whole[:, :, top : top + spec.height, left : left + spec.width].contiguous()
+        return _centre(resize(images, inner, spec.interpolation), spec)
     scale = min(spec.height / height, spec.width / width)
     inner = (min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale))))
     top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
     border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
     return F.pad(resize(images, inner, spec.interpolation), border)
+
+
+def _centre(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
+    top, left = (images.shape[-2] - spec.height) // 2, (images.shape[-1] - spec.width) // 2
+    return images[:, :, top : top + spec.height, left : left + spec.width].contiguous()
 
 
 def resize(

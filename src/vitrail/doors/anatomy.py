@@ -77,8 +77,10 @@ def seen(found: Found, picture: Path) -> UInt8[np.ndarray, "H W C"]:
 
 
 def _fit(spec: ImageSpec) -> str:
-    kept = "" if spec.crop_fraction == 1 else f", the middle {spec.crop_fraction:.4g} of the short side"
-    return spec.fit + kept
+    if spec.crop_fraction == 1:
+        return spec.fit
+    of = "both sides" if spec.fit == "squash" else "the short side"
+    return f"{spec.fit}, the middle {spec.crop_fraction:.4g} of {of}"
 
 
 def _fixed(count: int) -> str:

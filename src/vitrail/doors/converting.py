@@ -183,11 +183,13 @@ def _names(found: Found, to: Target) -> tuple[str, ...]:
 
 
 def _info(found: Found) -> dict[str, object]:
-    """What a bundle keeps: all that another bundle has noted, and where foreign weights came from."""
+    """What a bundle keeps: all that another bundle has noted, where foreign weights came from, how they were read."""
     noted = dict(bundle.describe(found.bundle).info) if found.bundle is not None else {}
     origin = {"licence": found.licence, "repository": found.repository}
     layout = {"layout": found.audit.layout} if found.bundle is None and found.audit is not None else {}
-    return {**noted, **layout, **{name: text for name, text in origin.items() if text}}
+    notes = list(dict.fromkeys((*noted.get("notes", ()), *found.notes)))
+    more = {**layout, **origin, "notes": notes}
+    return {**noted, **{name: value for name, value in more.items() if value}}
 
 
 def _unnamed(found: Found, to: Target) -> tuple[str, ...]:

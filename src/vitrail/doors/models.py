@@ -52,6 +52,8 @@ class Said:
 
 
 NOTHING = Said()
+NOT_STATED = "not stated"
+"""How `files.hub` begins where a page on the Hub states no licence."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Located:
     path: Path
     licence: str = ""
     """As its page on the Hub states it."""
+    repository: str = ""
+    """OWNER/NAME on the Hub."""
     notes: tuple[str, ...] = ()
 
 
@@ -82,9 +86,9 @@ class Found:
     trained: ViT | None = None
     """The model in evaluation mode; None for a name, whose weights are made when they are asked for."""
     licence: str = ""
-    """Under which the weights were published, where the Hub, the bundle or the layout's card knows it."""
+    """Of the weights that `repository` published, where the Hub, the bundle or the layout's card knows it."""
     repository: str = ""
-    """Where the family of the weights comes from, where its card knows it."""
+    """Where the weights come from, or those of their family: on the Hub, or as the card says."""
     notes: tuple[str, ...] = ()
     """What a person should know about how the file was read."""
 
@@ -107,7 +111,10 @@ def find(given: str, said: Said = NOTHING) -> Found:
         return _by_name(given, said)
     folder = bundle_in(place.path)
     found = _in_file(place.path, said) if folder is None else _in_bundle(place.path, folder, said)
-    return replace(found, licence=place.licence or found.licence, notes=(*place.notes, *found.notes))
+    found = replace(found, notes=(*place.notes, *found.notes))
+    if not place.licence or (found.licence and place.licence.startswith(NOT_STATED)):
+        return found
+    return replace(found, licence=place.licence, repository=place.repository)
 
 
 def located(given: str) -> Located | None:
@@ -129,7 +136,12 @@ def located(given: str) -> Located | None:
             f"{given} holds {len(got.weights)} weights files and no config.json that chooses one: "
             f"{', '.join(got.weights[:4])}. They lie in {got.folder}; give the path of one."
         )
-    return Located(got.folder if whole else got.folder / got.weights[0], got.licence, got.notes)
+    return Located(
+        got.folder if whole else got.folder / got.weights[0],
+        got.licence,
+        hub.parse(given).repository,
+        (*got.notes, f"{given} was read at revision {got.revision}"),
+    )
 
 
 def bundle_in(path: Path) -> Path | None:
@@ -209,7 +221,14 @@ def _loaded(path: Path, said: Said) -> Loaded:
 
 def _by_name(given: str, said: Said) -> Found:
     """A named size, which has no file to describe."""
-    beside = {"--layout": said.layout, "--heads": said.heads, "--pool": said.pool, "--match": said.match}
+    beside = {
+        "--layout": said.layout,
+        "--heads": said.heads,
+        "--pool": said.pool,
+        "--match": said.match,
+        "--network": said.network,
+        "--channels-policy": said.channels_policy,
+    }
     if flags := [flag for flag, value in beside.items() if value is not None]:
         raise UsageError(f"{' and '.join(flags)} can only describe a weights file. There is no file {given}.")
     shape = resized(_named(given), said.image_size, said.channels, said.outputs)

@@ -33,11 +33,26 @@ def lines(found: Found) -> list[str]:
     rows = [
         ("numerics", f"{shape.norm} eps {shape.norm_eps:g}, {shape.activation}; {order}{shape.pool} pooling"),
         ("resize", f"pictures {found.spec.interpolation}, to fit: {found.spec.fit}{_positions(found)}"),
-        ("licence", found.licence or "nobody says"),
+        ("licence", _licence(found)),
     ]
     rows += [("from", found.repository)] if found.repository else []
     rows += [("note" if not place else "", note) for place, note in enumerate(found.notes)]
     return [f"  {name:<11} {text}" for name, text in rows]
+
+
+def licence_line(found: Found) -> str:
+    """Under which licence whose weights were published; empty where nobody says it.
+
+    A file cannot say whether it holds those weights, or others of the same kind that somebody trained anew.
+    """
+    whose = f" that {found.repository} published" if found.repository else ""
+    return f"licence of the weights{whose}: {found.licence}" if found.licence else ""
+
+
+def _licence(found: Found) -> str:
+    if not found.licence or not found.repository:
+        return found.licence or "nobody says"
+    return f"{found.licence}, of the weights that {found.repository} published"
 
 
 def _positions(found: Found) -> str:

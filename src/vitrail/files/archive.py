@@ -49,6 +49,7 @@ class Archive:
         with self.path.open("rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self.members: Mapping[str, Member] = self._judged(self._directory())
+        self._compared: set[str] = set()
 
     def read(self, name: str, limit: int) -> bytes:
         """The unpacked content of one member, in memory, its checksum compared.
@@ -84,8 +85,10 @@ class Archive:
         member = self.member(name)
         if not member.is_stored:
             raise self._refused(f"{name} is packed, which torch never does")
-        with memoryview(self.memory) as view:
-            self._check(member, view[member.offset : member.offset + member.size])
+        if name not in self._compared:  # a pickle can mention one large member a hundred thousand times
+            with memoryview(self.memory) as view:
+                self._check(member, view[member.offset : member.offset + member.size])
+            self._compared.add(name)
         return member
 
     def member(self, name: str) -> Member:
@@ -98,10 +101,16 @@ class Archive:
             raise self._refused(f"{name[:80]} is missing from it")
         return self.members[name]
 
+    def has_checksums(self) -> bool:
+        """Whether every member that holds something has a checksum."""
+        return all(member.crc or not member.size for member in self.members.values())
+
     def _directory(self) -> list[zipfile.ZipInfo]:
         if self.memory[:4] != b"PK\x03\x04":
             raise self._refused("it begins with something else")
-        if (length := _directory_length(self.memory)) > DIRECTORY:
+        if (length := _directory_length(self.memory)) is None:
+            raise self._refused("its directory cannot be read, it does not end as the format says")
+        if length > DIRECTORY:
             raise self._refused(f"its directory has {length} bytes, at most {DIRECTORY} are read")
         try:
             with zipfile.ZipFile(self.path) as opened:
@@ -185,13 +194,20 @@ def _stays_inside(name: str) -> bool:
     )
 
 
-def _directory_length(memory: mmap.mmap) -> int:
-    """Bytes of the directory, by the record at the archive's end; 0 if there is none."""
-    end = memory.rfind(b"PK\x05\x06", max(0, len(memory) - 2**16 - 22))
-    if end < 0:
-        return 0
+def _directory_length(memory: mmap.mmap) -> int | None:
+    """Bytes of the directory, by the records that `zipfile` reads at the archive's end; None if they are not there.
+
+    The last record takes exactly the last 22 bytes, without a comment, so that nobody can find another one. Large
+    archives have a second record, of 56 bytes, and before the last a signpost of 20 bytes to it.
+    """
+    end = len(memory) - 22
+    if end < 0 or memory[end : end + 4] != b"PK\x05\x06" or memory[end + 20 :] != bytes(2):
+        return None
     length = int.from_bytes(memory[end + 12 : end + 16], "little")
-    if length < 2**32 - 1:
+    signpost, large = end - 20, end - 76
+    if memory[max(0, signpost) : end][:4] != b"PK\x06\x07":
         return length
-    large = memory.rfind(b"PK\x06\x06", max(0, end - 2**10), end)
-    return int.from_bytes(memory[large + 40 : large + 48], "little") if large >= 0 else length
+    place = int.from_bytes(memory[signpost + 8 : signpost + 16], "little")
+    if large < 0 or place != large or memory[large : large + 4] != b"PK\x06\x06":
+        return None
+    return max(length if length < 2**32 - 1 else 0, int.from_bytes(memory[large + 40 : large + 48], "little"))

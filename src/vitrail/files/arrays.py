@@ -23,7 +23,9 @@ from .kinds import refuse_other
 
 HEADER = 64 * 2**10
 """Bytes within which an array's header must end."""
-ARRAYS = 20_000
+WORDS = 2**10
+"""Letters of the header itself, which NumPy parses as Python text; three axes take 120."""
+ARRAYS = 4_000
 """Arrays of the largest archive that is read."""
 _NUMBERS = {
     "f8": torch.float64,
@@ -110,7 +112,7 @@ def _header(data: bytes, size: int, where: str) -> _Array:
     try:
         version = npy.read_magic(file)
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, by_columns, dtype = read(file)
+        shape, by_columns, dtype = read(file, max_header_size=WORDS)
     except Exception as error:  # NumPy's parser can raise anything
         said = " ".join(str(error).split())[:80]
         raise _damaged(where, f"its header cannot be read, {type(error).__name__}: {said}") from error
@@ -120,6 +122,8 @@ def _header(data: bytes, size: int, where: str) -> _Array:
         raise DamagedFileError(f"{where}: an array must hold numbers. It holds {what}, so it was not read. {_ADVICE}")
     if not all(0 <= length < 2**63 for length in shape) or len(shape) > 32:
         raise _damaged(where, "its shape is no list of counts")
+    if not math.prod(shape) and math.prod(max(length, 1) for length in shape) >= 2**60:
+        raise _damaged(where, f"no array can have the shape {list(shape)}")
     needed = math.prod(shape) * number.itemsize
     if needed != size - file.tell():
         raise _damaged(where, f"its shape {list(shape)} takes {needed} bytes, {size - file.tell()} are there")

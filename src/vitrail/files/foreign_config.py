@@ -27,6 +27,8 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "layerscale_value": (-1e3, 1e3),
 }
 """Field -> smallest and largest value; the largest published ViT is 6,144 wide and 64 deep."""
+LISTS = ("image_size", "img_size", "input_size", "patch_size")
+"""Fields that may be a list, of two or three numbers; one number per stage is of no plain ViT."""
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "custom_code", "chat_template", "pipeline_class_name")
 """Fields that ask a reader to fetch or run somebody's code."""
 
@@ -37,7 +39,7 @@ class ForeignConfig(NamedTuple):
     fields: dict[str, Any]
     """Without those of CODE."""
     notes: tuple[str, ...]
-    """What was ignored, as sentences."""
+    """What was ignored, as sentences without a full stop."""
 
 
 def read_config(path: Path) -> ForeignConfig:
@@ -52,7 +54,7 @@ def read_config(path: Path) -> ForeignConfig:
     _check(fields, "", path)
     ignored = [name for name in CODE if name in fields]
     notes = (
-        [f"{path} asks for code ({', '.join(ignored)}); that is ignored, no code of a checkpoint is ever run."]
+        [f"{path} asks for code ({', '.join(ignored)}); that is ignored, no code of a checkpoint is ever run"]
         if ignored
         else []
     )
@@ -64,15 +66,14 @@ def _check(fields: Mapping[str, Any], prefix: str, path: Path) -> None:
     for name, value in fields.items():
         if isinstance(value, dict):
             _check(value, f"{prefix}{name}.", path)
-        elif name in RANGES:
-            for number in value if isinstance(value, list) else [value]:
+        elif name in RANGES and value is not None:  # None: not said
+            is_list = isinstance(value, list) and name in LISTS and 1 <= len(value) <= 3
+            for number in value if is_list else [value]:
                 _check_number(f"{prefix}{name}", number, RANGES[name], path)
 
 
 def _check_number(name: str, value: Any, bounds: tuple[float, float], path: Path) -> None:
     low, high = bounds
-    if value is None or isinstance(value, list):  # not said; or one per stage, which no plain ViT has
-        return
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         shown = repr(value)[:40]
         raise DamagedFileError(

@@ -121,6 +121,8 @@ def _entry(path: Path, name: str, value: Any) -> Entry:
         raise not_whole(path, f"the number format of {label} is {str(number)[:20]!r}, known are {', '.join(BYTES)}")
     if not _are_counts(shape) or len(shape) > AXES:
         raise not_whole(path, f"the shape of {label} must be at most {AXES} counts")
+    if not math.prod(shape) and math.prod(max(length, 1) for length in shape) >= 2**60:
+        raise not_whole(path, f"no tensor can have the shape {shape}, which is that of {label}")
     if not _are_counts(offsets) or len(offsets) != 2 or offsets[0] > offsets[1]:
         raise not_whole(path, f"the place of {label} must be two offsets, the smaller first")
     needed, given = math.prod(shape) * BYTES[number], offsets[1] - offsets[0]

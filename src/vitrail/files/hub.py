@@ -52,7 +52,7 @@ class Downloaded:
     licence: str
     """As its model card states it; print it before the first use and keep it with what is made of the weights."""
     notes: tuple[str, ...]
-    """What was left out or could not be checked, as sentences."""
+    """What was left out or could not be checked, as sentences without a full stop."""
 
 
 def is_hub_name(text: str) -> bool:
@@ -66,7 +66,7 @@ def parse(text: str) -> HubName:
     Raises:
         UsageError: it is not of that form.
     """
-    found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text, re.ASCII)
+    found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@(\w[\w./-]*))?", text, re.ASCII)
     if not found or ".." in text or len(text) > 200:
         raise UsageError(f"A model of the Hub is called hf:OWNER/NAME or hf:OWNER/NAME@REVISION. Got {text[:200]!r}.")
     return HubName(found[1], found[2] or "main")
@@ -90,7 +90,7 @@ def fetch(text: str) -> Downloaded:
     notes = [*skipped]
     for file in sorted(names):
         if not _matches_its_hash(folder / file):
-            notes.append(f"{file} has no hash to compare with; it was loaded unverified.")
+            notes.append(f"{file} has no hash to compare with; it was loaded unverified")
     return Downloaded(
         folder=folder,
         weights=tuple(_weights(names)),
@@ -105,16 +105,26 @@ def licence_of(card: Path) -> str:
     if not card.is_file():
         return ""
     text = card.read_bytes()[: 2**20].decode("utf-8", "replace")
-    front = re.match(r"\s*---\s*\n(.*?)\n---\s*(?:\n|\Z)", text, re.DOTALL)
-    fields = dict(
-        re.findall(r"^(license|license_name|license_link):[ \t]*([^\n#]+)", front[1] if front else "", re.MULTILINE)
-    )
-    said = {field: value.strip().strip("\"'")[:200] for field, value in fields.items()}
+    fields = dict(re.findall(r"^(license|license_name|license_link):[ \t]*([^\n#]+)", _front(text), re.MULTILINE))
+    said = {field: _printable(value.strip().strip("\"'")[:200]) for field, value in fields.items()}
     words = said.get("license", "")
     if words in ("other", "unknown", "") and "license_name" in said:
         words = said["license_name"]
     link = said.get("license_link")
     return f"{words} ({link})" if words and link else words
+
+
+def _front(text: str) -> str:
+    """What stands between the first two lines of dashes, or nothing."""
+    lines = [line.rstrip() for line in text.lstrip().split("\n")]
+    if lines[0] != "---" or "---" not in lines[1:]:
+        return ""
+    return "\n".join(lines[1 : lines.index("---", 1)])
+
+
+def _printable(text: str) -> str:
+    """The text without what would move a terminal's cursor or colours."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _from_hub(name: HubName) -> tuple[Path, list[str]]:
@@ -132,7 +142,7 @@ def _from_hub(name: HubName) -> tuple[Path, list[str]]:
         cached = _cached(name, cache)
         if cached is None:
             raise ResourceError(_by_hand(name, str(error))) from error
-        return cached, [f"The Hub cannot be reached; {name.repository} was taken from this machine's cache."]
+        return cached, [f"The Hub cannot be reached; {name.repository} was taken from this machine's cache"]
     if info.sha and folder.name != info.sha:
         raise ResourceError(f"{name.repository} was changed while it was downloaded. Run the same command again.")
     return folder, notes
@@ -142,7 +152,9 @@ def _cached(name: HubName, cache: Path) -> Path | None:
     """The folder in which an earlier run left this revision with its weights, as every tool of the Hub lays it out."""
     model = cache / f"models--{name.repository.replace('/', '--')}"
     branch = model / "refs" / name.revision
-    commit = branch.read_text(encoding="utf-8").strip() if branch.is_file() else name.revision
+    commit = branch.read_text(encoding="utf-8", errors="replace").strip() if branch.is_file() else name.revision
+    if not re.fullmatch(r"[0-9a-f]{40}", commit):
+        return None
     folder = model / "snapshots" / commit
     return folder if folder.is_dir() and _weights([file.name for file in folder.iterdir()]) else None
 
@@ -163,7 +175,7 @@ def _wanted(name: HubName, files: Collection[str]) -> tuple[list[str], list[str]
         and not file.startswith(("tokenizer", "vocab", "merges"))
     ]
     code = [file for file in files if file.endswith(".py")]
-    notes = [f"{name.repository} also holds code ({code[0]}); it was not downloaded."] if code else []
+    notes = [f"{name.repository} also holds code ({code[0]}); it was not downloaded"] if code else []
     return [*weights, *described], notes
 
 

@@ -73,8 +73,10 @@ _ADVICE = "Use another copy of the folder."
 def _swapped(name: str, expected: Mapping[str, _Entry], file: Path, found: str | None = None) -> str:
     """Words if the file is another of the folder's under a wrong name."""
     size = file.stat().st_size
-    for other, entry in expected.items():
-        if other != name and entry.size == size and entry.sha256 == (found or sha256(file)):
+    alike = {other: entry for other, entry in expected.items() if other != name and entry.size == size}
+    digest = found or (sha256(file) if alike else "")
+    for other, entry in alike.items():
+        if entry.sha256 == digest:
             return f" Its content is that of {other}: the two may have been swapped."
     return ""
 

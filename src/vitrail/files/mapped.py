@@ -1,8 +1,13 @@
-"""Tensors that are views of a mapped file, and how they come into memory of their own without both staying there."""
+"""Tensors that are views of a mapped file, and how they come into memory of their own without both staying there.
+
+A file that somebody cuts short while it is mapped is the operating system's to punish: it ends the process (SIGBUS).
+"""
 
 from __future__ import annotations
 
 import mmap
+import os
+from collections import Counter
 
 import torch
 from torch import Tensor
@@ -11,20 +16,49 @@ from torch import Tensor
 def owned(tensors: dict[str, Tensor], memory: mmap.mmap) -> dict[str, Tensor]:
     """The tensors in memory of their own; the pages of the file behind each are given back as soon as it is copied.
 
+    Tensors over one storage share its one copy, so that no more memory is taken than the file has bytes.
+
     Args:
         tensors: emptied on the way; those that lie elsewhere are kept as they are.
         memory: the mapped file, to which nothing was written.
     """
     base = torch.frombuffer(memory, dtype=torch.uint8, count=1).data_ptr()
+    sharing = Counter(_place(tensor) for tensor in tensors.values())
+    copies: dict[tuple[int, int], Tensor] = {}
     found: dict[str, Tensor] = {}
     for name in list(tensors):
         tensor = tensors.pop(name)
-        begin, length = tensor.untyped_storage().data_ptr() - base, tensor.untyped_storage().nbytes()
-        inside = 0 <= begin < len(memory)
-        found[name] = tensor.clone() if inside else tensor
-        if inside:
+        place = _place(tensor)
+        begin, length = place[0] - base, place[1]
+        if not 0 <= begin < len(memory):
+            found[name] = tensor
+        elif sharing[place] == 1:
+            found[name] = tensor.clone()
+        else:
+            if place not in copies:
+                copies[place] = _bytes(tensor).clone()
+            whole = copies[place].view(tensor.dtype)
+            found[name] = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        if found[name] is not tensor:
             _give_back(memory, begin, length)
     return found
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this machine has; None where the system does not say."""
+    if not hasattr(os, "sysconf"):  # Windows
+        return None
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    """Address and bytes of the storage."""
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
 
 
 def _give_back(memory: mmap.mmap, begin: int, length: int) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 OPERATIONS = 500_000
 """Steps of the longest pickle that is read; a ViT with its optimizer takes about 30,000."""
+NAME = 256
+"""Letters of the longest name of a class or function; a pickle can join two long texts again and again."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +97,9 @@ class Machine:
 
     def _note(self, name: str, texts: list[str]) -> None:
         """Names in what is left of a broken pickle, where nothing is kept any more."""
-        if name in ("GLOBAL", "INST"):
+        if name in ("GLOBAL", "INST") and len(texts[1]) <= NAME:
             self.names[".".join(texts[1].split(" ", 1))] = None
-        elif name == "STACK_GLOBAL":
+        elif name == "STACK_GLOBAL" and sum(map(len, texts)) < NAME:
             self.names[".".join(texts)] = None
 
     def _step(self, name: str, argument: Any) -> None:
@@ -118,7 +120,10 @@ class Machine:
         del self._stack[place:]
         return items
 
-    def _name(self, name: str) -> None:
+    def _name(self, *parts: str) -> None:
+        if sum(map(len, parts)) >= NAME:
+            raise Broken(f"it asks for something whose name has more than {NAME} letters")
+        name = ".".join(parts)
         self.names[name] = None
         self._stack.append(Named(name))
 
@@ -184,13 +189,13 @@ class Machine:
         _filled(self._stack[-1], items)
 
     def _global(self, argument: Any) -> None:
-        self._name(".".join(str(argument).split(" ", 1)))
+        self._name(*str(argument).split(" ", 1))
 
     def _stack_global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise Broken("it names something without a name")
-        self._name(f"{module}.{name}")
+        self._name(module, name)
 
     def _instance(self, argument: Any) -> None:
         arguments = tuple(self._since_mark())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .pickle_machine import Broken, Function, Inert, Named
+from .pickle_machine import NAME, OPERATIONS, Broken, Function, Inert, Named
 from .pickled_names import DTYPES, SCRIPTED, STORAGES
 
 SHARED = 8
@@ -44,6 +44,7 @@ class TensorMaker:
         self._memory = memory
         self._place = place
         self._left = SHARED * len(memory) + SLACK
+        self._entries = OPERATIONS
         self.functions: Mapping[str, Function] = {
             "torch._utils._rebuild_tensor": self._tensor,
             "torch._utils._rebuild_tensor_v2": self._tensor,
@@ -52,10 +53,9 @@ class TensorMaker:
             "torch._utils._rebuild_parameter_with_state": _first,
             "torch._tensor._rebuild_from_type_v2": self._of_type,
             "torch.Size": _first,
-            "torch.device": _device,
-            "collections.OrderedDict": _dictionary,
+            "collections.OrderedDict": self._dictionary,
             "collections.defaultdict": lambda arguments: {},
-            "collections.Counter": _dictionary,
+            "collections.Counter": self._dictionary,
             **dict.fromkeys(SCRIPTED, _first),
         }
 
@@ -71,7 +71,8 @@ class TensorMaker:
         _, kind, key, _, count, *view = found
         if not isinstance(kind, Named) or kind.name not in STORAGES:
             raise Broken("the kind of a storage is unknown")
-        if not isinstance(key, str) or not _is_count(count) or any(part is not None for part in view):
+        is_named = isinstance(key, str) and len(key) <= NAME
+        if not is_named or not _is_count(count) or any(part is not None for part in view):
             raise Broken("a storage has no key and no count")
         dtype = STORAGES[kind.name]
         return Storage(dtype, count, self._place(key, dtype, count))
@@ -102,6 +103,8 @@ class TensorMaker:
         if not (_is_count(offset) and _are_counts(shape) and _are_counts(strides)) or len(shape) != len(strides):
             raise Broken("the shape of a tensor is no list of counts")
         count = math.prod(shape)
+        if not count and math.prod(max(length, 1) for length in shape) >= 2**60:
+            raise Broken(f"no tensor can have the shape {list(shape)[:16]}")
         last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
         if count and (last >= storage.numbers or count > storage.numbers):
             raise Broken(f"a tensor of shape {list(shape)[:16]} goes beyond its storage of {storage.numbers} numbers")
@@ -115,27 +118,30 @@ class TensorMaker:
         numbers = torch.frombuffer(self._memory, dtype=storage.dtype, count=storage.numbers, offset=storage.offset)
         return torch.as_strided(numbers, shape, strides, offset)
 
+    def _dictionary(self, arguments: tuple[Any, ...]) -> dict[Any, Any]:
+        """An ordered dictionary; the oldest pickles give its pairs in the call.
+
+        All of them together are bounded: a pickle can ask for the same large one again and again.
+        """
+        if not arguments:
+            return {}
+        pairs = arguments[0]
+        self._entries -= len(pairs) if isinstance(pairs, dict | list) else 0
+        if self._entries < 0:
+            raise Broken(f"its dictionaries have more than {OPERATIONS} entries")
+        if isinstance(pairs, dict):
+            return dict(pairs)
+        if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+            raise Broken("a dictionary is made of something that is no list of pairs")
+        if not all(isinstance(pair[0], str) for pair in pairs):
+            raise Broken("a dictionary has keys that are no texts")
+        return dict(pairs)
+
 
 def _first(arguments: tuple[Any, ...]) -> Any:
     if not arguments:
         raise Broken("a call lacks its argument")
     return arguments[0]
-
-
-def _device(arguments: tuple[Any, ...]) -> str:
-    return ":".join(str(part) for part in arguments if isinstance(part, str | int))
-
-
-def _dictionary(arguments: tuple[Any, ...]) -> dict[Any, Any]:
-    """An ordered dictionary; the oldest pickles give its pairs in the call."""
-    if not arguments or isinstance(arguments[0], dict):
-        return dict(arguments[0]) if arguments else {}
-    pairs = arguments[0]
-    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
-        raise Broken("a dictionary is made of something that is no list of pairs")
-    if not all(isinstance(pair[0], str) for pair in pairs):
-        raise Broken("a dictionary has keys that are no texts")
-    return dict(pairs)
 
 
 def _is_count(value: Any) -> bool:

@@ -19,12 +19,16 @@ from torch import Tensor
 from ..errors import DamagedFileError
 from .archive import Archive
 from .kinds import refuse_other
-from .pickle_machine import Broken, Inert, Machine
+from .pickle_machine import OPERATIONS, Broken, Inert, Machine
 from .pickled_names import refused
 from .pickled_tensors import TensorMaker
 
 PICKLE = 16 * 2**20
 """Bytes of the longest pickle that is read; the tensors' numbers lie outside it."""
+DEPTH = 64
+"""Dictionaries inside dictionaries; training scripts keep about four."""
+NAME = 512
+"""Letters of the longest full name of a tensor in a TorchScript archive."""
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 """The numbers that torch wrote first into its files before 1.6."""
 
@@ -54,10 +58,7 @@ def open_state_dict(path: Path) -> tuple[dict[str, object], mmap.mmap]:
         raise DamagedFileError(f"{path} holds a {kind}, expected a dictionary of tensors. {_ADVICE}")
     if other := [key for key in content if not isinstance(key, str)]:
         raise DamagedFileError(f"{path} must hold tensors by name. It holds one under {str(other[0])[:40]}. {_ADVICE}")
-    try:
-        return _tidy(content, path, {}), memory
-    except RecursionError as error:
-        raise _not_whole(path, "its dictionaries are nested too deeply") from error
+    return _tidy(content, path, {}, 0), memory
 
 
 def _from_zip(path: Path) -> tuple[Any, mmap.mmap]:
@@ -116,16 +117,20 @@ def _offsets(
 ) -> dict[str, int]:
     """The first byte of every storage; they follow each other in the order of the keys."""
     offsets: dict[str, int] = {}
-    if not isinstance(keys, list) or len(keys) != len(wanted) or not all(key in wanted for key in map(str, keys)):
+    if (
+        not isinstance(keys, list)
+        or len(keys) != len(wanted)
+        or not all(isinstance(key, str) and key in wanted for key in keys)
+    ):
         raise _not_whole(path, "its list of storages is not that of its tensors")
     for key in keys:
-        dtype, count = wanted[str(key)]
+        dtype, count = wanted[key]
         if int.from_bytes(memory[start : start + 8], "little") != count:
-            raise _not_whole(path, f"the storage {str(key)[:40]} has another count than its tensors say")
-        offsets[str(key)] = start + 8
+            raise _not_whole(path, f"the storage {key[:40]} has another count than its tensors say")
+        offsets[key] = start + 8
         start += 8 + count * dtype.itemsize
         if start > len(memory):
-            raise _not_whole(path, f"the storage {str(key)[:40]} goes beyond the end")
+            raise _not_whole(path, f"the storage {key[:40]} goes beyond the end")
     return offsets
 
 
@@ -149,17 +154,21 @@ def _run(path: Path, machine: Machine, file: io.BytesIO, is_scripted: bool = Fal
     return content
 
 
-def _tidy(content: dict[Any, Any], path: Path, seen: dict[int, dict[Any, object] | None]) -> dict[Any, object]:
+def _tidy(
+    content: dict[Any, Any], path: Path, seen: dict[int, dict[Any, object] | None], depth: int
+) -> dict[Any, object]:
     """The dictionary without inert values, those inside it too; one that contains itself is refused."""
     if id(content) in seen:
         if (known := seen[id(content)]) is None:
             raise _not_whole(path, "a dictionary contains itself")
         return known
+    if depth > DEPTH:
+        raise _not_whole(path, f"its dictionaries are nested deeper than {DEPTH}")
     seen[id(content)] = None
     tidy: dict[Any, object] = {}
     for key, value in content.items():
         if isinstance(value, dict):
-            tidy[key] = _tidy(value, path, seen)
+            tidy[key] = _tidy(value, path, seen, depth + 1)
         elif not isinstance(value, Inert):
             tidy[key] = value
     seen[id(content)] = tidy
@@ -170,16 +179,21 @@ def _flat(module: Inert, path: Path) -> dict[str, Tensor]:
     """Every tensor of a TorchScript module and of those inside it, by its full name."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
-    waiting = [("", module)]
+    waiting, count = [("", module)], 0
     while waiting:
-        prefix, module = waiting.pop(0)
+        prefix, module = waiting.pop()
         if id(module) in seen:
             raise _not_whole(path, f"the module {prefix[:80]} stands in it under two names")
         seen.add(id(module))
         state = module.state if isinstance(module.state, dict) else {}
+        if (count := count + len(state)) > OPERATIONS:  # one large state can stand in many modules
+            raise _not_whole(path, f"its modules have more than {OPERATIONS} parts")
+        if any(not isinstance(name, str) or len(prefix) + len(name) > NAME for name in state):
+            raise _not_whole(path, f"a part of the module {prefix[:80]} has no name of at most {NAME} letters")
         found.update({f"{prefix}{name}": value for name, value in state.items() if isinstance(value, Tensor)})
         inside = [(name, value) for name, value in state.items() if isinstance(value, Inert)]
-        waiting[:0] = [(f"{prefix}{name}.", value) for name, value in inside if value.name.startswith("__torch__.")]
+        modules = [(f"{prefix}{name}.", value) for name, value in inside if value.name.startswith("__torch__.")]
+        waiting.extend(reversed(modules))
     return found
 
 

@@ -11,9 +11,11 @@ from torch import Tensor
 from vitrail.checkpoints.adapt import Draft, to_channels, to_outputs, to_pool, to_size
 from vitrail.checkpoints.audit import Audit, Row
 from vitrail.checkpoints.build import build
+from vitrail.checkpoints.channels import recoloured
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT
+from vitrail.spec import ImageSpec
 
 from .toy import model
 
@@ -76,6 +78,20 @@ def test_channels_by_every_policy(patches: str) -> None:
     assert torch.allclose(mean[:, 1], old.values["tokens.patches.weight"].reshape(8, 3, 4).mean(1))
 
 
+@torch.no_grad()
+def test_a_list_puts_as_many_channels_in_another_order() -> None:
+    swapped, colour = to_channels(draft(), 3, (2, 1, 0)), pictures(3, 8, 8)
+    assert (built(swapped)(colour.flip(1)) - built(draft())(colour)).abs().max() < 1e-5
+    assert swapped.notes == ("patch projection adapted from 3 to 3 channels: taking the file's channels 2, 1, 0",)
+
+
+def test_mean_and_deviation_go_with_their_channels() -> None:
+    spec = ImageSpec(height=8, width=8, mean=(0.1, 0.2, 0.3), std=(0.4,))
+    turned = recoloured(spec, (2, 0))
+    assert (turned.channels, turned.mean, turned.std) == (2, (0.3, 0.1), (0.4,))
+    assert recoloured(spec, "sum") is recoloured(spec, None) is spec
+
+
 def test_other_channels_without_a_policy_or_with_a_wrong_one_are_refused() -> None:
     assert to_channels(draft(), 3, None).notes == ()
     assert to_channels(draft(), 1, "sum").notes == ("patch projection adapted from 3 to 1 channels: sum",)
@@ -85,6 +101,14 @@ def test_other_channels_without_a_policy_or_with_a_wrong_one_are_refused() -> No
         to_channels(draft(), 1, "avg")
     with pytest.raises(UsageError, match=r"each of 2 channels one of the file's, 0 to 2\. Got \[0, 3\]"):
         to_channels(draft(), 2, (0, 3))
+    with pytest.raises(UsageError, match=r'channels_policy="sum" adapts .* Pass channels= too; .* have 3\.'):
+        to_channels(draft(), None, "sum")
+    with pytest.raises(UsageError, match=r"channels_policy=\[0, 1\] adapts the file to other channels"):
+        to_channels(draft(), None, (0, 1))
+    with pytest.raises(UsageError, match=r'channels_policy="tile" changes nothing: .* have 3 channels already'):
+        to_channels(draft(), 3, "tile")
+    with pytest.raises(UsageError, match=r"channels_policy must be sum, mean, tile or a list of channels\. Got 'avg'"):
+        to_channels(draft(), 3, "avg")
     normed = replace(CONFIG, patches="linear", patch_norms=True)
     with pytest.raises(UsageError, match=r"this model has norms around it\. Give it pictures of 3 channels"):
         to_channels(draft(normed), 1, "sum")

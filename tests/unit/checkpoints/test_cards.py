@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from vitrail.checkpoints import cards
-from vitrail.checkpoints.cards import card, known_cards
+from vitrail.checkpoints.cards import card, known_cards, of_file
 from vitrail.checkpoints.told import Told
 from vitrail.config import read_some
 from vitrail.errors import UsageError
@@ -63,11 +63,60 @@ def test_a_word_that_nobody_reads_is_found(written) -> None:
         card("own")
 
 
+def test_pictures_of_384_pixels_may_be_cut_otherwise(written) -> None:
+    (written / "own.toml").write_text(TEXT + "crop_384 = 1.0\n")
+    own = card("own")
+    assert (own.crop("timm"), own.crop("timm", (224, 224)), own.crop("timm", (384, 384))) == (0.9, 0.9, 1.0)
+    assert own.crop(None, (384, 384)) == 0.875
+
+
+def test_the_name_of_a_published_file_picks_the_card_that_lists_it(written) -> None:
+    (written / "own.toml").write_text(TEXT)
+    (written / "own_other.toml").write_text('files = ["one-01234567.pth"]\n' + TEXT)
+    (written / "strange.toml").write_text('files = ["two-01234567.pth"]\n' + TEXT)
+    assert of_file(card("own"), "one-01234567.pth") is card("own_other")
+    assert of_file(card("own"), "two-01234567.pth") is card("own") and of_file(None, "one-01234567.pth") is None
+
+
+def test_the_satellite_files_of_dinov3_have_their_own_mean() -> None:
+    found = of_file(card("dinov3"), "dinov3_vitl16_pretrain_sat493m-eadcf0ff.pth")
+    assert found is not None and found.preprocessing()["mean"] == (0.430, 0.411, 0.296)
+    assert not found.about and "sat493m" in card("dinov3").about
+    assert {**found.preprocessing(), "mean": 0, "std": 0} == {**card("dinov3").preprocessing(), "mean": 0, "std": 0}
+    assert found.numerics() == card("dinov3").numerics()
+
+
+@pytest.mark.parametrize(
+    ("name", "match", "size", "crop"),
+    [
+        ("timm_siglip", "timm", 384, 0.9),
+        ("hf_ijepa", "timm", 448, 0.9),
+        ("hf_dinov3", "timm", 256, 1.0),
+        ("hf_deit", "timm", 224, 0.9),
+        *((name, "timm", 384, 1.0) for name in ("google_npz", "google_augreg", "hf_vit", "deit", "hf_deit", "deit3")),
+        ("hf_deit", "transformers", 224, 0.875),
+    ],
+)
+def test_the_middle_is_what_each_library_keeps(name: str, match: str, size: int, crop: float) -> None:
+    assert card(name).crop(match, (size, size)) == crop
+    assert card(name).preprocessing(match)["fit"] == ("squash" if match == "transformers" else "crop")
+
+
+def test_cards_of_one_family_stretch_positions_alike() -> None:
+    assert card("timm_siglip").numerics()["resample"] == card("hf_siglip").numerics()["resample"] == "bilinear-corners"
+    clip = [card("hf_clip").numerics(match)["resample"] for match in (None, "timm", "transformers")]
+    assert clip == ["bicubic-antialias", "bicubic-antialias", "bicubic"]
+    assert card("timm_dinov3").licence == card("hf_dinov3").licence == card("dinov3").licence == "LicenseRef-DINOv3"
+
+
 @pytest.mark.parametrize("name", known_cards())
 def test_every_card_holds_values_that_a_model_and_a_picture_accept(name: str) -> None:
     own = card(name)
     assert own.licence and own.repository
-    for match in own.tables:
+    assert not own.about.endswith(".")  # it becomes a note
+    for match, table in own.tables.items():
+        inherited = match != "original" and "crop" in own.tables["original"]
+        assert "crop" in table or not (inherited and table.get("fit") == "squash")
         read_some(ViTConfig, own.numerics(match), name)
         replace(ImageSpec(), **read_some(ImageSpec, own.preprocessing(match), name))
         assert 0.5 < own.crop(match) <= 1

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
+from vitrail.checkpoints import containers
 from vitrail.checkpoints.containers import open_file, read_tensors, unwrap
-from vitrail.errors import DamagedFileError, UsageError
+from vitrail.errors import DamagedFileError, ResourceError, UsageError
 
 WEIGHT = torch.ones(2)
 
@@ -85,3 +87,41 @@ def test_averaged_weights_are_noted(tmp_path: Path) -> None:
 def test_arrays_of_numpy_are_tensors(tmp_path: Path) -> None:
     np.savez(tmp_path / "f.npz", **{"params/head/bias": np.arange(3, dtype=np.float32)})
     assert torch.equal(read_tensors(tmp_path / "f.npz")["params/head/bias"], torch.arange(3.0))
+
+
+UNVERIFIED = "the file carries no checksum: that it is unchanged was not verified"
+
+
+def test_a_file_in_which_a_flipped_bit_would_not_be_noticed_is_noted(tmp_path: Path) -> None:
+    assert open_file(saved(tmp_path, {"a": WEIGHT})).notes == []
+    torch.save({"a": WEIGHT}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    assert open_file(tmp_path / "old.pt").notes == [UNVERIFIED]
+    torch.serialization.set_crc32_options(False)
+    try:
+        assert open_file(saved(tmp_path, {"a": WEIGHT})).notes == [UNVERIFIED]
+    finally:
+        torch.serialization.set_crc32_options(True)
+
+
+def test_a_list_of_files_that_nobody_compares_is_no_checksum(tmp_path: Path) -> None:
+    save_file({"a": WEIGHT}, tmp_path / "w.safetensors")
+    (tmp_path / "manifest.json").write_text("{}")
+    assert open_file(tmp_path / "w.safetensors").notes == [UNVERIFIED]
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "pt"])
+def test_what_cannot_fit_into_memory_is_not_read(tmp_path: Path, monkeypatch, ending: str) -> None:
+    path, tensors = tmp_path / f"w.{ending}", {"a": torch.ones(2000)}
+    (save_file if ending == "safetensors" else torch.save)(tensors, path)
+    monkeypatch.setattr(containers, "machine_memory", lambda: 7999)
+    with pytest.raises(ResourceError, match=rf"w\.{ending} take 8,\d{{3}} bytes, and this machine has 7,999 bytes"):
+        open_file(path)
+    monkeypatch.setattr(containers, "machine_memory", lambda: None)
+    assert torch.equal(open_file(path).tensors["a"], tensors["a"])
+
+
+@pytest.mark.parametrize("name", ["", "a\x1b[2J", "a" * 513, 3, b"a"])
+def test_a_name_that_cannot_be_printed_is_no_name(name: object) -> None:
+    with pytest.raises(DamagedFileError, match=r"f\.pt: a tensor is called .*, which is no plain name") as refused:
+        unwrap({"model": {name: WEIGHT}}, "f.pt")
+    assert str(refused.value).isprintable() and len(str(refused.value)) < 200

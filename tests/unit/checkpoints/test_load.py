@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitrail.checkpoints import cards, identify
+from vitrail.checkpoints import cards, folders, identify
 from vitrail.checkpoints.load import load, read_content
 from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.save import save
 from vitrail.checkpoints.told import Told
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import tensors as files
@@ -150,3 +151,65 @@ def test_tensors_in_memory_are_read_under_the_same_rules() -> None:
     broken = tensors() | {"toy.extra": torch.zeros(2)}
     with pytest.raises(DamagedFileError, match=r"memory does not fit the layout toy: 1 without a rule: toy\.extra"):
         read_content(broken, "memory")
+
+
+def test_channels_in_another_order_take_mean_and_deviation_along(tmp_path: Path) -> None:
+    loaded = load(file(tmp_path), channels=3, channels_policy=[2, 1, 0])
+    assert loaded.spec.mean == (0.3, 0.2, 0.1)
+    colour = pictures()
+    with torch.no_grad():
+        assert (loaded.model(colour.flip(1)) - model()(colour)).abs().max() < 1e-5
+    with pytest.raises(UsageError, match=r'channels_policy="sum" adapts the file to other channels'):
+        load(file(tmp_path), channels_policy="sum")
+    save(tmp_path / "kept", model(), loaded.spec, ("cat", "dog", "owl"), "bundle")
+    assert load(tmp_path / "kept", channels=2, channels_policy=[2, 0]).spec.mean == (0.1, 0.3)
+
+
+def test_a_folder_that_vitrail_wrote_does_not_have_the_licence_of_the_familys_weights(tmp_path: Path) -> None:
+    assert load(folder(tmp_path / "theirs", BESIDE)).licence == "Apache-2.0"
+    own = load(folder(tmp_path / "own", {**BESIDE, **folders.signed({})}))
+    assert (own.licence, own.repository) == ("", "")
+    info = {"licence": "MIT", "repository": "somebody/else", "mirror": True}
+    kept = load(folder(tmp_path / "kept", {**BESIDE, **folders.signed(info)}))
+    assert (kept.licence, kept.repository) == ("MIT", "somebody/else")
+
+
+def test_heads_that_were_guessed_for_another_depth_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def notes(published: frozenset[tuple[int, int]] | None, **said: Any) -> str:
+        layout = replace(TOY, card="unit_test_toy", published=published)
+        monkeypatch.setattr(identify, "LAYOUTS", {"toy": layout})
+        return " | ".join(load(file(tmp_path), **said).notes)
+
+    guess = "heads=2 is that of the published model of this width; the file does not say it: heads= changes it"
+    assert guess in notes(frozenset({(8, 12)}))
+    for published in (frozenset({(8, 2)}), None):
+        assert guess not in notes(published)
+    assert guess not in notes(frozenset(), heads=2) and guess not in notes(frozenset(), settings={"heads": 2})
+
+
+def test_arguments_that_would_be_ignored_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "kept", model(), load(file(tmp_path)).spec, ("cat", "dog", "owl"), "bundle")
+    with pytest.raises(UsageError, match=r"is a bundle, .* Leave match='timm' and network='encoder' out"):
+        load(tmp_path / "kept", match="timm", network="encoder")
+    with pytest.raises(UsageError, match=r"holds one model, not several networks\. Leave network='encoder' out"):
+        load(folder(tmp_path / "toy", BESIDE), network="encoder")
+
+
+def test_a_folder_with_several_networks_gives_the_one_that_is_named(tmp_path: Path) -> None:
+    other = {name: tensor + 1 for name, tensor in tensors().items()}
+    path = tmp_path / "toy"
+    folder(path, BESIDE)
+    (path / "model.safetensors").unlink()
+    torch.save({"teacher": tensors(), "student": other}, path / "pytorch_model.bin")
+    assert differs(load(path).model, model()) == 0
+    assert differs(load(path, network="student").model, model()) > 0.1
+
+
+def test_a_folder_of_several_files_holds_no_networks(tmp_path: Path) -> None:
+    path = folder(tmp_path / "toy", BESIDE)
+    (path / "model.safetensors").rename(path / "model-1-of-1.safetensors")
+    listed = dict.fromkeys(tensors(), "model-1-of-1.safetensors")
+    (path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": listed}))
+    assert differs(load(path).model, model()) == 0
+    with pytest.raises(UsageError, match=r"holds one model, not several networks"):
+        load(path, network="encoder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from vitrail.checkpoints.folders import Folder
 from vitrail.checkpoints.pictures import answers, resized, spec
 from vitrail.checkpoints.preprocessor import preprocessor
 from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.writers.timm import crop_pct
+from vitrail.checkpoints.writers.transformers_pictures import processor
 from vitrail.model.config import ViTConfig
 from vitrail.spec import ImageSpec
 
@@ -24,9 +27,8 @@ def read(config: dict[str, Any], beside: dict[str, Any], match: Any = None) -> t
     return spec(CONFIG, None, Told(match=match), folder)
 
 
-@pytest.mark.parametrize("fit", ["squash", "crop"])
-def test_our_own_preprocessor_file_reads_back(fit: Any) -> None:
-    fraction = 0.8 if fit == "crop" else 1.0
+@pytest.mark.parametrize(("fit", "fraction"), [("squash", 1.0), ("squash", 0.8), ("crop", 0.8)])
+def test_our_own_preprocessor_file_reads_back(fit: Any, fraction: float) -> None:
     ours = ImageSpec(height=32, width=32, mean=MEAN, std=STD, interpolation="bilinear", fit=fit, crop_fraction=fraction)
     assert read({"model_type": "vit"}, preprocessor(ours)) == (ours, ())
 
@@ -36,6 +38,77 @@ def test_transformers_words_old_and_new() -> None:
     assert (old.mean, old.std, old.interpolation, old.fit, notes) == (MEAN, STD, "bicubic", "squash", ())
     cut, notes = read({}, {"size": {"shortest_edge": 40}, "crop_size": {"height": 32}, "do_normalize": False})
     assert (cut.mean, cut.std, cut.fit, cut.crop_fraction, notes) == ((0.0,), (1.0,), "crop", 0.8, ())
+
+
+@pytest.mark.parametrize("size", [40, {"height": 40, "width": 40}])
+def test_both_sides_are_resized_before_the_centre_is_cut_out(size: Any) -> None:
+    beside = {"size": size, "crop_size": 32, "do_center_crop": True, "feature_extractor_type": "DeiTFeatureExtractor"}
+    found, notes = read({}, beside)
+    assert (found.fit, found.crop_fraction, notes) == ("squash", 0.8, ())
+    uncut, _ = read({}, {**beside, "do_center_crop": False})
+    assert (uncut.fit, uncut.crop_fraction) == ("squash", 1.0)
+
+
+def test_transformers_is_told_to_cut_out_the_centre_of_a_squash() -> None:
+    ours = ImageSpec(height=32, width=48, crop_fraction=0.8)
+    content = processor(ours)
+    assert content["image_processor_type"] == "DeiTImageProcessor" and content["do_center_crop"]
+    assert content["size"] == {"height": 40, "width": 60} and content["crop_size"] == {"height": 32, "width": 48}
+
+
+@pytest.mark.parametrize("outer", range(33, 80))
+def test_timm_resizes_as_far_as_we_do(outer: int) -> None:
+    ours = ImageSpec(height=33, width=33, crop_fraction=33 / outer)
+    assert math.floor(33 / crop_pct(ours)) == ours.cover[0] == outer
+
+
+def test_one_number_is_the_short_side_to_clips_processor() -> None:
+    beside = {"size": 40, "crop_size": 32, "do_center_crop": True, "feature_extractor_type": "CLIPFeatureExtractor"}
+    found, notes = read({}, beside)
+    assert (found.fit, found.crop_fraction, notes) == ("crop", 0.8, ())
+
+
+def test_a_processor_for_another_size_is_said() -> None:
+    beside = {"size": {"shortest_edge": 32}, "crop_size": {"height": 28, "width": 28}, "do_center_crop": True}
+    found, notes = read({}, beside)
+    assert found.size == (32, 32) and found.crop_fraction == 0.875
+    (note,) = notes
+    assert note.startswith("its processor prepares pictures of 28x28 pixels, the model was loaded for 32x32; ")
+    assert note.endswith("image_size=28 does as the processor")
+    asked = spec(CONFIG, None, Told(image_size=(32, 32)), Folder(path=Path("folder"), config={}, preprocessor=beside))
+    assert asked == (found, ())
+
+
+def test_a_centre_of_another_shape_than_the_whole_is_said() -> None:
+    cut = {"size": {"height": 40, "width": 64}, "crop_size": 32, "do_center_crop": True}
+    found, notes = read({}, cut)
+    assert found.crop_fraction == 0.8
+    assert notes == ("its processor cuts (32, 32) out of (40, 64); here the fraction of the height serves both",)
+
+
+@pytest.mark.parametrize(
+    ("config", "beside", "said"),
+    [
+        ({}, {"size": 32, "resample": 1}, "resample=1"),
+        ({"pretrained_cfg": {"crop_pct": 1.0, "interpolation": "random"}}, {}, "interpolation='random'"),
+        ({"preprocess_cfg": {"mean": MEAN, "interpolation": "nearest"}}, {}, "interpolation='nearest'"),
+    ],
+)
+def test_a_way_of_resizing_that_is_not_here_is_said(config: Any, beside: Any, said: str) -> None:
+    found, notes = read(config, beside)
+    assert found.interpolation == "bicubic"
+    assert notes == (f"its pictures are resized with {said}, which is not here: bicubic was taken",)
+
+
+def test_timms_fraction_also_holds_for_a_squash_and_is_0_875_unless_said() -> None:
+    squashed = {"pretrained_cfg": {"mean": MEAN, "std": STD, "crop_pct": 0.95, "crop_mode": "squash"}}
+    found, notes = read(squashed, {})
+    assert (found.fit, found.crop_fraction, notes) == ("squash", 0.95, ())
+    assert read({"pretrained_cfg": {"mean": MEAN}}, {})[0].crop_fraction == 0.875
+    found, notes = read({"pretrained_cfg": {"crop_mode": "border", "crop_pct": 0.9}}, {})
+    assert (found.fit, found.crop_fraction) == ("pad", 1.0)
+    said = "timm fills the border with the mean colour and cuts 0.9 out of it; here it is black and nothing is cut"
+    assert notes == (said,)
 
 
 def test_timms_and_open_clips_words() -> None:

@@ -50,9 +50,17 @@ def test_a_crop_fraction_resizes_to_more_and_keeps_the_middle(fraction, size):
     assert torch.equal(fit(images, spec), whole[:, :, top : top + 224, left : left + 224])
 
 
-def test_a_crop_fraction_without_a_crop_is_refused():
-    with pytest.raises(UsageError, match=r'crop_fraction=0\.9 needs fit="crop"\. Got fit="squash"'):
-        ImageSpec(crop_fraction=0.9)
+@pytest.mark.parametrize("size", [(300, 400), (224, 224), (256, 256)])
+def test_a_squash_with_a_fraction_keeps_the_middle_of_a_larger_one(size):
+    images = torch.randint(0, 256, (1, 3, *size), dtype=torch.uint8)
+    whole = resize(images, (256, 256), "bicubic")
+    spec = ImageSpec(height=224, width=224, crop_fraction=0.875)
+    assert torch.equal(fit(images, spec), whole[:, :, 16:240, 16:240])
+
+
+def test_a_crop_fraction_with_a_border_is_refused():
+    with pytest.raises(UsageError, match=r'crop_fraction=0\.9 needs fit="crop" or fit="squash"\. Got fit="pad"'):
+        ImageSpec(fit="pad", crop_fraction=0.9)
     with pytest.raises(UsageError, match=r"0 < fraction <= 1\. Got 1\.2"):
         ImageSpec(fit="crop", crop_fraction=1.2)
 

@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
+from vitrail.checkpoints.save import save
 from vitrail.doors.anatomy import anatomy, seen, table
 from vitrail.doors.models import Said, bundle_in, find
+from vitrail.doors.provenance import licence_line, lines
 from vitrail.doors.saying import said
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.explain.picture import PANES
@@ -63,6 +65,8 @@ def test_layout_and_heads_belong_to_files():
     words = r"--heads and --pool can only describe a weights file\. There is no file vit_tiny_patch16_224"
     with pytest.raises(UsageError, match=words):
         find("vit_tiny_patch16_224", Said(heads=3, pool="mean"))
+    with pytest.raises(UsageError, match=r"--network and --channels-policy can only describe a weights file"):
+        find("vit_tiny_patch16_224", Said(network="encoder", channels=1, channels_policy="sum"))
 
 
 def test_settings_change_the_shape_of_a_name():
@@ -111,8 +115,31 @@ def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_p
     on_the_hub("model.safetensors")
     found = find("hf:somebody/something")
     assert (found.kind, found.classes, found.licence) == ("bundle", ("cat", "dog"), "apache-2.0")
-    assert found.notes == ("a note.",)
+    assert found.repository == "somebody/something"
+    assert found.notes == ("a note.", f"hf:somebody/something was read at revision {'a' * 40}")
     assert capsys.readouterr().err == f"hf:somebody/something: licence apache-2.0, revision {'a' * 40}\n"
+
+
+def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the_hub, tmp_path):
+    model = create(find("vit_mu_patch8_16", Said(outputs=2)).config)
+    info = {"licence": "CC-BY-NC-4.0", "repository": "their/code"}
+    save(tmp_path / "kept", model, ImageSpec(height=16, width=16), ("cat", "dog"), "transformers", info=info)
+    for file in (tmp_path / "kept").iterdir():
+        file.rename(tmp_path / file.name)
+    (tmp_path / "kept").rmdir()
+    on_the_hub("model.safetensors", licence="not stated; see their page")
+    found = find("hf:somebody/something")
+    assert (found.licence, found.repository) == ("CC-BY-NC-4.0", "their/code")
+    assert licence_line(found) == "licence of the weights that their/code published: CC-BY-NC-4.0"
+    assert "  licence     CC-BY-NC-4.0, of the weights that their/code published" in lines(found)
+
+
+def test_own_weights_in_a_folder_for_transformers_have_nobodys_licence(tmp_path):
+    own = create(find("vit_mu_patch8_16", Said(outputs=0)).config)  # headless: transformers reads an MSN
+    save(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
+    found = find(str(tmp_path / "own"))
+    assert (found.licence, found.repository, licence_line(found)) == ("", "", "")
+    assert "  licence     nobody says" in lines(found)
 
 
 def test_a_name_on_the_hub_with_several_files_asks_for_one(on_the_hub, tmp_path):

@@ -36,7 +36,7 @@ def test_fields_that_ask_for_code_are_left_out_with_a_note(tmp_path):
     (note,) = found.notes
     assert note.endswith(
         "config.json asks for code (auto_map, trust_remote_code, chat_template); "
-        "that is ignored, no code of a checkpoint is ever run."
+        "that is ignored, no code of a checkpoint is ever run"
     )
 
 
@@ -46,6 +46,9 @@ def test_fields_that_ask_for_code_are_left_out_with_a_note(tmp_path):
         ({"num_hidden_layers": 10**9}, r"num_hidden_layers must be a number from 1 to 256\. Got 1000000000\."),
         ({"patch_size": 0}, r"patch_size must be a number from 1 to 1,024\. Got 0\."),
         ({"patch_size": [16, -16]}, r"patch_size must be a number from 1 to 1,024\. Got -16\."),
+        ({"hidden_size": [768, 768]}, r"hidden_size must be a number from 1 to 65,536\. Got \[768, 768\]\."),
+        ({"image_size": []}, r"image_size must be a number from 1 to 16,384\. Got \[\]\."),
+        ({"image_size": [[1]]}, r"image_size must be a number from 1 to 16,384\. Got \[1\]\."),
         ({"hidden_size": "768"}, r"hidden_size must be a number from 1 to 65,536\. Got '768'\."),
         ({"num_attention_heads": True}, r"num_attention_heads must be a number from 1 to 1,024\. Got True\."),
         ({"layer_norm_eps": -1e-6}, r"layer_norm_eps must be a number from 0 to 1\. Got -1e-06\."),

@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_only_the_safest_weights_and_what_describes_them_are_taken(there):
     _, found, asked = there
     assert found["files"] == ["README.md", "config.json", "model.safetensors"]
     assert found["weights"] == ["model.safetensors"]
-    assert found["notes"] == ["owner/name also holds code (modeling_name.py); it was not downloaded."]
+    assert found["notes"] == ["owner/name also holds code (modeling_name.py); it was not downloaded"]
     assert not [line for line in asked if ".py" in line or ".bin" in line or "tokenizer" in line]
 
 
@@ -101,7 +102,7 @@ def test_what_was_downloaded_is_found_again_without_a_network(there, setting):
     home, found, _ = there
     again = fetch(home, "http://127.0.0.1:9", **setting)
     assert again["folder"] == found["folder"] and again["licence"] == "apache-2.0"
-    assert "The Hub cannot be reached; owner/name was taken from this machine's cache." in again["notes"]
+    assert "The Hub cannot be reached; owner/name was taken from this machine's cache" in again["notes"]
 
 
 @pytest.mark.parametrize("setting", [{"HF_HUB_OFFLINE": "1"}, {}])
@@ -189,7 +190,9 @@ def test_names_are_taken_apart():
     assert is_hub_name("hf:a/b") and not is_hub_name("a/b")
 
 
-@pytest.mark.parametrize("text", ["hf:name", "hf:a/b/c", "hf:../b", "hf:a/..", "hf:a/b@../..", "hf:a/b@", "hf:a b/c"])
+@pytest.mark.parametrize(
+    "text", ["hf:name", "hf:a/b/c", "hf:../b", "hf:a/..", "hf:a/b@../..", "hf:a/b@", "hf:a b/c", "hf:a/b@/tmp/evil"]
+)
 def test_what_is_no_name_is_refused(text):
     with pytest.raises(UsageError, match="is called hf:OWNER/NAME"):
         parse(text)
@@ -201,6 +204,8 @@ def test_what_is_no_name_is_refused(text):
         ("---\nlicense: mit\n---\n", "mit"),
         ('---\r\nlicense: "cc-by-nc-4.0"  # no trade\r\n---\r\n', "cc-by-nc-4.0"),
         ("---\nlicense: other\nlicense_name: dinov3-license\nlicense_link: https://x.y/z\n---\n", None),
+        ("\n---\nlicense: m\x1b[2Jit\n---", "m[2Jit"),
+        ("---\nlicense: mit\n", ""),
         ("# license: mit\n", ""),
         ("---\ntags:\n- license: mit\n---\n", ""),
         ("", ""),
@@ -209,6 +214,26 @@ def test_what_is_no_name_is_refused(text):
 def test_the_licence_of_a_card(tmp_path, card, licence):
     (tmp_path / "README.md").write_bytes(card.encode())
     assert licence_of(tmp_path / "README.md") == ("dinov3-license (https://x.y/z)" if licence is None else licence)
+
+
+@pytest.mark.parametrize("card", [b"\n" * 2**20, b"---\n" + b"\n" * 2**20, b"---" + b"\n---x" * 2**17])
+def test_a_card_of_lines_alone_costs_no_time(tmp_path, card):
+    (tmp_path / "README.md").write_bytes(card)
+    start = time.process_time()
+    assert licence_of(tmp_path / "README.md") == ""
+    assert time.process_time() - start < 2
+
+
+def test_a_branch_in_the_cache_cannot_lead_elsewhere(tmp_path):
+    model = tmp_path / "models--a--b"
+    for folder in (model / "refs", model / "snapshots", tmp_path / "evil"):
+        folder.mkdir(parents=True)
+    (tmp_path / "evil" / "model.safetensors").write_bytes(b"")
+    (model / "refs" / "main").write_text("../../evil")
+    assert hub_module._cached(HubName("a/b", "main"), tmp_path) is None
+    (model / "refs" / "main").write_text(COMMIT)
+    (tmp_path / "evil").rename(model / "snapshots" / COMMIT)
+    assert hub_module._cached(HubName("a/b", "main"), tmp_path) == model / "snapshots" / COMMIT
 
 
 def test_a_card_that_is_not_there_states_nothing(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from vitrail.checkpoints.bundle import save
 from vitrail.errors import DamagedFileError
+from vitrail.files import manifest
 from vitrail.files.atomic import MANIFEST, folder, sha256, verify
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT
@@ -70,6 +71,19 @@ def test_two_swapped_files_are_said_to_be_so(tmp_path, second):
     (tmp_path / "made" / "b").write_bytes(b"abc")
     with pytest.raises(DamagedFileError, match=r"/a\b.*Its content is that of b: the two may have been swapped\."):
         verify(tmp_path / "made")
+
+
+def test_a_file_is_hashed_once_however_many_entries_have_its_size(tmp_path, monkeypatch):
+    with folder(tmp_path / "made") as inside:
+        for number in range(5):
+            (inside / f"a{number}").write_bytes(b"abc%d" % number)
+        (inside / "b").write_bytes(b"longer")
+    (tmp_path / "made" / "b").write_bytes(b"abcd")
+    hashed = []
+    monkeypatch.setattr(manifest, "sha256", lambda path: hashed.append(path.name) or sha256(path))
+    with pytest.raises(DamagedFileError, match="b has 4 bytes, expected 6"):
+        verify(tmp_path / "made")
+    assert hashed.count("b") == 1
 
 
 def test_zeros_of_the_right_size_are_noticed(made):

@@ -118,6 +118,7 @@ def test_names_behind_the_place_where_it_breaks_are_noted_too():
         (b"K\x01\x86.", "its stack is empty"),
         (b"K\x01K\x02\x93.", "names something without a name"),
         (b"\x82\x01.", "uses EXT1"),
+        (b"c" + b"x" * 128 + b"\n" + b"y" * 128 + b"\n.", "whose name has more than 256 letters"),
         (b"\x98.", "uses READONLY_BUFFER"),
     ],
 )

@@ -14,7 +14,7 @@ from functools import partial
 from torch import Tensor
 
 from ...model.config import ViTConfig
-from ..layouts import Layout, Rule, names
+from ..layouts import PUBLISHED_SIZES, Layout, Rule, names
 from ..told import Told
 from . import timm_dinov3, timm_told
 from .originals import KERNEL_NAME, PLAIN_MLP, STEM_RULES, TABLE, TABLE_RULE, described, heads, mlp_width, table_size
@@ -67,6 +67,7 @@ DEIT = Layout(
     rules=RULES,
     describe=partial(describe, card="deit"),
     card="deit",
+    published=PUBLISHED_SIZES,
 )
 DEIT3 = Layout(
     name="deit3",
@@ -76,6 +77,7 @@ DEIT3 = Layout(
     rules=timm_dinov3.RULES,
     describe=partial(describe, card="deit3", class_position=False),
     card="deit3",
+    published=PUBLISHED_SIZES,
     express=timm_dinov3.express_packed,
 )
 LAYOUTS = (DEIT, DEIT3)

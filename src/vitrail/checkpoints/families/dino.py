@@ -12,7 +12,7 @@ from functools import partial
 from torch import Tensor
 
 from ...model.config import ViTConfig
-from ..layouts import Ignore, Layout
+from ..layouts import PUBLISHED_SIZES, Ignore, Layout
 from ..told import Told
 from .originals import KERNEL_NAME, RULES, TABLE, plain
 
@@ -27,7 +27,7 @@ def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
     return plain(kept, told, "dino", PUBLISHED)
 
 
-_layout = partial(Layout, name="dino", describe=describe, card="dino")
+_layout = partial(Layout, name="dino", describe=describe, card="dino", published=PUBLISHED_SIZES)
 LAYOUTS = (
     _layout(decisive=(KERNEL_NAME, TABLE), absent=("head.*",), named_only=True, rules=RULES),
     _layout(

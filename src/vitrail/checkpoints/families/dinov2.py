@@ -13,9 +13,9 @@ from functools import partial
 
 from torch import Tensor
 
-from ...errors import UsageError
+from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
-from ..layouts import Ignore, Layout, Name, Rule, Zero, names
+from ..layouts import PUBLISHED_SIZES, Ignore, Layout, Name, Rule, Zero, names
 from ..shapes import has
 from ..told import Told
 from .originals import KERNEL_NAME, RULES, TABLE, described, heads, mlp_width, outputs, table_size
@@ -73,8 +73,18 @@ _CHUNKED = re.compile(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.")
 
 
 def clean(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the chunk's number out of names such as blocks.1.7.norm1.weight: the second one counts all blocks."""
-    return {_CHUNKED.sub(r"\1.\2.", name): tensor for name, tensor in tensors.items()}
+    """Take the chunk's number out of names such as blocks.1.7.norm1.weight: the second one counts all blocks.
+
+    Raises:
+        DamagedFileError: two tensors would have one name.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        plain = _CHUNKED.sub(r"\1.\2.", name)
+        if plain in found:
+            raise DamagedFileError(f"The file has {plain} in two chunks, the second time as {name}. Delete one.")
+        found[plain] = tensor
+    return found
 
 
 LAYOUTS = tuple(
@@ -86,6 +96,7 @@ LAYOUTS = tuple(
         rules=GATED_RULES if gated else PLAIN_RULES,
         describe=partial(describe, card),
         card=card,
+        published=PUBLISHED_SIZES,
         prefix="backbone.",
         outside=("linear_head.{p}", "dino_head.*", "ibot_head.*"),
         clean=clean,

@@ -7,6 +7,7 @@ the heads, kernels [D, A, d] to queries, keys and values and [A, d, D] back; a c
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,7 +125,7 @@ def outside_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             outer = "params/" if container == "params/img/" else container
             inside = {name: name.removeprefix(container).removeprefix(outer) for name in tensors}
             if len(set(inside.values())) < len(tensors):
-                twice = next(name for name in inside.values() if list(inside.values()).count(name) > 1)
+                twice = Counter(inside.values()).most_common(1)[0][0]
                 raise DamagedFileError(f"The file has {twice} twice, within {container} and outside. Delete one.")
             return {inside[name]: tensor for name, tensor in tensors.items()}
     return tensors

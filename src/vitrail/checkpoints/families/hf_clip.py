@@ -67,6 +67,9 @@ def describe(classifier: bool, tensors: Mapping[str, Tensor], told: Told) -> ViT
             'settings={"activation": "QuickGELU"} for those of OpenAI and their likes, "GELU" for most of LAION\'s.'
         )
     beside = settings(told, DEFAULTS)
+    known = numerics(told, beside, "hf_clip")
+    if told.foreign:  # every tower was trained with its own, whoever runs it
+        known["activation"] = beside.activation("hidden_act")
     kernel = need(tensors, WEIGHT, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
     width = vote(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
@@ -86,7 +89,7 @@ def describe(classifier: bool, tensors: Mapping[str, Tensor], told: Told) -> ViT
         final_norm=False,
         pooled_norm=not classifier,
         head_bias=classifier or not count,
-        **{"pool": "mean" if classifier else "class", **numerics(told, beside, "hf_clip")},
+        **{"pool": "mean" if classifier else "class", **known},
     )
 
 
@@ -101,6 +104,7 @@ LAYOUTS = tuple(
         describe=partial(describe, classifier),
         card="hf_clip",
         match="transformers",
+        published=frozenset(),
         prefix="vision_model.",
         outside=("classifier.{p}", "visual_projection.weight"),
         express=as_clip,

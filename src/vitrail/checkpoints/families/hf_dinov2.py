@@ -151,6 +151,7 @@ def _layout(kind: Kind) -> Layout:
         describe=partial(describe, kind),
         card=kind.card,
         match="transformers",
+        published=frozenset(),
         prefix=f"{kind.family}.",
         outside=("classifier.{p}",),
         express=as_dinov2,

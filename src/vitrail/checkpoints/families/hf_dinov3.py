@@ -111,6 +111,7 @@ LAYOUTS = tuple(
         describe=partial(describe, under),
         card="hf_dinov3",
         match="transformers",
+        published=frozenset(),
         express=as_dinov3,
     )
     for variant, under in (("dinov3", "layer"), ("dinov3-memory", "model.layer"))

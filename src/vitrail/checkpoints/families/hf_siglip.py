@@ -45,7 +45,6 @@ BLOCK = {
 # fmt: on
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 WEIGHT, TABLE = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
-FIRST = "encoder.layers.0.layer_norm1.weight"
 BIAS, FIRST = "embeddings.patch_embedding.bias", "encoder.layers.0.layer_norm1.weight"
 DEFAULTS = {
     "num_attention_heads": 12, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "image_size": 224,

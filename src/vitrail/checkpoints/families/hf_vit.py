@@ -168,6 +168,13 @@ def card_name(kind: Kind, told: Told) -> str:
     return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(told.foreign.get("model_type")), kind.card)
 
 
+def doubts(kind: Kind, told: Told) -> tuple[str, ...]:
+    """DINO's folders say no more than those of Google's ViT."""
+    if not told.foreign or told.match != "original" or card_name(kind, told) != "hf_vit":
+        return ()
+    return ("taken for Google's ViT; for DINO's own numerics load the original file with layout=dino",)
+
+
 def _card_of(kind: Kind, config: ViTConfig, told: Told) -> str:
     return card_name(kind, told)
 
@@ -206,6 +213,8 @@ LAYOUTS = tuple(
         describe=partial(describe, kind, naming),
         card=partial(_card_of, kind),
         match="transformers",
+        published=frozenset(),
+        doubts=partial(doubts, kind),
         prefix=kind.prefix,
         outside=tuple(name for name in (*ONE_HEAD, *TWO_HEADS) if "classifier" in name),
         clean=clean,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from ...model.config import ViTConfig
-from ..layouts import Layout
+from ..layouts import PUBLISHED_SIZES, Layout
 from ..told import Told
 from .originals import KERNEL_NAME, RULES, TABLE, plain
 
@@ -35,5 +35,6 @@ LAYOUTS = (
         rules=RULES,
         describe=describe,
         card="ijepa",
+        published=PUBLISHED_SIZES,
     ),
 )

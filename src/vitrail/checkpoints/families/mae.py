@@ -13,7 +13,7 @@ from functools import partial
 from torch import Tensor
 
 from ...model.config import ViTConfig
-from ..layouts import Ignore, Layout, Rule, names
+from ..layouts import PUBLISHED_SIZES, Ignore, Layout, Rule, names
 from ..shapes import has
 from ..told import Told
 from .originals import KERNEL_NAME, RULES, TABLE, plain
@@ -41,7 +41,7 @@ def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
     return config
 
 
-_layout = partial(Layout, name="mae", describe=describe, card="mae")
+_layout = partial(Layout, name="mae", describe=describe, card="mae", published=PUBLISHED_SIZES)
 LAYOUTS = (
     _layout(decisive=(KERNEL_NAME, TABLE), absent=("decoder_*",), named_only=True, rules=CLASSIFIER_RULES),
     _layout(

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
 from ...model.config import Activation, Pool, ViTConfig
-from ..layouts import Layout
+from ..layouts import PUBLISHED_SIZES, Layout
 from ..shapes import agree, given, has
 from ..told import Told
 from .clip_common import DECISIVE, VISUAL, check_outputs, rules, tower_settings
@@ -127,6 +127,7 @@ LAYOUTS = (
             rules=rules(prefix),
             describe=partial(describe, prefix),
             card="open_clip",
+            published=PUBLISHED_SIZES,
         )
         for variant, prefix in (("", VISUAL), ("tower", ""))
     ),

@@ -91,7 +91,6 @@ TIMM_LAYOUTS = tuple(
         rules=(*table, *(rule for rule in BESIDE if isinstance(rule, Ignore))),
         describe=describe,
         card=card_of,
-        match="timm",
         prefix=TRUNK,
         outside=("visual.head.proj.{p}",),
     )

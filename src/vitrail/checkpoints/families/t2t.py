@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...errors import DamagedFileError
 from ...model.config import Patches, ViTConfig
-from ..layouts import Layout, Name, Rule, names
+from ..layouts import PUBLISHED_SIZES, Layout, Name, Rule, names
 from ..shapes import blocks, has, vote
 from ..steps import Step, joined
 from ..told import Told
@@ -127,6 +127,7 @@ LAYOUTS = tuple(
         rules=_rules(inside, performer=variant == "performer"),
         describe=partial(describe, patches),
         card="t2t",
+        published=PUBLISHED_SIZES,
         express=express,
     )
     for variant, patches, decisive, inside in VARIANTS

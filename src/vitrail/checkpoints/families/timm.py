@@ -127,11 +127,17 @@ def describe_parallel(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
 
 
 def card_of(config: ViTConfig, told: Told) -> str:
-    """The card that fits a timm model best, by its name, or by its design where no name is told."""
+    """The card that fits a timm model best, by its name, or by its design where no name is told.
+
+    Raises:
+        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
+    """
     name, tag = timm_told.architecture(told), timm_told.tag(told)
     for word, card in _CARDS:
         if word in f"{name}.{tag}":
             return card
+    if name and told.match == "original":
+        raise UsageError(f"Nobody knows the authors' numerics of {f'{name}.{tag}'.rstrip('.')}. Leave match= out.")
     if name:
         return "timm_vit"
     if config.distillation_token:
@@ -141,6 +147,7 @@ def card_of(config: ViTConfig, told: Told) -> str:
     return "timm_siglip" if config.pool == "attention" else "timm_vit"
 
 
+# words of a name with its tag; the first that is in it decides, so the longer stands before the shorter
 _CARDS = (
     ("deit3", "deit3"),
     ("deit", "deit"),
@@ -149,6 +156,11 @@ _CARDS = (
     ("siglip", "timm_siglip"),
     ("clip", "timm_clip"),
     ("augreg", "google_augreg"),
+    ("ijepa", "ijepa"),
+    ("mae", "mae"),
+    ("dino", "dino"),
+    ("orig_in", "google_augreg"),
+    ("sam_in", "google_augreg"),
 )
 
 

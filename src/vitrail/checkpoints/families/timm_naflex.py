@@ -68,8 +68,16 @@ def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
 
 
 def card_of(config: ViTConfig, told: Told) -> str:
-    """SigLIP 2's card for the shape of its tower, timm's own otherwise."""
-    return "timm_naflex_siglip" if config.pool == "attention" else "timm_vit"
+    """SigLIP 2's card for the shape of its tower, timm's own otherwise.
+
+    Raises:
+        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
+    """
+    if config.pool == "attention":
+        return "timm_naflex_siglip"
+    if told.match == "original" and (name := timm_told.architecture(told)):
+        raise UsageError(f"Nobody knows the authors' numerics of {name}. Leave match= out.")
+    return "timm_vit"
 
 
 def express_plane(config: ViTConfig, state: State) -> Expressed:

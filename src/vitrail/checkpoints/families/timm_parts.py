@@ -203,6 +203,8 @@ def with_numerics(config: ViTConfig, told: Told, card: str) -> ViTConfig:
     """Epsilon, activation and resampling: as timm runs the architecture, or from the card of whom `match` asks for."""
     if told.match not in (None, "timm"):
         known = told.numerics(card)
+        if card == "timm_clip":
+            known["activation"] = timm_told.activation_of_clip(told, config.pre_norm, config.mlp != "plain")
         return replace(config, **{name: known[name] for name in ("norm_eps", "activation", "resample")})
     return replace(
         config,

@@ -136,6 +136,17 @@ def activation(told: Told, pre_norm: bool, gated: bool) -> Activation:
     return "GELUTanh" if _TANH.search(name) else "GELU"
 
 
+def activation_of_clip(told: Told, pre_norm: bool, gated: bool) -> Activation:
+    """Activation that a CLIP tower was trained with: OpenAI's had QuickGELU, also where timm runs them with GELU.
+
+    Raises:
+        UsageError: as `activation`.
+    """
+    if "activation" not in told.settings and argument(told, "act_layer") is None and tag(told) == "openai":
+        return "QuickGELU"
+    return activation(told, pre_norm, gated)
+
+
 def rotary(told: Told, bare: RotaryKind | None) -> RotaryKind:
     """How queries and keys are turned: as the caller's settings say, or config.json, or else `bare`.
 

@@ -41,6 +41,8 @@ PUBLISHED = {768: 12, 1024: 16, 1280: 16}
 """Heads of the published sizes by their width."""
 SWAG = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
 """Width and picture size of the weights that come from SWAG, under a licence of their own."""
+SIXTEEN = {768: "torchvision_b16", 1024: "torchvision_l16"}
+"""Width and card of the models of patches of 16 pixels, of which SWAG has linear classifiers in the same shapes."""
 
 
 def rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
@@ -84,9 +86,15 @@ def describe(mlp: tuple[str, str], tensors: Mapping[str, Tensor], told: Told) ->
 
 
 def card_of(config: ViTConfig, told: Told) -> str:
-    """SWAG's weights are those with its sizes and ImageNet's classes."""
-    swag = config.outputs == 1000 and config.image_size == SWAG.get(config.width)
-    return "torchvision_swag" if swag else "torchvision"
+    """Of the weights with ImageNet's classes, or without their head, SWAG's are those with its sizes and all H/14."""
+    if config.outputs not in (0, 1000):
+        return "torchvision"
+    if config.image_size == SWAG.get(config.width):
+        return "torchvision_swag"
+    if config.width == 1280:
+        return "torchvision_swag_linear"
+    published = config.image_size == (224, 224) and config.patch == (16, 16)
+    return SIXTEEN.get(config.width, "torchvision") if published else "torchvision"
 
 
 def express(config: ViTConfig, state: State) -> Expressed:

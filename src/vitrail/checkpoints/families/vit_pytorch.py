@@ -66,7 +66,7 @@ def clean(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     for i in range(blocks(tensors, "transformer.layers")):
         qkv = tensors.get(QKV.format(i=i))
         if qkv is not None and qkv.ndim == 2 and qkv.shape[0] == 3 * qkv.shape[1]:
-            added[OUT.format(i=i)] = torch.eye(qkv.shape[1], dtype=qkv.dtype)
+            added[OUT.format(i=i)] = torch.eye(qkv.shape[1]).to(qkv.dtype)
             added[OUT.format(i=i).replace("weight", "bias")] = qkv.new_zeros(qkv.shape[1])
     return {**tensors, **added}
 
@@ -137,7 +137,8 @@ def _settings(tensors: Mapping[str, Tensor], told: Told, head: str) -> dict[str,
 def _heads(tensors: Mapping[str, Tensor], told: Told, width: int) -> tuple[int, int | None]:
     """Heads, and their width where that is not the usual one."""
     inner, rest = divmod(vote(tensors, "width of queries, keys and values", (QKV, 0)), 3)
-    if torch.equal(tensors.get(OUT.format(i=0), torch.empty(0)), torch.eye(inner)):
+    out = tensors.get(OUT.format(i=0))
+    if out is not None and out.shape == (inner, inner) and torch.equal(out.float(), torch.eye(inner)):
         return agree(told.heads, 1, "heads", "attention without a matrix after it"), None
     heads = given(told.heads, "heads", "vit-pytorch", f"heads of its usual 64 numbers would be {max(inner // 64, 1)}")
     if rest or inner % heads:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ...errors import UsageError
@@ -10,6 +13,7 @@ from ...files import atomic, tensors
 from ...model.config import ViTConfig
 from ...model.vit import ViT
 from ...spec import ImageSpec
+from ..folders import signed
 from ..rules import write as write_tensors
 from .timm_homes import POOL_WORDS, Arguments, Home, choose
 
@@ -17,11 +21,19 @@ CROP_MODES = {"squash": "squash", "crop": "center", "pad": "border"}
 """Our words for fitting a picture into the model's size, and timm's."""
 
 
-def write(folder: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+def write(
+    folder: Path,
+    model: ViT,
+    spec: ImageSpec,
+    task: str,
+    classes: tuple[str, ...],
+    info: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     """Write `model.safetensors` and `config.json`, whole or not at all.
 
     Args:
         task: what the outputs mean; timm has no word for it.
+        info: what a bundle keeps; where the weights are from is taken from it.
 
     Raises:
         UsageError: timm has no place for a part of the model, the pictures or names are not the model's, or the folder
@@ -37,7 +49,7 @@ def write(folder: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[s
     weights = write_tensors(state, model.config, layout, _said_beside(expressed))
     with atomic.folder(Path(folder)) as inside:
         tensors.save(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
-        atomic.write_json(inside / "config.json", description(expressed, home, spec, classes))
+        atomic.write_json(inside / "config.json", {**description(expressed, home, spec, classes), **signed(info)})
 
 
 def description(config: ViTConfig, home: Home, spec: ImageSpec, classes: tuple[str, ...]) -> dict[str, Any]:
@@ -58,7 +70,7 @@ def description(config: ViTConfig, home: Home, spec: ImageSpec, classes: tuple[s
             "input_size": [config.channels, *config.image_size],
             "fixed_input_size": not arguments["dynamic_img_size"],
             "interpolation": spec.interpolation,
-            "crop_pct": spec.crop_fraction,
+            "crop_pct": crop_pct(spec),
             "crop_mode": CROP_MODES[spec.fit],
             "mean": _per_channel(spec.mean, spec.channels),
             "std": _per_channel(spec.std, spec.channels),
@@ -68,6 +80,12 @@ def description(config: ViTConfig, home: Home, spec: ImageSpec, classes: tuple[s
             "classifier": ["head", "head_dist"] if config.distillation_head else "head",
         },
     }
+
+
+def crop_pct(spec: ImageSpec) -> float:
+    """The fraction for which timm, which rounds down, resizes as far as we do: 33 / (33 / 54) is less than 54."""
+    fraction = spec.crop_fraction
+    return fraction if math.floor(spec.height / fraction) == spec.cover[0] else math.nextafter(fraction, 0)
 
 
 def _said_beside(config: ViTConfig) -> dict[str, Any]:

@@ -6,8 +6,10 @@ SigLIP, CLIP, DINOv3. Features without a head are a ViTMSNModel, which is a ViTM
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -19,6 +21,7 @@ from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit
 from ..families.hf_express import Expressed, State, own_size
+from ..folders import signed
 from ..rules import write as write_names
 from .transformers_config import described
 from .transformers_pictures import processor
@@ -32,8 +35,18 @@ LAYOUTS = {
 """The tables of transformers' names."""
 
 
-def write(folder: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+def write(
+    folder: Path,
+    model: ViT,
+    spec: ImageSpec,
+    task: str,
+    classes: tuple[str, ...],
+    info: Mapping[str, object] = MappingProxyType({}),
+) -> None:
     """Write the folder whole or not at all.
+
+    Args:
+        info: licence and repository of the weights, where they are known, which config.json keeps.
 
     Raises:
         UsageError: transformers has no architecture for the model, or no processor for its pictures; the message names
@@ -48,8 +61,9 @@ def write(folder: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[s
     layout = LAYOUTS[target.variant + ("-gated" if gated(target, config) else "")]
     stated = {"norm_eps": config.norm_eps, "activation": config.activation, "head": config.head}
     names = write_names(state, config, layout, stated)
+    content = {**described(target, config, task, classes), **signed(info)}
     with atomic.folder(Path(folder)) as inside:
-        atomic.write_json(inside / "config.json", described(target, config, task, classes))
+        atomic.write_json(inside / "config.json", content)
         atomic.write_json(inside / "preprocessor_config.json", pictures)
         tensors.save(inside / "model.safetensors", names, {"format": "pt"}, checksum=True)
 

@@ -22,7 +22,7 @@ class Convert(Command):
       vitrail convert weights.npz --to bundle
       vitrail convert hf:facebook/dinov2-small --to timm --out dinov2-timm
       vitrail convert RUN --to transformers
-      vitrail convert old.pth --to torchvision --heads 12 --model.activation QuickGELU
+      vitrail convert old.pth --to bundle --heads 12 --model.activation QuickGELU
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
@@ -95,10 +95,12 @@ class Convert(Command):
 
     def _introduce(self, found: Found) -> None:
         """What the model is, under which licence, and what its reader should know: said before anything is written."""
+        from ...doors.provenance import licence_line
+
         if found.audit is not None:
             print(f"read   {self.model}: {found.audit.summary()}")
-        if found.licence:
-            print(f"       licence of the weights: {found.licence}")
+        if licence := licence_line(found):
+            print(f"       {licence}")
         for note in found.notes:
             print(f"       {note}")
 
