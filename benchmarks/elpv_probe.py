@@ -4,9 +4,9 @@
     python benchmarks/elpv_probe.py DINOV2 DIR/elpv_dataset/data
 
 DINOV2 is a folder that benchmarks/making/real_dinov2.py makes. ELPV (Buerhop-Lutz et al. 2018) has 2,624 solar cells
-with the chance that each is defective, by experts. Features of whole pictures at 168 pixels, standardised, logistic regression with
-C = 0.1; five folds, stratified by label and kind of cell; defective means a chance above one half. Writes
-benchmarks/results/elpv-dinov2-probe.json.
+with the chance that each is defective, by experts. Features of whole pictures at 168 pixels, standardised, logistic
+regression with C = 0.1; five folds, stratified by label and kind of cell; defective means a chance above one half.
+Writes benchmarks/results/elpv-dinov2-probe.json.
 """
 
 from __future__ import annotations
