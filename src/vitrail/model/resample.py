@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import lru_cache
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from ..errors import UsageError
 from ..spec import Grid
 from .config import Resample
+from .precision import in_float32
 
 
 def resample_table(
@@ -39,7 +39,7 @@ def resample_table(
     if old == new:
         return table
     over_rows, over_columns = (_matrix(*sides, rule).to(table.device) for sides in zip(old, new, strict=True))
-    with _exact_products(table):
+    with in_float32(table.device.type):
         grid = over_rows @ table.float().reshape(old[0], -1)  # [new rows, old columns * D]
         grid = over_columns @ grid.reshape(new[0], old[1], -1)  # [new rows, new columns, D]
     return grid.flatten(0, 1).to(table.dtype)
@@ -121,9 +121,3 @@ def _matrix(old: int, new: int, rule: Resample) -> Float[Tensor, "new old"]:
 def _kept_matrix(old: int, new: int, rule: Resample) -> Tensor:
     with torch.inference_mode(False):  # or a matrix first made for a prediction could not serve a training
         return resample_matrix(old, new, rule)
-
-
-def _exact_products(table: Tensor) -> torch.autocast | nullcontext[None]:
-    """Products in float32 also where training runs its own in bfloat16."""
-    device = table.device.type
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

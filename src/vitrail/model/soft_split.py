@@ -10,8 +10,6 @@ Source: Yuan et al. 2021, "Tokens-to-Token ViT", sections 3.1 and 3.2.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -19,6 +17,7 @@ from torch import Generator, Tensor, nn
 
 from ..errors import UsageError
 from .config import ViTConfig
+from .precision import in_float32
 
 TOKEN_WIDTH = 64
 """Numbers per token between the cuts."""
@@ -31,7 +30,6 @@ class SoftSplit(nn.Module):
 
     def __init__(self, config: ViTConfig):
         super().__init__()
-        self.patch = (16, 16)
         block = TransformerBlock if config.patches == "t2t-transformer" else PerformerBlock
         self.attention1 = block(config, config.channels * 7 * 7)
         self.attention2 = block(config, TOKEN_WIDTH * 3 * 3)
@@ -113,15 +111,10 @@ class PerformerBlock(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T c"]) -> Float[Tensor, "B T 64"]:
         q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)  # 3 x [B, T, 64]
-        with _in_float32(x.device.type):
+        with in_float32(x.device.type):  # exponents of some tens have no exact place in bfloat16
             y = linear_attention(positive_features(q, self.features), positive_features(k, self.features), v)
         x = v + self.dropout(self.out(y.to(v.dtype)))
         return x + self.mlp(self.norm2(x))
-
-
-def _in_float32(device: str) -> torch.autocast | nullcontext[None]:
-    """Exponents of some tens have no exact place in bfloat16, in which training may run its other products."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def positive_features(x: Float[Tensor, "B T c"], features: Float[Tensor, "m c"]) -> Float[Tensor, "B T m"]:
