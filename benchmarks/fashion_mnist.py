@@ -13,6 +13,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
@@ -44,9 +45,11 @@ def row(run: Path, seed: int) -> dict[str, object]:
     facts = json.loads((run / "report.json").read_text(encoding="utf-8"))
     test = json.loads((run / "metrics-test.json").read_text(encoding="utf-8"))
     machine = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+    plan = tomllib.loads((run / "plan.toml").read_text(encoding="utf-8"))
     return {
         "seed": seed,
         "accuracy": test["accuracy"],
+        "number_format": plan["compute"]["number_format"],
         **{key: facts[key] for key in ("seconds", "steps", "images_seen", "model", "parameters")},
         "machine": machine,
     }

@@ -35,6 +35,16 @@ WHY = {
     "torchvision": "oracle, as timm, and for resizing; never imported by the package",
     "vit-pytorch": "oracle, as timm",
     "open_clip_torch": "oracle, as timm, for CLIP towers",
+    "onnx": "writes the honest ONNX models that the guard of hostile ones must let pass; opens a published one in CI",
+    "webdataset": "oracle: tar shards must give it and us the same samples",
+    "datasets": "reads Hugging Face data sets (extra `data`)",
+    "pyarrow": "reads Parquet manifests (extra `data`)",
+    "pandas": "tests of tables that are handed over in memory; the package takes them without importing it",
+    "pydicom": "reads DICOM films (extra `medical`)",
+    "pylibjpeg": "decoders of compressed DICOM films, its frame (extra `medical`)",
+    "pylibjpeg-openjpeg": "the same, for JPEG 2000 (extra `medical`)",
+    "pylibjpeg-rle": "the same, for run lengths (extra `medical`)",
+    "tifffile": "TIFF files that Pillow cannot read (extra `medical`)",
 }
 
 HEAD = """# Dependencies

@@ -24,10 +24,11 @@ def table() -> str:
         rows, spread = found["rows"], found["standard_deviation"]
         accuracy = f"{found['mean_accuracy']:.2%}" + (f" ± {spread:.2%}" if spread is not None else "")
         seconds = sum(one["seconds"] for one in rows) / len(rows)
-        machine = f"{rows[0]['machine']['threads']} cores, {rows[0]['machine']['cpu_capability']}, float32"
+        first = rows[0]
+        machine = f"{first['machine']['threads']} cores, {first['machine']['cpu_capability']}, {first['number_format']}"
         minutes = path.stem.rpartition("-")[2].removesuffix("min")
         command = f"`vitrail train fashion-mnist --minutes {minutes}`"
-        size = f"{rows[0]['parameters']:,} parameters"
+        size = f"{first['parameters']:,} parameters"
         lines.append(f"| {command}, {size} | {accuracy} | {len(rows)} | {seconds:.0f} | {machine} |")
     return "\n".join(lines)
 

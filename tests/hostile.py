@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import hostile_amplifiers
 import hostile_archives
+import hostile_onnx
 import hostile_pickles
 
 CANARY = "canary"
@@ -41,6 +42,7 @@ def corpus(folder: Path) -> list[Case]:
     for name, content, words in made:
         (folder / name).write_bytes(content)
         cases.append(Case(name, words))
+    cases += [Case(name, words) for name, words in hostile_onnx.corpus(folder)]
     return [*cases, *sparse(folder), *configs(folder), *special(folder)]
 
 

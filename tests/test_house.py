@@ -43,7 +43,8 @@ EXTRAS = {
     "track": ["tensorboard"],
     "dev": [
         *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"),
-        *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch"),
+        *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "onnx", "webdataset"),
+        *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
     ],
 }
 FILE_LINES = 350

@@ -123,6 +123,7 @@ def load(
     channels_policy: str | Sequence[int] | None = None,
     network: str | None = None,
     settings: Mapping[str, object] | None = None,
+    allow_nonfinite: bool = False,
 ) -> ViT:
     """A trained model, complete or not at all, in evaluation mode on the CPU.
 
@@ -139,6 +140,7 @@ def load(
         channels_policy: how the patch projection is adapted: "sum", "mean", "tile", or for each new channel the file's.
         network: which of several networks that a training saved, such as "encoder" of I-JEPA.
         settings: fields of the architecture that neither file nor layout says, such as {"activation": "QuickGELU"}.
+        allow_nonfinite: load weights that are NaN or infinite, to look at what a diverged training left.
 
     Raises:
         UsageError: nothing at the path, or an argument is missing or contradicts the file.
@@ -160,7 +162,7 @@ def load(
         channels_policy=channels_policy,
         network=network,
     )
-    return models.find(str(path), replace(words, settings=settings or {})).model
+    return models.find(str(path), replace(words, settings=settings or {}, allow_nonfinite=allow_nonfinite)).model
 
 
 def fit(

@@ -133,6 +133,18 @@ def test_every_tensor_with_a_nan_is_an_error_that_names_it(layout: str, tmp_path
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
+def test_a_tensor_with_a_nan_is_loaded_and_noted_where_that_is_allowed(layout: str, tmp_path: Path) -> None:
+    _, tensors = written(layout)
+    name = next(name for name in tensors if name.endswith("weight"))
+    broken = tensors[name].clone()
+    broken.view(-1)[0] = torch.nan
+    loaded = load(save(tmp_path, {**tensors, name: broken}), **SAID[layout], allow_nonfinite=True)
+    (note,) = [note for note in loaded.notes if "NaN" in note]
+    assert note.startswith(f"1 of the {broken.numel()} in {name} are NaN")
+    assert sum(int(torch.isnan(each).sum()) for each in loaded.model.state_dict().values()) == 1
+
+
+@pytest.mark.parametrize("layout", DESIGNS)
 def test_an_extra_tensor_is_an_error_that_names_it_and_its_shape(layout: str, tmp_path: Path) -> None:
     _, tensors = written(layout)
     with pytest.raises(

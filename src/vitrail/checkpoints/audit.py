@@ -33,6 +33,8 @@ class Audit:
     """Which of the layouts of that name."""
     rows: tuple[Row, ...]
     """One row a tensor."""
+    doubts: tuple[str, ...] = ()
+    """What is wrong with the numbers, where the caller allowed it."""
 
     def table(self) -> str:
         """The report as text: a line a tensor, and the sums at the end."""

@@ -85,8 +85,11 @@ def save(
         tensors.save(inside / WEIGHTS, model.state_dict(), {"format": "pt"})
 
 
-def load(folder: Path) -> Bundle:
+def load(folder: Path, allow_nonfinite: bool = False) -> Bundle:
     """Open a bundle after comparing every file with its hash.
+
+    Args:
+        allow_nonfinite: note weights that are NaN or infinite in the report, instead of refusing them.
 
     Raises:
         DamagedFileError: a file is missing, changed, or does not agree with the others.
@@ -102,7 +105,8 @@ def load(folder: Path) -> Bundle:
         describe=lambda tensors, told: about.architecture,
     )
     weights = dict(tensors.open_tensors(folder / WEIGHTS))
-    values, audit = take(weights, state, about.architecture, own_names, str(folder / WEIGHTS))
+    where = str(folder / WEIGHTS)
+    values, audit = take(weights, state, about.architecture, own_names, where, allow_nonfinite)
     return Bundle(
         model=build(about.architecture, values),
         spec=about.spec,

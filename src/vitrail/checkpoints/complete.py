@@ -48,21 +48,29 @@ def check_complete(
         )
 
 
-def check_numbers(tensors: Mapping[str, Tensor], where: str) -> None:
-    """Refuse tensors that are not floating-point, or hold NaN or infinity.
+def check_numbers(tensors: Mapping[str, Tensor], where: str, allow_nonfinite: bool = False) -> tuple[str, ...]:
+    """Refuse tensors that are not floating-point, or hold NaN or infinity; the latter are only noted if allowed.
+
+    Returns:
+        One note for each tensor that holds numbers that are not finite.
 
     Raises:
         DamagedFileError: names the tensor and how many of its numbers are bad.
     """
+    notes = []
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise DamagedFileError(f"{where}: {name} must hold floating-point numbers. Got {_format(tensor)}.")
         known = tensor if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor.float()
         if bad := int((~torch.isfinite(known)).sum()):  # of float64 as they will be used, in float32
-            raise DamagedFileError(
-                f"{where}: every weight must be a finite number, but {bad} of the {tensor.numel()} in {name} are NaN "
-                "or infinite. The training that wrote it had diverged; take an earlier checkpoint."
-            )
+            found = f"{bad} of the {tensor.numel()} in {name} are NaN or infinite"
+            if not allow_nonfinite:
+                raise DamagedFileError(
+                    f"{where}: every weight must be a finite number, but {found}. The training that wrote it had "
+                    "diverged; take an earlier checkpoint. vitrail inspect --allow-nonfinite shows this one."
+                )
+            notes.append(f"{found}, so no answer of this model means anything")
+    return tuple(notes)
 
 
 def nearest(name: str, known: Collection[str]) -> str:

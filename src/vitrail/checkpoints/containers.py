@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import DamagedFileError, ResourceError, UsageError
-from ..files import arrays, pickles, tensors
+from ..files import arrays, onnx_guard, pickles, tensors
 from ..files.archive import Archive
 from ..files.kinds import kind_of
 from ..files.mapped import machine_memory, owned
@@ -96,6 +96,12 @@ def _stored(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
         return arrays.open_npz(path)
     if path.suffix in PICKLED:
         return pickles.open_state_dict(path)
+    if path.suffix == ".onnx" and path.is_file():
+        onnx_guard.check(path)
+        raise UsageError(
+            f"{path} is an ONNX model: a program with its weights under names that its exporter chose. "
+            "Give the checkpoint that it was made from."
+        )
     raise UsageError(f"A weights file ends in .safetensors, .npz, {', '.join(PICKLED)}. Got {path}.")
 
 

@@ -70,6 +70,7 @@ class _Wanted:
     network: str | None = None
     policy: Policy | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    allow_nonfinite: bool = False
 
 
 def load(
@@ -84,6 +85,7 @@ def load(
     network: str | None = None,
     channels_policy: str | Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
+    allow_nonfinite: bool = False,
 ) -> Loaded:
     """Read a bundle, a folder of transformers, timm or OpenCLIP, or a weights file, completely or not at all.
 
@@ -99,6 +101,8 @@ def load(
         network: which of several networks that a training saved, such as "encoder" of I-JEPA.
         channels_policy: "sum", "mean", "tile", or the file's channel for each new one; see checkpoints/channels.py.
         settings: fields of ViTConfig that the file cannot say, such as activation or norm_eps.
+        allow_nonfinite: note weights that are NaN or infinite, to look at what a diverged training left, instead of
+            refusing them.
 
     Raises:
         DamagedFileError: the file is damaged or of no known layout; a tensor is missing, renamed, extra, of another
@@ -117,6 +121,7 @@ def load(
         network=network,
         policy=channels_policy if isinstance(channels_policy, str | None) else tuple(channels_policy),
         settings=read_some(ViTConfig, settings, "settings") if settings else {},
+        allow_nonfinite=allow_nonfinite,
     )
     if pool is not None:
         read_some(ViTConfig, {"pool": pool}, "load")
@@ -164,7 +169,9 @@ def _read(content: Content, where: str, wanted: _Wanted, folder: folders.Folder)
         ) from error
     check_budget(config, where)
     notes = (*folder.notes, *_doubts(config, wanted), *_guesses(config, family, told), *content.notes)
-    values, audit = take(content.tensors, on_meta(config).state_dict(), config, family, where)
+    state = on_meta(config).state_dict()
+    values, audit = take(content.tensors, state, config, family, where, wanted.allow_nonfinite)
+    notes = (*notes, *audit.doubts)
     if told.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
         notes = (*notes, f"the periods of the rotation were computed in float32, as {told.match} does, not read")
     draft = _adapted(Draft(config=config, values=values, audit=audit, notes=notes), wanted)
@@ -242,7 +249,7 @@ def _load_bundle(path: Path, wanted: _Wanted) -> Loaded:
         raise UsageError(
             f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(said)} out."
         )
-    opened = bundle.load(path)
+    opened = bundle.load(path, wanted.allow_nonfinite)
     config, source = opened.model.config, str(path / bundle.CONFIG)
     agree(wanted.heads, config.heads, "heads", source)
     for name, value in wanted.settings.items():
@@ -251,7 +258,7 @@ def _load_bundle(path: Path, wanted: _Wanted) -> Loaded:
     spec = pictures.resized(recoloured(opened.spec, wanted.policy), draft.config)
     licence, repository = (str(opened.info.get(name, "")) for name in ("licence", "repository"))
     classes = opened.classes if draft.config.outputs == config.outputs else ()
-    return _built(draft, spec, opened.task, classes, licence, repository, ())
+    return _built(draft, spec, opened.task, classes, licence, repository, opened.audit.doubts)
 
 
 def _adapted(draft: Draft, wanted: _Wanted) -> Draft:

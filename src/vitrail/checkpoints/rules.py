@@ -72,16 +72,25 @@ def read(
 
 
 def take(
-    tensors: dict[str, Tensor], state: Tensors, config: ViTConfig, layout: Layout, where: str
+    tensors: dict[str, Tensor],
+    state: Tensors,
+    config: ViTConfig,
+    layout: Layout,
+    where: str,
+    allow_nonfinite: bool = False,
 ) -> tuple[dict[str, Tensor], Audit]:
-    """`read`, but `tensors` is emptied on the way, so that file and model are not both whole in memory."""
+    """`read`, but `tensors` is emptied on the way, so that file and model are not both whole in memory.
+
+    Args:
+        allow_nonfinite: note tensors that hold NaN or infinity in the report, instead of refusing them.
+    """
     claims = expand(layout, state, config, is_prefixed(layout, tensors))
     aside = {name: rule for name in tensors if name not in claims and (rule := ignored(layout, name))}
     used = {name: tensor for name, tensor in tensors.items() if name not in aside}
     absent = kinds_left_out(used, claims)
     shapes = _shapes(claims, state, config)
     check_complete(used, {name: shape for name, shape in shapes.items() if name not in absent}, layout.key, where)
-    check_numbers(used, where)
+    doubts = check_numbers(used, where, allow_nonfinite)
     for name in used:
         _agrees(name, claims[name], used, config, where)
     rows = tuple(_row(name, tensor, aside[name] if name in aside else claims[name]) for name, tensor in tensors.items())
@@ -92,7 +101,7 @@ def take(
         if claim.loads:
             values.update(zip(claim.ours, _taken(found, claim, state, config), strict=True))
     tensors.clear()
-    return values, Audit(layout=layout.name, variant=layout.variant, rows=rows)
+    return values, Audit(layout=layout.name, variant=layout.variant, rows=rows, doubts=doubts)
 
 
 def write(
@@ -201,7 +210,7 @@ def _shapes(claims: Mapping[str, Claim], state: Tensors, config: ViTConfig) -> d
 def _agrees(name: str, claim: Claim, tensors: Tensors, config: ViTConfig, where: str) -> None:
     """Refuse a copy that differs, or a fixed table that is not ours."""
     match claim.rule:
-        case Same() if not torch.equal(tensors[name], tensors[claim.ours[0]]):
+        case Same() if not _equal(tensors[name], tensors[claim.ours[0]]):
             gap = (tensors[name].double() - tensors[claim.ours[0]].double()).abs().max().item()
             raise DamagedFileError(
                 f"{where}: {name} and {claim.ours[0]} are one tensor under two names and must be equal. "
@@ -210,6 +219,11 @@ def _agrees(name: str, claim: Claim, tensors: Tensors, config: ViTConfig, where:
         case Check(compare=compare):
             if wrong := compare(tensors[name], config):
                 raise DamagedFileError(f"{where}: {name} {wrong}")
+
+
+def _equal(first: Tensor, second: Tensor) -> bool:
+    """Bit for bit but for the kind of NaN; in another shape they are not."""
+    return first.shape == second.shape and torch.allclose(first, second, rtol=0, atol=0, equal_nan=True)
 
 
 def _taken(theirs: list[Tensor], claim: Claim, state: Tensors, config: ViTConfig) -> list[Tensor]:

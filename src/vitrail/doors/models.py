@@ -49,6 +49,8 @@ class Said:
     """Which of several networks that a training saved, such as encoder of I-JEPA."""
     settings: Mapping[str, object] = field(default_factory=dict)
     """Fields of the architecture that neither the file nor the layout can say, by their names in `ViTConfig`."""
+    allow_nonfinite: bool = False
+    """Look at weights that are NaN or infinite, which are refused otherwise."""
 
 
 NOTHING = Said()
@@ -216,6 +218,7 @@ def _loaded(path: Path, said: Said) -> Loaded:
         network=said.network,
         channels_policy=said.channels_policy,
         settings=said.settings,
+        allow_nonfinite=said.allow_nonfinite,
     )
 
 

@@ -29,6 +29,7 @@ def said(
     channels_policy: str | Sequence[int] | None = None,
     network: str | None = None,
     settings: Iterable[tuple[str, str]] = (),
+    allow_nonfinite: bool = False,
 ) -> Said:
     """Everything that was typed, checked.
 
@@ -51,6 +52,7 @@ def said(
         channels_policy=None if channels_policy is None else policy(channels_policy),
         network=network,
         settings=_settings(dict(settings)),
+        allow_nonfinite=allow_nonfinite,
     )
 
 

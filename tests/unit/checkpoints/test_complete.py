@@ -19,6 +19,17 @@ def test_a_number_too_large_for_the_models_own_format_is_not_finite() -> None:
         check_numbers({"a": torch.tensor([1.0, 1e300], dtype=torch.float64)}, "f.pt")
 
 
+def test_numbers_that_are_not_finite_are_only_noted_where_that_is_allowed() -> None:
+    tensors = {"a": torch.tensor([1.0, torch.nan]), "b": torch.ones(2), "c": torch.tensor([torch.inf])}
+    notes = check_numbers(tensors, "f.pt", allow_nonfinite=True)
+    assert [note.split(",")[0] for note in notes] == [
+        "1 of the 2 in a are NaN or infinite",
+        "1 of the 1 in c are NaN or infinite",
+    ]
+    with pytest.raises(DamagedFileError, match=r"vitrail inspect --allow-nonfinite"):
+        check_numbers(tensors, "f.pt")
+
+
 def test_the_nearest_name_is_sought_among_a_thousand_short_ones() -> None:
     assert nearest("cls_token", ["pos_embed", "cls_tokens"]) == " (nearest name in the file: cls_tokens)"
     assert nearest("cls_token", ["x"] * 1000 + ["cls_tokens"]) == ""

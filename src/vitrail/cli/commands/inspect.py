@@ -58,6 +58,8 @@ class Inspect(Command):
     """class, mean, attention or class+mean, where a weights file cannot say."""
     network: str | None = None
     """Which of several networks in a training's file, such as encoder of I-JEPA."""
+    allow_nonfinite: bool = False
+    """Look at weights that are NaN or infinite, such as a diverged training leaves; they are refused otherwise."""
     json: bool = False
     """Print the facts as JSON."""
     debug: bool = False
@@ -83,6 +85,7 @@ class Inspect(Command):
             channels_policy=self.channels_policy,
             network=self.network,
             settings=self.settings,
+            allow_nonfinite=self.allow_nonfinite,
         )
         found = find(self.model, words)
         facts = self._facts(found)

@@ -1,0 +1,207 @@
+"""What an ONNX file may ask for beside itself: nothing but plain files inside its own folder.
+
+A tensor of an ONNX model can name another file to take its numbers from, and a hostile one names files that are not
+the model's. The walk below reads only the structure (Protocol Buffers' wire format), without building the model, so
+that a file is judged before any runtime opens it. Source: onnx.proto3 of ONNX 1.21; docs/ExternalDataSecurity.md there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import NamedTuple
+
+from ..errors import DamagedFileError
+
+FIELDS = 1_000_000
+"""Fields that are walked through; the largest published ViTs have some ten thousand."""
+DEPTH = 64
+"""Messages inside messages; a model of nested loops has about ten."""
+EXTERNAL = 1
+"""`data_location` of a tensor whose numbers lie in another file."""
+
+# fmt: off
+CHILDREN: dict[str, dict[int, str]] = {  # message -> the fields of it that are messages which can hold a tensor
+    "model":     {7: "graph", 20: "training", 25: "function"},
+    "training":  {1: "graph", 2: "graph"},
+    "function":  {7: "node", 11: "attribute"},
+    "graph":     {1: "node", 5: "tensor", 15: "sparse"},
+    "node":      {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "sparse":    {1: "tensor", 2: "tensor"},
+}
+# fmt: on
+
+
+class External(NamedTuple):
+    """Where a tensor's numbers lie outside the ONNX file."""
+
+    tensor: str
+    location: str
+    offset: int
+    length: int | None
+
+
+def check(path: Path) -> list[External]:
+    """Refuse an ONNX file that is damaged or whose external data is anything but plain files inside its folder.
+
+    Returns:
+        Every tensor that lies in another file; those files are there, whole, and nothing but data of this folder.
+
+    Raises:
+        DamagedFileError: the file is no ONNX model, nests too deep, or names a file that it must not.
+    """
+    path = Path(path)
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise DamagedFileError(f"{path} is empty. Copy it again.")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+            try:
+                found = list(_externals(memory))
+            except _Broken as error:
+                raise DamagedFileError(f"{path} is not a whole ONNX model: {error}. Use another copy.") from error
+    for external in found:
+        if reason := _refusal(path.parent, external):
+            raise DamagedFileError(
+                f"{path}: the tensor {external.tensor[:80]!r} lies in {external.location[:80]!r}, which {reason}. "
+                "External data must be a plain file inside the model folder. Use another copy."
+            )
+    return found
+
+
+class _Broken(Exception):
+    """The bytes are no model; the words say why."""
+
+
+class _Field(NamedTuple):
+    """One field of a message: its number, and its value or where its bytes lie."""
+
+    number: int
+    value: int
+    begin: int
+    end: int
+
+
+def _externals(memory: mmap.mmap) -> Iterator[External]:
+    """Every tensor with external data, wherever in the model it stands."""
+    todo = [("model", 0, len(memory), 0)]
+    seen, graphs = 0, 0
+    while todo:
+        kind, begin, end, depth = todo.pop()
+        if depth > DEPTH:
+            raise _Broken(f"it nests deeper than {DEPTH} messages")
+        fields = []
+        for field in _fields(memory, begin, end):
+            seen += 1
+            if seen > FIELDS:
+                raise _Broken(f"it has more than {FIELDS:,} fields")
+            child = CHILDREN.get(kind, {}).get(field.number)
+            if child is not None and field.begin >= 0:
+                graphs += child == "graph"
+                todo.append((child, field.begin, field.end, depth + 1))
+            elif kind == "tensor":
+                fields.append(field)
+        if kind == "tensor" and (external := _external(memory, fields)) is not None:
+            yield external
+    if not graphs:
+        raise _Broken("it holds no graph")
+
+
+def _fields(memory: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
+    place = begin
+    while place < end:
+        key, place = _varint(memory, place, end)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, place = _varint(memory, place, end)
+            yield _Field(number, value, -1, -1)
+        elif wire == 2:
+            length, place = _varint(memory, place, end)
+            if length > end - place:
+                raise _Broken(f"a field of {length:,} bytes goes beyond its end")
+            yield _Field(number, 0, place, place + length)
+            place += length
+        elif wire in (1, 5):
+            place += 8 if wire == 1 else 4
+            if place > end:
+                raise _Broken("a number goes beyond its end")
+        else:
+            raise _Broken("its bytes are no Protocol Buffers message")
+
+
+def _varint(memory: mmap.mmap, place: int, end: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= end:
+            raise _Broken("it is truncated")
+        byte = memory[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, place
+    raise _Broken("a number in it has more than ten bytes")
+
+
+def _external(memory: mmap.mmap, fields: list[_Field]) -> External | None:
+    """TensorProto: 8 its name, 13 pairs about the other file, 14 whether there is one."""
+    pairs = [_pair(memory, field) for field in fields if field.number == 13 and field.begin >= 0]
+    outside = any(field.number == 14 and field.value == EXTERNAL for field in fields)
+    if not outside and not pairs:
+        return None
+    name = next((_text(memory, field) for field in fields if field.number == 8 and field.begin >= 0), "")
+    said = dict(pairs)
+    if len(said) != len(pairs):
+        raise _Broken(f"the tensor {name[:80]!r} says one thing of its external data twice")
+    return External(name, said.get("location", ""), _count(said.get("offset", "0")), _length(said))
+
+
+def _pair(memory: mmap.mmap, field: _Field) -> tuple[str, str]:
+    inside = {each.number: _text(memory, each) for each in _fields(memory, field.begin, field.end) if each.begin >= 0}
+    return inside.get(1, ""), inside.get(2, "")
+
+
+def _text(memory: mmap.mmap, field: _Field) -> str:
+    return memory[field.begin : min(field.end, field.begin + 4096)].decode("utf-8", "backslashreplace")
+
+
+def _length(said: dict[str, str]) -> int | None:
+    return _count(said["length"]) if "length" in said else None
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise _Broken(f"an offset or length of external data reads {text[:40]!r}")
+    return int(text)
+
+
+def _refusal(folder: Path, external: External) -> str:
+    """Why a location must not be read; nothing if it may."""
+    location = external.location
+    if not location or "\0" in location:
+        return "is no file name"
+    windows = PureWindowsPath(location)
+    if PurePosixPath(location).is_absolute() or windows.drive or windows.root:
+        return "is an absolute path"
+    parts = windows.parts  # takes / and \ as separators
+    if ".." in parts:
+        return "leads out of the folder"
+    place = folder
+    for part in parts:
+        place = place / part
+        try:
+            info = os.lstat(place)
+        except OSError as error:
+            return f"cannot be read ({(error.strerror or str(error)).lower()})"
+        if stat.S_ISLNK(info.st_mode):
+            return "is or lies behind a link"
+    if not stat.S_ISREG(info.st_mode):
+        return "is no plain file"
+    if info.st_nlink > 1:
+        return "has a second name on the disk (a hard link)"
+    wanted = external.offset + (external.length or 0)
+    if wanted > info.st_size:
+        return f"has {info.st_size:,} bytes, though the tensor goes up to {wanted:,}"
+    return ""
