@@ -35,6 +35,8 @@ docs: $(TOOLS)
 	$(BIN)/python docs/table_of_dependencies.py
 	$(BIN)/python docs/table_of_results.py
 	$(BIN)/python docs/table_of_layouts.py
+	$(BIN)/python docs/table_of_pictures.py
+	$(BIN)/python docs/table_of_data_settings.py
 
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

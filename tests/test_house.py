@@ -31,7 +31,7 @@ CORE = (
     "jaxtyping",
     "rich",
 )
-ARRIVES_LATER = {"scipy"}
+ARRIVES_LATER: set[str] = set()
 """Declared for a coming issue and not imported yet. This set only shrinks."""
 IMPORT_NAMES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 EXTRAS = {

@@ -10,6 +10,7 @@ from functools import cached_property
 from io import StringIO
 from pathlib import Path
 
+from .data.open import is_memory
 from .data.source import Picture
 from .doors import converting, evaluation, models, progress, saying, wishes
 from .doors.predicting import open_predictor
@@ -22,6 +23,7 @@ from .model.vit import ViT
 from .model.vit import create as create_from_config
 from .predict.predictor import Predictor
 from .train import fit as training
+from .train.dataset import MEMORY
 from .train.plan import Plan
 from .train.run import RunFolder, default_path
 
@@ -35,11 +37,12 @@ class Run:
         UsageError: the folder is not one that a training has made.
     """
 
-    def __init__(self, path: str | Path):
+    def __init__(self, path: str | Path, trained_on: object | None = None):
         self.path = Path(path)
         """The run folder."""
         self.plan: Plan = RunFolder.existing(self.path).read_plan()
         """Every setting of the run."""
+        self._trained_on = trained_on  # an object that only this program has
 
     @property
     def report(self) -> Path:
@@ -62,20 +65,37 @@ class Run:
         asked = [Path(picture) if isinstance(picture, str) else picture for picture in pictures]
         return self.predictor.predict(asked, skip_bad=skip_bad)
 
-    def evaluate(self, source: str | Path | None = None, split: str | None = None, skip_bad: bool = False) -> Metrics:
+    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Metrics:
         """Figures with intervals on the held-out pictures, or on another source with the same classes.
 
         Args:
+            source: as `fit` takes it; None is what the run was trained on.
             split: train, val, test or all; None takes test, or what there is of held-out pictures.
 
         Raises:
             DataError: the source cannot be read, or has classes that the model does not know.
         """
         if source is None:
-            labelled = evaluation.held_out(self.path, split)
+            labelled = evaluation.held_out(self.path, split, self._trained_on)
         else:
-            labelled = evaluation.other_source(str(source), split, None)
+            labelled = evaluation.other_source(source, split, evaluation.reading(self.path, source, {}))
         return evaluation.evaluate(self.predictor, labelled, skip_bad).metrics
+
+    def resume(self, source: object | None = None, quiet: bool = False) -> Run:
+        """Go on where the run was stopped, exactly as its plan says; what `vitrail train --resume` does.
+
+        Args:
+            source: the object that it was begun with, if it was one and this program has no hold of it any more.
+
+        Raises:
+            UsageError: such an object is missing, or something is given to a run that knows where its pictures are.
+            as `fit`.
+        """
+        if source is not None and self.plan.data.source != MEMORY:
+            raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
+        given = self._trained_on if source is None else source
+        progress.follow(training.resume(self.path, given), self.path, _stream(quiet))
+        return Run(self.path, given)
 
     def export(self, to: str, out: str | Path | None = None) -> Path:
         """The model as files of another library, read back and compared before they are kept.
@@ -166,7 +186,7 @@ def load(
 
 
 def fit(
-    source: str | Path,
+    source: object,
     model: str | None = None,
     minutes: float | None = None,
     epochs: float | None = None,
@@ -178,14 +198,22 @@ def fit(
     device: str = "auto",
     data_root: str | Path | None = None,
     skip_bad: bool = False,
+    task: str | None = None,
+    group: str | None = None,
+    exclude: str | Path | None = None,
     settings: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Run:
     """Train a model on a source of pictures and evaluate it; what `vitrail train` does, shown in the same way.
 
     Args:
+        source: a named set, a folder or file by its path, "hf:NAME"; or an object: a torch Dataset, a DataFrame, a list
+            of (picture, label) pairs, or a pair of arrays (pictures, labels).
         minutes, epochs, steps: the budget, one of them; ten minutes if none is given.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
+        task: "classes", "labels" or "number"; by default as the labels look.
+        group: the column whose equal values (one patient, one module) never cross from one split to another.
+        exclude: a CSV of pictures to leave out, such as `vitrail check --out DIR` writes.
         settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
         quiet: show nothing.
 
@@ -193,8 +221,9 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see `vitrail.errors`.
         InterruptedRun: stopped and saved; the message says how to go on.
     """
+    given = source if is_memory(source) else None
     asked = wishes.Asked(
-        source=str(source),
+        source=str(source) if given is None else MEMORY,
         model=model,
         minutes=minutes,
         epochs=epochs,
@@ -205,12 +234,15 @@ def fit(
         device=device,
         data_root=None if data_root is None else Path(data_root),
         skip_bad=skip_bad,
+        task=task,
+        group=group,
+        exclude=None if exclude is None else Path(exclude),
         changes={name: _text(value) for name, value in (settings or {}).items()},
     )
     wanted, chosen = wishes.wishes(asked)
-    path = Path(out) if out is not None else default_path(str(source), model or "automatic", datetime.now())
-    progress.follow(training.fit(wanted, chosen, path), path, StringIO() if quiet else sys.stderr)
-    return Run(path)
+    path = Path(out) if out is not None else default_path(wanted.data.source, model or "automatic", datetime.now())
+    progress.follow(training.fit(wanted, chosen, path, given=given), path, _stream(quiet))
+    return Run(path, given)
 
 
 def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in
@@ -220,6 +252,10 @@ def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to rea
         UsageError: no training has made this folder.
     """
     return Run(run)
+
+
+def _stream(quiet: bool) -> progress.Stream:
+    return StringIO() if quiet else sys.stderr
 
 
 def _text(value: object) -> str:

@@ -26,6 +26,8 @@ class RuntimeSettings:
     """Format of the large products; weights and losses stay in float32."""
     threads: int = 0
     """Threads of the CPU's products; 0 takes every core that this process may use."""
+    workers: int = -1
+    """Threads that decode pictures while the model trains; 0 decodes in the main thread, -1 takes every core."""
     compile: bool = False
     """Compile the training step with torch.compile; needs a C++ compiler on a CPU."""
 
@@ -45,6 +47,7 @@ class Runtime:
     device: str
     number_format: NumberFormat
     threads: int
+    workers: int
     compile: bool
     reasons: dict[str, str]
 
@@ -65,16 +68,19 @@ def choose(settings: RuntimeSettings) -> Runtime:
     device = _device(settings.device)
     number_format = _number_format(settings.number_format, device.value)
     threads = _threads(settings.threads)
+    workers = _workers(settings.workers, threads)
     compiled = _compile(settings.compile, device.value)
     return Runtime(
         device=device.value,
         number_format="bfloat16" if number_format.value == "bfloat16" else "float32",
         threads=int(threads.value),
+        workers=int(workers.value),
         compile=settings.compile,
         reasons={
             "device": device.reason,
             "number_format": number_format.reason,
             "threads": threads.reason,
+            "workers": workers.reason,
             "compile": compiled.reason,
         },
     )
@@ -158,6 +164,14 @@ def _threads(wish: int) -> Choice:
     if quota is not None and quota < cores:
         return Choice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
     return Choice(str(cores), "every core that this process may use")
+
+
+def _workers(wish: int, threads: Choice) -> Choice:
+    if wish < -1:
+        raise UsageError(f"workers must be -1 (all cores), 0 (none) or more. Got {wish}.")
+    if wish >= 0:
+        return Choice(str(wish), "asked for")
+    return Choice(threads.value, "decoding and training share the cores")
 
 
 def _cgroup_cores() -> int | None:

@@ -12,6 +12,8 @@ from .errors import UsageError
 
 Interpolation = Literal["bicubic", "bilinear"]
 Fit = Literal["squash", "crop", "pad"]
+Window = Literal["none", "file"]
+MAX_PIXELS = 50_000_000
 
 
 class Grid(NamedTuple):
@@ -44,11 +46,19 @@ class ImageSpec:
     std: tuple[float, ...] = (0.5,)
     """Deviation per channel in 0..1, divided by; one number serves all channels."""
     interpolation: Interpolation = "bicubic"
-    """Antialiased resize."""
+    """Method of the resize."""
+    antialias: bool = True
+    """Average over all pixels that a smaller picture's pixel covers; families that came from TensorFlow do not."""
     fit: Fit = "squash"
     """squash: both sides to the size; crop: short side to it, then the centre; pad: long side, then a black border."""
     crop_fraction: float = 1.0
     """With crop and squash: the part of the resized sides that is kept; 0.875 resizes to 256, keeps the middle 224."""
+    window: Window = "none"
+    """DICOM: file applies the window that each film carries, none leaves the stored values to low and high."""
+    page: int = 0
+    """Which page of a TIFF or frame of a DICOM file is read, from 1; 0 refuses files that have several."""
+    max_pixels: int = MAX_PIXELS
+    """Larger pictures are refused before they are decoded."""
 
     def __post_init__(self) -> None:
         if min(self.height, self.width, self.channels) < 1:
@@ -67,6 +77,10 @@ class ImageSpec:
                 raise UsageError(
                     f"{name} must hold 1 number or one per channel ({self.channels}). Got {len(values)}: {values}."
                 )
+        if self.page < 0 or self.max_pixels < 1:
+            raise UsageError(
+                f"page must be 0 or more and max_pixels 1 or more. Got page={self.page}, max_pixels={self.max_pixels}."
+            )
         if min(self.std) <= 0:
             raise UsageError(f"std must be positive. Got {self.std}.")
 

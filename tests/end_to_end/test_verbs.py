@@ -159,3 +159,26 @@ def test_doctor_gives_a_reason_for_every_choice(vitrail):
         assert facts[name]["value"] and facts[name]["reason"]
     assert facts["torch"]["value"] == torch.__version__
     assert "device" in vitrail("doctor").out
+
+
+def test_a_manifest_with_groups_is_trained_on_and_another_is_evaluated(vitrail, flowers, tmp_path):
+    lines = [f"{kind}/{number}.png,{kind},{number}" for kind in ("disc", "stripes") for number in range(5)]
+    (flowers / "bed.csv").write_text("\n".join(["path,kind,bed", *lines]) + "\n")
+    (tmp_path / "exclude.csv").write_text("id\ndisc/0.png\n")
+    asked = ("--group", "bed", "--exclude", tmp_path / "exclude.csv", "--data.targets", "kind")
+    run = tmp_path / "run"
+    answer = vitrail("train", flowers / "bed.csv", *TINY, *asked, "--steps", 2, "--out", run)
+    (flowers / "bed.csv").rename(tmp_path / "bed.csv")
+    assert answer.code == 0, answer.err
+    assert "Left out 1 pictures that" in answer.err
+    beds = [set(), set()]
+    for line in (run / "splits.csv").read_text().splitlines()[1:]:
+        name, _, split = line.rpartition(",")
+        beds[split == "train"].add(name[-5])
+    assert beds[0] and beds[1] and not beds[0] & beds[1]
+    (flowers / "few.csv").write_text(
+        "\n".join(["path,other,kind", "disc/4.png,x,disc", "stripes/1.png,x,stripes", "stripes/2.png,x,stripes"])
+    )
+    told = json.loads(vitrail("evaluate", run, flowers / "few.csv", "--json").out)
+    (flowers / "few.csv").unlink()
+    assert told["metrics"]["n"] == 3

@@ -9,6 +9,8 @@ import pytest
 
 from end_to_end.conftest import TINY
 
+KINDS = ("disc", "stripes")
+
 
 def sentence(answer, code: int) -> str:
     """The last line on standard error, after seeing that it is the only complaint and the code is right."""
@@ -75,6 +77,16 @@ def test_predict_names_the_unreadable_picture_or_leaves_it_out(vitrail, damaged,
     answer = vitrail("predict", run_folder, damaged, "--skip-bad")
     assert answer.code == 0 and answer.out.count("\n") == 11
     assert answer.err.startswith(f"left out {bad}: ")
+
+
+def test_D19_a_group_in_two_splits_stops_a_training_and_a_check(vitrail, flowers, tmp_path):
+    lines = [f"{kind}/{n}.png,{kind},{'test' if n == 4 else 'train'},{n % 4}" for kind in KINDS for n in range(5)]
+    (tmp_path / "beds.csv").write_text("\n".join(["path,kind,split,bed", *lines]))
+    for kind in KINDS:
+        shutil.copytree(flowers / kind, tmp_path / kind)
+    for verb in ("train", "check"):
+        said = sentence(vitrail(verb, tmp_path / "beds.csv", "--group", "bed"), 3)
+        assert said.startswith("Group 0 has pictures in train and in test of beds, so the result would be too good.")
 
 
 def test_a_plan_field_with_a_typo(vitrail, flowers):

@@ -11,6 +11,7 @@ import torch
 
 import vitrail
 from vitrail.checkpoints import bundle
+from vitrail.data.source import Source
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.spec import ImageSpec
 
@@ -94,6 +95,31 @@ def test_opening_what_is_no_run_is_refused(kept):
 def test_fitting_refuses_a_setting_that_does_not_exist():
     with pytest.raises(UsageError, match=r"there is no setting recipe\.bacth\. Did you mean recipe\.batch\?"):
         vitrail.fit("digits", settings={"recipe.bacth": 3})
+
+
+def test_an_object_is_fitted_and_measured_by_the_program_that_has_it(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), dtype=np.uint8)
+    labels = np.arange(20) % 2
+    source = Source(
+        name="drawn", classes=("a", "b"), pictures=noise, targets=labels, ids=tuple(f"{row}" for row in range(20))
+    )
+    settings = {"compute.threads": 2, "recipe.batch": 8}
+    run = vitrail.fit(
+        source, "vit_mu_patch8_16", steps=2, out=tmp_path / "run", device="cpu", settings=settings, quiet=True
+    )
+    assert run.plan.data.source == "memory"
+    assert (run.evaluate().n, run.evaluate(split="val").n, run.evaluate(source).n) == (4, 2, 20)
+    assert run.resume(quiet=True).path == run.path
+    other = vitrail.open(run.path)
+    with pytest.raises(UsageError, match=r"objects that a Python program held in memory"):
+        other.evaluate()
+    assert other.evaluate(source, split="all").n == 20
+
+
+def test_a_run_that_knows_its_pictures_takes_no_others(tmp_path):
+    (tmp_path / "plan.toml").write_text('[data]\nsource = "digits"\n')
+    with pytest.raises(UsageError, match=r"reads digits again; no source can be given to it"):
+        vitrail.open(tmp_path).resume(object())
 
 
 def test_predicting_wants_a_list(monkeypatch, tmp_path):

@@ -12,7 +12,7 @@ from vitrail.runtime import RuntimeSettings, choose
 
 def test_everything_that_is_decided_has_its_reason():
     machine = choose(RuntimeSettings())
-    assert machine.reasons.keys() == {"device", "number_format", "threads", "compile"}
+    assert machine.reasons.keys() == {"device", "number_format", "threads", "workers", "compile"}
     assert all(machine.reasons.values())
 
 
@@ -78,3 +78,10 @@ def test_a_machine_without_a_list_of_flags_has_none(monkeypatch):
     monkeypatch.setattr(runtime.Path, "read_text", absent)
     assert runtime.cpu_flags() == frozenset()
     assert runtime.cpu_name()
+
+
+def test_decoding_takes_as_many_threads_as_the_products_unless_said():
+    assert runtime.choose(RuntimeSettings(threads=3)).workers == 3
+    assert runtime.choose(RuntimeSettings(workers=0)).workers == 0
+    with pytest.raises(UsageError, match=r"workers must be -1 \(all cores\), 0 \(none\) or more\. Got -2"):
+        runtime.choose(RuntimeSettings(workers=-2))

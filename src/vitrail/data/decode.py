@@ -13,16 +13,15 @@ from jaxtyping import Shaped, UInt8
 from numpy.typing import NDArray
 
 from ..errors import DataError
+from ..spec import ImageSpec
 from .source import Picture
-from .stored import MAX_PIXELS, Stored, check_array, parse, read
+from .stored import Stored, parse, read
 
 TOLERATED = 0.05  # share of pixels beyond low..high that may turn plain black or white
 
 
-def decode(
-    picture: Picture | bytes, channels: int, low: float, high: float, max_pixels: int = MAX_PIXELS
-) -> UInt8[np.ndarray, "H W C"]:
-    """The picture as the model's number of channels, upright, scaled from low..high to 0..255.
+def decode(picture: Picture | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
+    """The picture as the model's number of channels, upright, scaled from the spec's low..high to 0..255.
 
     Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
     match. Values beyond low..high become black or white, as an overexposed film does, but a picture with more than
@@ -30,31 +29,33 @@ def decode(
     to deeper or fractional ones (high above 255, or at most 1).
 
     Raises:
-        DataError: not readable, too large, of another value range or channel count; the message names the file.
+        DataError: not readable, too large, of another value range or channel count; the message names the picture.
     """
-    if isinstance(picture, Path):
-        stored = read(picture, max_pixels)
-    else:
-        stored = parse(picture, max_pixels) if isinstance(picture, bytes) else Stored(check_array(picture))
+    if isinstance(picture, bytes):
+        return convert(parse(picture, spec), spec)
+    stored = read(picture, spec)
     try:
-        return convert(stored, channels, low, high)
+        return convert(stored, spec)
     except DataError as error:
-        raise DataError(f"{picture}: {error}" if isinstance(picture, Path) else str(error)) from None
+        if isinstance(picture, np.ndarray):
+            raise
+        name = picture if isinstance(picture, Path) else picture.name
+        raise DataError(f"{name}: {error}") from None
 
 
-def convert(stored: Stored, channels: int, low: float, high: float) -> UInt8[np.ndarray, "H W C"]:
+def convert(stored: Stored, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
     """The second half of `decode`, for one picture that has been read."""
     values = stored.values if stored.values.ndim == 3 else stored.values[..., None]
-    return to_bytes(values, stored.alpha, channels, low, high)
+    return to_bytes(values, stored.alpha, spec.channels, spec.low, spec.high)
 
 
-def stored_range(picture: Picture) -> tuple[float, float]:
+def stored_range(picture: Picture, spec: ImageSpec) -> tuple[float, float]:
     """Smallest and largest stored value; (0, 255) for any 8-bit picture, whatever it holds.
 
     Raises:
         DataError: not readable, or it holds values that are not finite.
     """
-    values = check_array(picture) if isinstance(picture, np.ndarray) else read(picture).values
+    values = read(picture, spec).values
     if values.dtype == np.uint8:
         return 0.0, 255.0
     check_finite(values)

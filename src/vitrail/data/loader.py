@@ -1,17 +1,14 @@
 """Batches for training: which pictures, in which order, decoded in time.
 
 Small sets lie decoded in memory (`Resident`), larger ones are decoded by threads shortly before they are needed
-(`Streamed`); both hand out the same bytes. "Index" always means a row of the Source.
+(`Streamed`). "Index" always means a row of the Source.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
-from itertools import count
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -19,29 +16,40 @@ import torch
 from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 
-from ..errors import UsageError
-from ..randomness import permutation
-from ..spec import ImageSpec
-from .parallel import in_order, usable_cores
+from ..errors import DataError, UsageError
+from ..spec import ImageSpec, Interpolation
+from .augment import resized_crop
+from .order import Share, keys, shares
+from .parallel import Workers, in_order
+from .ready import Maker
+from .regions import Cut
 from .source import Source
-from .transforms import prepare, prepare_stack
+from .transforms import prepare_stack
 
 AHEAD = 2  # batches that are being decoded while one is trained on
-CHUNK = 4096  # pictures of an array converted at a time
+CHUNK = 8  # pictures that a thread takes at a time: few, so that all threads end a batch together
+STACKED = 4096  # pictures of an array converted at a time
+LOST_FILES, LOST_SHARE = 10, 0.001  # a training stops when so many pictures vanish, and more than this share of all
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step reads."""
+    """What one training step reads; smaller than asked for by the pictures that could no longer be read."""
 
     images: UInt8[Tensor, "B C H W"]
     targets: Tensor
-    """int64 [B] for classes; float32 [B, K] for labels and numbers."""
+    """int64 [B] for classes; float32 [B, K] for labels, numbers and soft labels."""
     indices: Int64[np.ndarray, " B"]
-    """Rows of the source, for the randomness of each picture."""
+    """Rows of the source."""
+    copies: Int64[np.ndarray, " B"] | None = None
+    """Which copy of its picture each is; None where none is repeated."""
+
+    @property
+    def keys(self) -> Int64[np.ndarray, " B"]:
+        """What the randomness of each picture is keyed by: its row, and another number for each further copy."""
+        return self.indices if self.copies is None else keys(self.indices, self.copies)
 
 
-@runtime_checkable
 @runtime_checkable
 class Pictures(Protocol):
     """Prepared pictures of some rows of a source."""
@@ -51,11 +59,11 @@ class Pictures(Protocol):
         """The rows held, in their order; no others may be asked for."""
         ...
 
-    def take(self, indices: Int64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H W"]:
-        """The pictures of these rows of the source, in the order asked."""
+    def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
+        """The pictures of these rows of the source, in the order asked; cut as the epoch says, if they are to be."""
         ...
 
-    def begin(self, indices: Int64[np.ndarray, " B"]) -> Callable[[], Tensor]:
+    def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
         """As `take`, but returns at once; calling the result waits for the pictures."""
         ...
 
@@ -63,17 +71,35 @@ class Pictures(Protocol):
 class Resident:
     """Pictures decoded once and held in the processor's memory."""
 
-    def __init__(self, images: UInt8[Tensor, "n C H W"], indices: Int64[np.ndarray, " n"] | None = None):
+    def __init__(
+        self,
+        images: UInt8[Tensor, "n C H W"],
+        indices: Int64[np.ndarray, " n"] | None = None,
+        cut: Cut | None = None,
+        interpolation: Interpolation = "bicubic",
+    ):
         self.images = images
         self.indices = np.arange(len(images)) if indices is None else indices
+        self._cut = cut
+        self._interpolation = interpolation
         self._values = images.numpy()  # NumPy gathers a batch in 0.02 ms; torch, waking its threads, took up to 16
         self._places = _places(self.indices)
 
-    def take(self, indices: Int64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H W"]:
-        return torch.from_numpy(self._values.take(self._places[indices], axis=0))
+    def take(
+        self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
+    ) -> UInt8[Tensor, "B C H W"]:
+        images = torch.from_numpy(self._values.take(self._places[indices], axis=0))
+        if self._cut is None:
+            return images
+        size = (images.shape[2], images.shape[3])
+        drawn_by = indices if copies is None else keys(indices, copies)
+        boxes = self._cut.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
+        return resized_crop(images, boxes, size, self._interpolation)
 
-    def begin(self, indices: Int64[np.ndarray, " B"]) -> Callable[[], Tensor]:
-        return lambda: self.take(indices)
+    def begin(
+        self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
+    ) -> Callable[[], Tensor]:
+        return lambda: self.take(indices, epoch, copies)
 
 
 def _places(indices: np.ndarray) -> np.ndarray:
@@ -85,20 +111,102 @@ def _places(indices: np.ndarray) -> np.ndarray:
 
 
 class Streamed:
-    """Pictures decoded by threads whenever they are asked for."""
+    """Pictures decoded by threads whenever they are asked for.
 
-    def __init__(self, source: Source, indices: Int64[np.ndarray, " n"], spec: ImageSpec, threads: int):
+    Args:
+        workers: decoding threads; with 0 a batch is decoded where it is waited for.
+        cut: decode only what it cuts out of each picture.
+        training: JPEGs may be decoded smaller, and single pictures may vanish; see `begin_readable`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        indices: Int64[np.ndarray, " n"],
+        spec: ImageSpec,
+        workers: int | None = None,
+        cut: Cut | None = None,
+        training: bool = False,
+    ):
         self.indices = indices
-        self._source = source
-        self._spec = spec
-        self._pool = ThreadPoolExecutor(max(1, threads), thread_name_prefix="decode")
+        self.lost: list[tuple[int, str]] = []
+        """(row, reason) of every picture that could no longer be read when its turn came, in the order of the steps."""
+        self._maker = Maker(source, spec, cut, training)
+        self._shape = (spec.channels, spec.height, spec.width)
+        self._workers = Workers(workers)
 
-    def take(self, indices: Int64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H W"]:
-        return self.begin(indices)()
+    def take(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> UInt8[Tensor, "B C H W"]:
+        return self.begin(indices, epoch)()
 
-    def begin(self, indices: Int64[np.ndarray, " B"]) -> Callable[[], Tensor]:
-        futures = [self._pool.submit(prepare, self._source.pictures[row], self._spec) for row in indices.tolist()]
-        return lambda: torch.stack([future.result() for future in futures])
+    def begin(self, indices: Int64[np.ndarray, " B"], epoch: int = 0) -> Callable[[], Tensor]:
+        begun = self._begin(indices, indices, epoch)
+
+        def whole() -> Tensor:
+            images, failed = begun()
+            for place in sorted(failed):
+                raise failed[place]
+            return images
+
+        return whole
+
+    def begin_readable(
+        self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
+    ) -> Callable[[], tuple[Tensor, Int64[np.ndarray, " b"]]]:
+        """As `begin`, without the pictures that cannot be read any more: those left, and their places in `indices`.
+
+        What is left out is named in `lost`, each row once, and nothing takes its place.
+
+        Raises:
+            DataError: (by the result) ten pictures are lost, and more than 0.1 % of all.
+        """
+        begun = self._begin(indices, indices if copies is None else keys(indices, copies), epoch)
+
+        def readable() -> tuple[Tensor, np.ndarray]:
+            images, failed = begun()
+            if not failed:
+                return images, np.arange(len(indices))
+            for place in sorted(failed):
+                self._lose(int(indices[place]), str(failed[place]))
+            kept = np.setdiff1d(np.arange(len(indices)), list(failed))
+            return images[torch.from_numpy(kept)], kept
+
+        return readable
+
+    def close(self) -> None:
+        """End the threads and drop what was begun; asking for pictures again starts new ones."""
+        self._workers.close()
+
+    def _begin(
+        self, indices: Int64[np.ndarray, " B"], drawn_by: Int64[np.ndarray, " B"], epoch: int
+    ) -> Callable[[], tuple[Tensor, dict[int, DataError]]]:
+        images = torch.empty(len(indices), *self._shape, dtype=torch.uint8)
+        values = images.numpy()
+        places = range(len(indices))
+        chunk = max(1, min(CHUNK, -(-len(indices) // max(1, self._workers.threads))))
+        parts = [
+            self._workers.begin(self._maker.fill, values, places[start : start + chunk], indices, drawn_by, epoch)
+            for start in places[::chunk]
+        ]
+
+        def wait() -> tuple[Tensor, dict[int, DataError]]:
+            failed: dict[int, DataError] = {}
+            for part in parts:
+                failed |= part()
+            return images, failed
+
+        return wait
+
+    def _lose(self, row: int, reason: str) -> None:
+        if any(row == other for other, _ in self.lost):
+            return
+        self.lost.append((row, reason))
+        if len(self.lost) >= LOST_FILES and len(self.lost) > LOST_SHARE * len(self.indices):
+            named = "; ".join(reason.rstrip(".") for _, reason in self.lost[:LOST_FILES])
+            more = f"; and {len(self.lost) - LOST_FILES:,} more" if len(self.lost) > LOST_FILES else ""
+            raise DataError(
+                f"{len(self.lost):,} of {len(self.indices):,} pictures were deleted, replaced or damaged while they "
+                f"were being trained on: {named}{more}. Put them back before the training goes on."
+            )
 
 
 def load(
@@ -106,66 +214,102 @@ def load(
     indices: Int64[np.ndarray, " n"],
     spec: ImageSpec,
     limit_bytes: int,
-    threads: int | None = None,
+    workers: int | None = None,
+    cut: Cut | None = None,
+    training: bool = False,
 ) -> Resident | Streamed:
     """These rows of a source, resident if their decoded pictures take at most `limit_bytes`, else streamed.
+
+    Args:
+        workers: decoding threads, as many as there are cores unless said; 0 decodes in the caller's own. The pictures
+            are the same bytes for any number.
+        cut: show a random part of each picture, another one in each epoch; streamed pictures are cut before they are
+            resized, resident ones out of the resized picture.
+        training: allow what only a training may do: decode JPEGs smaller, and lose single pictures on the way.
 
     Raises:
         DataError: a picture cannot be read (at once when resident, else when its batch is taken).
     """
     if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
-        return Streamed(source, indices, spec, threads or usable_cores())
+        return Streamed(source, indices, spec, workers, cut, training)
     images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=torch.uint8)
     if isinstance(source.pictures, np.ndarray):
-        for start in range(0, len(indices), CHUNK):
-            images[start : start + CHUNK] = prepare_stack(source.pictures[indices[start : start + CHUNK]], spec)
-    else:
-        pictures = (source.pictures[row] for row in indices.tolist())
-        for place, image in enumerate(in_order(partial(prepare, spec=spec), pictures, threads)):
-            images[place] = image
-    return Resident(images, indices)
+        for start in range(0, len(indices), STACKED):
+            images[start : start + STACKED] = prepare_stack(source.pictures[indices[start : start + STACKED]], spec)
+        return Resident(images, indices, cut, spec.interpolation)
+    maker, values = Maker(source, spec, training=training or cut is not None), images.numpy()
+    chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
+    for failed in in_order(lambda places: maker.fill(values, places, indices, indices, 0), chunks, workers):
+        for place in sorted(failed):
+            raise failed[place]
+    return Resident(images, indices, cut, spec.interpolation)
 
 
 def steps(
-    pictures: Pictures, targets: Shaped[np.ndarray, " n *K"], batch: int, seed: int, start_step: int = 0
+    pictures: Pictures,
+    targets: Shaped[np.ndarray, " n *K"],
+    batch: int,
+    seed: int,
+    start_step: int = 0,
+    repeats: int = 1,
+    blocks: Int64[np.ndarray, " n"] | None = None,
+    rank: int = 0,
+    world: int = 1,
 ) -> Iterator[tuple[int, int, Batch]]:
     """Endless (step, epoch, batch), beginning with `start_step` exactly as an unbroken run would go on.
 
-    Every epoch has its own order, drawn from (seed, epoch). The last incomplete batch of an epoch is left out; with
-    fewer pictures than `batch`, a batch is all of them.
+    Every epoch has its own order, drawn from (seed, epoch); see `order.shares`. Closing the iterator ends the threads
+    that decode ahead.
 
     Args:
         targets: one per picture held, in the order of `pictures.indices`.
+        batch: pictures per step, of all ranks together and with their repeats.
+        repeats: how often each picture is in its batch, each time with another key.
+        blocks: the shard that each picture held lies in; shards are then read a few at a time.
+        rank, world: which part of each batch is wanted, of how many; all of it unless said.
 
     Raises:
-        UsageError: as many targets as pictures are needed, and at least one.
+        UsageError: as many targets as pictures are needed, and at least one; a batch that cannot be shared out.
+        DataError: too many pictures cannot be read any more, or all of a batch.
     """
     if len(targets) != len(pictures.indices) or len(targets) == 0:
         raise UsageError(
             "Training needs one target for each picture held, and at least one. "
             f"Got {len(targets):,} targets for {len(pictures.indices):,} pictures."
         )
-    waiting: deque[tuple[int, int, np.ndarray, Callable[[], Tensor]]] = deque()
-    for step, epoch, places in _order(len(targets), batch, seed, start_step):
-        waiting.append((step, epoch, places, pictures.begin(pictures.indices[places])))
-        if len(waiting) > AHEAD:
-            yield _finish(*waiting.popleft(), pictures.indices, targets)
+    waiting: deque[tuple[Share, Callable[[], tuple[Tensor, np.ndarray]]]] = deque()
+    try:
+        for share in shares(pictures.indices, batch, seed, start_step, repeats, blocks, rank, world):
+            waiting.append((share, _begin(pictures, share)))
+            if len(waiting) > AHEAD:
+                share, begun = waiting.popleft()
+                images, kept = begun()
+                yield share.step, share.epoch, _batch(share, images, kept, pictures.indices, targets, repeats > 1)
+    finally:
+        if isinstance(pictures, Streamed):
+            pictures.close()
 
 
-def _order(n: int, batch: int, seed: int, start_step: int) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(step, epoch, places in 0..n-1) from start_step on."""
-    size = min(batch, n)
-    epoch, within = divmod(start_step, n // size)
-    for step in count(start_step):
-        if within == 0 or step == start_step:
-            order = permutation(seed, "order", epoch, n)
-        yield step, epoch, order[within * size : (within + 1) * size]
-        within += 1
-        if within == n // size:
-            epoch, within = epoch + 1, 0
+def _begin(pictures: Pictures, share: Share) -> Callable[[], tuple[Tensor, np.ndarray]]:
+    """Start on a batch; what is asked for waits for its pictures and says which places of the share they have."""
+    rows = pictures.indices[share.places]
+    if isinstance(pictures, Streamed):
+        return pictures.begin_readable(rows, share.epoch, share.copies)
+    if isinstance(pictures, Resident):
+        begun = pictures.begin(rows, share.epoch, share.copies)
+    else:
+        begun = pictures.begin(rows, share.epoch)
+    return lambda: (begun(), np.arange(len(rows)))
 
 
-def _finish(
-    step: int, epoch: int, places: np.ndarray, images: Callable[[], Tensor], indices: np.ndarray, targets: np.ndarray
-) -> tuple[int, int, Batch]:
-    return step, epoch, Batch(images(), torch.from_numpy(targets[places]), indices[places])
+def _batch(
+    share: Share, images: Tensor, kept: np.ndarray, indices: np.ndarray, targets: np.ndarray, repeated: bool
+) -> Batch:
+    if len(kept) == 0:
+        raise DataError(
+            f"None of the {len(share.places):,} pictures of step {share.step + 1} can be read any more. Put them back "
+            "before the training goes on."
+        )
+    places = share.places[kept]
+    copies = share.copies[kept] if repeated else None
+    return Batch(images, torch.from_numpy(targets[places]), indices[places], copies)

@@ -1,37 +1,87 @@
-"""Work on many pictures at once, with results in order. Decoders release the interpreter, so threads are enough."""
+"""Work on many pictures at once, with results in order.
+
+Threads and not processes: reading, libjpeg, Pillow's decoders, torch's resize and NumPy's large copies all let go of
+the interpreter, so that threads use every core, and no picture is ever copied from one process to another.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+import torch
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 AHEAD = 8  # pieces of work a thread that may wait: few, so that an error or Ctrl-C ends it soon
+NAME = "vitrail-worker"
 
 
 def in_order(function: Callable[[Work], Result], work: Iterable[Work], threads: int | None = None) -> Iterator[Result]:
     """The results of `function`, in the order of `work`, by as many threads as there are cores unless said.
 
-    The first exception of `function` is raised where its result would have come; what was not begun is dropped.
+    With 0 threads the caller's own does the work. The first exception of `function` is raised where its result would
+    have come; what was not begun is dropped.
     """
-    threads = threads or usable_cores()
-    waiting: deque[Future[Result]] = deque()
-    pool = ThreadPoolExecutor(threads)
+    workers = Workers(threads)
+    waiting: deque[Callable[[], Result]] = deque()
     try:
         for piece in work:
-            waiting.append(pool.submit(function, piece))
-            if len(waiting) > AHEAD * threads:
-                yield waiting.popleft().result()
+            waiting.append(workers.begin(function, piece))
+            if len(waiting) > AHEAD * workers.threads:
+                yield waiting.popleft()()
         while waiting:
-            yield waiting.popleft().result()
+            yield waiting.popleft()()
     finally:
-        pool.shutdown(cancel_futures=True)
+        workers.close()
+
+
+class Workers:
+    """Threads that begin at once what they are given; with 0 of them, work is done when its result is asked for."""
+
+    def __init__(self, threads: int | None = None):
+        self.threads = usable_cores() if threads is None else threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Callable[[], Result]:
+        """Start a piece of work; calling what comes back waits for its result, or raises its exception."""
+        if self.threads == 0:
+            return partial(function, *args)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, NAME, _be_one_thread, (torch.get_num_threads(),))
+        return self._pool.submit(function, *args).result
+
+    def close(self) -> None:
+        """Drop what was not begun, wait for what was, and end the threads; new work starts new ones."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
 
 
 def usable_cores() -> int:
     """Processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _be_one_thread(others: int) -> None:
+    """Keep torch from starting a team of threads for each worker: they would take the cores from the training.
+
+    torch's number of threads belongs to the thread that sets it, but threads yet to come begin with the number that was
+    set last; so another thread sets the old one again. Asking first makes torch initialise this thread, which would
+    otherwise happen later and undo the setting.
+    """
+    with _ONE_AT_A_TIME:
+        torch.get_num_threads()
+        torch.set_num_threads(1)
+        other = threading.Thread(target=torch.set_num_threads, args=(others,))
+        other.start()
+        other.join()

@@ -11,17 +11,42 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..errors import DataError
 
-Picture = Path | np.ndarray
-"""A file, or an array [H, W] or [H, W, C] of any integer or float type."""
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A picture inside something larger: a member of a tar shard, a row of a table, an item of somebody's dataset."""
+
+    @property
+    def name(self) -> str:
+        """What messages and predictions call it."""
+        ...
+
+    @property
+    def stamp(self) -> str:
+        """What changes when the picture does, found without reading it; part of the source's fingerprint."""
+        ...
+
+    def fetch(self) -> bytes | np.ndarray:
+        """The encoded file's bytes, or the values. Called from several threads at once.
+
+        Raises:
+            DataError: it is gone or cannot be read.
+        """
+        ...
+
+
+Picture = Path | np.ndarray | Elsewhere
+"""A file, an array [H, W] or [H, W, C] of any integer or float type, or what knows where to fetch either."""
 
 Task = Literal["classes", "labels", "number"]
 SPLITS = ("train", "val", "test")
+CHUNK = 4096  # pictures of an array hashed at a time
 
 
 @dataclass(frozen=True)
@@ -47,17 +72,24 @@ class Source:
     task: Task = "classes"
     """classes: one of K; labels: any of K; number: regression."""
     classes: tuple[str, ...]
-    """Names of the K outputs, in the order of their numbers; always text, never guessed to be numbers."""
+    """Names of the K outputs (of labels and number columns too), in order; always text, never guessed to be numbers."""
     pictures: Sequence[Picture] | np.ndarray
     """One picture per row; pictures of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
-    """int64 [n] for classes; float [n, K] for labels and numbers."""
+    """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1, and
+    numbers, in both of which NaN is unknown and masked."""
     ids: Sequence[str]
     """A name per row that stays the same from run to run."""
     groups: np.ndarray | None = None
     """Rows with an equal value (one patient, one module) never cross from one split to another."""
     splits: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Official splits: row numbers (int64) under train, val, test; those that were not published are absent."""
+    reason: str = ""
+    """Why the task is what it is, in a sentence; empty where there is nothing to infer."""
+    metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Further columns of the source, as text, one value per row: for slices and for the doctor's suspicions."""
+    blocks: np.ndarray | None = None
+    """int64 [n], rising: the shard of each row, where reading shard by shard is much faster than back and forth."""
     notes: tuple[str, ...] = ()
     """What a person should know about how the data was read, one sentence each."""
 
@@ -66,12 +98,19 @@ class Source:
         columns = {"targets": len(self.targets), "ids": len(self.ids)}
         if self.groups is not None:
             columns["groups"] = len(self.groups)
+        if self.blocks is not None:
+            columns["blocks"] = len(self.blocks)
+        columns |= {f"values of {name!r}": len(values) for name, values in self.metadata.items()}
         for column, length in columns.items():
             if length != n:
                 raise DataError(f"{self.name} has {n:,} pictures but {length:,} {column}. Each picture needs one.")
-        if self.task == "classes":
-            self._check_targets()
+        self._check_targets()
         self._check_splits()
+
+    @property
+    def soft(self) -> bool:
+        """Whether targets are probabilities over the classes rather than one class each."""
+        return self.task == "classes" and self.targets.ndim == 2
 
     def __len__(self) -> int:
         return len(self.pictures)
@@ -102,17 +141,28 @@ class Source:
             yield split.encode()
             yield np.asarray(self.splits[split], dtype="<i8").tobytes()
         if isinstance(self.pictures, np.ndarray):
-            yield _content(self.pictures)
+            yield f"{self.pictures.dtype} {self.pictures.shape}".encode()
+            for start in range(0, len(self), CHUNK):  # a mapped file is never whole in memory
+                yield self.pictures[start : start + CHUNK].tobytes()
         else:
             yield from map(_content, self.pictures)
 
     def _check_targets(self) -> None:
-        wrong = np.flatnonzero((self.targets < 0) | (self.targets >= len(self.classes)))
-        if len(wrong):
-            first = int(wrong[0])
+        if self.task == "classes" and not self.soft:
+            wrong = (self.targets < 0) | (self.targets >= len(self.classes))
+            rule = f"must lie in 0..{len(self.classes) - 1}, one number per class"
+        else:
+            if self.targets.ndim != 2 or self.targets.shape[1] != len(self.classes):
+                raise DataError(
+                    f"Targets of {self.name} must have one column per output, {len(self.classes)}. "
+                    f"Got shape {self.targets.shape}."
+                )
+            wrong, rule = _wrong_rows(self.targets, self.task)
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
             raise DataError(
-                f"Targets of {self.name} must lie in 0..{len(self.classes) - 1}, one number per class. "
-                f"Got {self.targets[first]} at row {first} ({self.ids[first]}); {len(wrong):,} such rows in all."
+                f"Targets of {self.name} {rule}. Got {self.targets[first]} at row {first} ({self.ids[first]}); "
+                f"{np.count_nonzero(wrong):,} such rows in all."
             )
 
     def _check_splits(self) -> None:
@@ -132,9 +182,21 @@ class Source:
             owner[rows] = number
 
 
+def _wrong_rows(targets: np.ndarray, task: Task) -> tuple[np.ndarray, str]:
+    """Which rows of targets [n, K] break the task's rule, and the rule."""
+    if task == "number":
+        return np.isinf(targets).any(1), "must be finite numbers, or NaN where unknown"
+    beyond = np.any((targets < 0) | (targets > 1), axis=1)
+    if task == "labels":
+        return beyond, "must lie in 0..1, or be NaN where unknown"
+    return beyond | ~np.isclose(targets.sum(1), 1, atol=1e-3), "must be probabilities that sum to 1"
+
+
 def _content(picture: Picture) -> bytes:
     if isinstance(picture, np.ndarray):
         return f"{picture.dtype} {picture.shape} ".encode() + picture.tobytes()
+    if not isinstance(picture, Path):
+        return picture.stamp.encode("utf-8", "surrogateescape")
     try:
         return str(picture.stat().st_size).encode()
     except OSError:

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from ..evaluate.predictions import Predictions
 from .progress import SECONDS_BETWEEN_LINES, duration
 
+Thing = TypeVar("Thing")
 SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LOOKS = 0.2
 
 
 def answered(parts: Iterator[Predictions], total: int) -> Iterator[Predictions]:
     """The same parts, passed on one by one; a terminal has one line that changes, a file one every five seconds."""
+    return _counted(parts, total, lambda part: len(part) + len(part.skipped))
+
+
+def one_by_one(pictures: Iterator[Thing], total: int) -> Iterator[Thing]:
+    """As `answered`, where each thing is one picture."""
+    return _counted(pictures, total, lambda _: 1)
+
+
+def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) -> Iterator[Thing]:
     terminal = sys.stderr.isatty()
     every = SECONDS_BETWEEN_LOOKS if terminal else SECONDS_BETWEEN_LINES
     began, last, done, shown = time.monotonic(), 0.0, 0, False
-    for part in parts:
-        yield part
-        done += len(part) + len(part.skipped)
+    for thing in things:
+        yield thing
+        done += size(thing)
         now = time.monotonic()
         if now - began > SECONDS_UNTIL_SHOWN and now - last > every:
             last, shown = now, True

@@ -9,16 +9,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.open import open_source
+from .. import config
+from ..data import excluded
+from ..data.open import MANIFESTS, open_source
+from ..data.settings import DataSettings
 from ..data.source import SPLITS, Source
 from ..errors import DataError, UsageError
 from ..evaluate.metrics import Metrics, measure
-from ..evaluate.predictions import Predictions, join
+from ..evaluate.predictions import Predictions, join, path_of
 from ..predict.predictor import Predictor
-from ..train.dataset import open_dataset
+from ..train.dataset import class_of, open_dataset
+from ..train.plan import Plan
 from ..train.run import RunFolder
+from .wishes import check_names
 
 BATCH = 64
+READS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
+"""Fields of [data] that say how another source is read; the others part one, or belong to the model."""
 ALL = "all"
 Counter = Callable[[Iterator[Predictions], int], Iterator[Predictions]]
 """Passes parts on while it shows how many of how many pictures have been answered."""
@@ -48,16 +55,25 @@ def evaluate(
     """Answer every picture and measure; the answers keep the source's names of its pictures.
 
     Raises:
-        DataError: a picture cannot be read (unless `skip_bad`), or the source has a class that the model lacks.
+        DataError: a picture cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
+            shows something else than classes.
     """
+    if labelled.source.task != "classes":
+        raise DataError(
+            f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with one of "
+            f"{len(predictor.classes)} classes. Give pictures that have one class each."
+        )
     numbers = class_numbers(labelled.source, predictor.classes)
     answered = _answers(predictor, labelled, numbers, skip_bad)
     predictions = join(list(counted(answered, len(labelled.rows)) if counted else answered))
     return Evaluation(measure(predictions), predictions, labelled.source.name)
 
 
-def held_out(run: Path, split: str | None) -> Labelled:
+def held_out(run: Path, split: str | None, given: object | None = None) -> Labelled:
     """A split of the pictures that a run was made from, exactly as the run parted them; its test split by default.
+
+    Args:
+        given: the object that the run was trained on, if it was one.
 
     Raises:
         UsageError: not a run folder, no such split, or nothing in it.
@@ -66,20 +82,55 @@ def held_out(run: Path, split: str | None) -> Labelled:
     if not folder.splits_file.is_file():
         raise UsageError(f"The run {run} does not say which pictures it held out: {folder.splits_file} is missing.")
     plan = folder.read_plan()
-    dataset = open_dataset(plan.data, plan.seed, stored=folder.splits_file)
+    dataset = open_dataset(plan.data, plan.seed, stored=folder.splits_file, given=given)
     chosen = split or next((name for name in ("test", "val") if len(dataset.splits[name])), "test")
     return _part(dataset.source, dataset.splits, chosen)
 
 
-def other_source(name: str, split: str | None, data_root: Path | None) -> Labelled:
+def other_source(source: object, split: str | None, settings: DataSettings) -> Labelled:
     """Another source: its published test pictures by default, or all where it has published none.
+
+    Args:
+        source: as `open_source` takes it.
 
     Raises:
         DataError: the source cannot be read.
         UsageError: no such split, or nothing in it.
     """
-    source = open_source(name, data_root)
-    return _part(source, source.splits, split or ("test" if "test" in source.splits else ALL))
+    found = open_source(source, settings)
+    part = _part(found, found.splits, split or ("test" if "test" in found.splits else ALL))
+    if not settings.exclude:
+        return part
+    listed = excluded.read(Path(settings.exclude).expanduser(), found)
+    return replace(part, rows=np.setdiff1d(part.rows, listed))
+
+
+def reading(
+    model: str | Path, source: object, changes: Mapping[str, str], data_root: Path | None = None
+) -> DataSettings:
+    """How another source is to be read: as the changes say; a manifest, if a run learnt from one, by the same columns.
+
+    Raises:
+        UsageError: a change that is no field of [data].
+    """
+    check_names(changes)
+    if foreign := [name for name in changes if name.removeprefix("data.") not in READS]:
+        raise UsageError(
+            f"An evaluation can only be told how to read its pictures, by --data.{', --data.'.join(READS)}. "
+            f"Got --{foreign[0]}."
+        )
+    named = str(source) if isinstance(source, str | Path) else ""
+    settings = DataSettings(source=named, data_root=str(data_root or ""), task="classes")  # which is what models answer
+    folder = RunFolder(Path(model))
+    if folder.plan_file.is_file():
+        learnt = folder.read_plan().data
+        if _is_manifest(settings.source) and _is_manifest(learnt.source):
+            settings = replace(settings, path=learnt.path, targets=learnt.targets, uncertain=learnt.uncertain)
+    return config.override(Plan(data=settings), changes).data
+
+
+def _is_manifest(source: str) -> bool:
+    return Path(source).suffix.lower() in MANIFESTS
 
 
 def class_numbers(source: Source, classes: Sequence[str]) -> NDArray[np.int64]:
@@ -114,21 +165,17 @@ def _answers(
     predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool
 ) -> Iterator[Predictions]:
     source = labelled.source
-    pictures = [source.pictures[row] for row in labelled.rows]
+    pictures = [source.pictures[row] for row in labelled.rows.tolist()]
     starts = range(0, len(pictures), BATCH)
     for start, part in zip(starts, predictor.parts(pictures, BATCH, skip_bad), strict=True):
         rows = labelled.rows[start : start + BATCH]
-        bad = {path for path, _ in part.skipped}
-        kept = [row for row in rows.tolist() if _path(source, row) not in bad]
+        bad = {name for name, _ in part.skipped}
+        places = enumerate(rows.tolist(), start)
+        kept = [row for place, row in places if (path_of(source.pictures[row]) or str(place)) not in bad]
         yield replace(
             part,
-            paths=tuple(_path(source, row) for row in kept),
+            paths=tuple(path_of(source.pictures[row]) for row in kept),
             ids=tuple(source.ids[row] for row in kept),
             split=labelled.split,
-            targets=numbers[source.targets[kept]],
+            targets=numbers[class_of(source, np.array(kept, np.int64))],
         )
-
-
-def _path(source: Source, row: int) -> str:
-    picture = source.pictures[row]
-    return "" if isinstance(picture, np.ndarray) else str(picture)

@@ -40,6 +40,7 @@ def examine(device: str = "auto") -> list[Fact]:
         "device": machine.device,
         "number format": machine.number_format,
         "threads": str(machine.threads),
+        "workers": str(machine.workers),
         "compile": "yes" if machine.compile else "no",
     }
     facts = [Fact(name, value, machine.reasons[name.replace(" ", "_")]) for name, value in choices.items()]

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from .. import config
 from ..config.kinds import unknown
+from ..data.open import BUILT_IN
 from ..errors import UsageError
 from ..runtime import RuntimeSettings
-from ..train.plan import DataSettings, Plan
+from ..train.plan import Plan
 from ..train.planner import Wishes
 
 COMMAND_LINE = "the command line"
@@ -22,7 +23,7 @@ class Asked:
     """A training as a person asks for it; None and empty leave the choice to the plan."""
 
     source: str | None = None
-    """digits, fashion-mnist, mnist, or a folder of class folders."""
+    """As `data.open.open_source` takes it, by name; "memory" for an object that is passed beside it."""
     model: str | None = None
     minutes: float | None = None
     epochs: float | None = None
@@ -33,6 +34,9 @@ class Asked:
     device: str | None = None
     data_root: Path | None = None
     skip_bad: bool = False
+    task: str | None = None
+    group: str | None = None
+    exclude: Path | None = None
     changes: Mapping[str, str] | None = None
     """Plan fields by their dotted names, as text."""
 
@@ -45,17 +49,18 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
     """
     if not asked.source:
         raise UsageError(
-            "A training needs a SOURCE: digits, fashion-mnist, mnist, or a folder that holds one folder per class."
+            "A training needs a SOURCE: a folder that holds one folder per class, a manifest (CSV, TSV, JSONL, "
+            f"Parquet), arrays, tar shards, hf:NAME, or one of {', '.join(BUILT_IN)}."
         )
     changes = dict(asked.changes or {})
     check_names(changes)
     _check_once(asked, changes)
-    data = DataSettings(source=asked.source, data_root=str(asked.data_root or ""), skip_bad=asked.skip_bad)
+    said = {name: str(value) for name, (_, value) in _same(asked).items() if value and name.startswith("data.")}
     data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
     compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
     rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
     wanted = Wishes(
-        data=config.override(Plan(data=data), data_changes).data,
+        data=config.override(Plan(), said | data_changes).data,
         model=asked.model,
         minutes=asked.minutes,
         epochs=asked.epochs,
@@ -123,6 +128,9 @@ def _same(asked: Asked) -> dict[str, tuple[str, object]]:
         "data.source": ("SOURCE", asked.source),
         "data.data_root": ("--data-root", asked.data_root),
         "data.skip_bad": ("--skip-bad", asked.skip_bad and "true"),
+        "data.task": ("--task", asked.task),
+        "data.group": ("--group", asked.group),
+        "data.exclude": ("--exclude", asked.exclude),
         "compute.device": ("--device", None if asked.device == "auto" else asked.device),
         "recipe.steps": ("--steps", asked.steps),
         "seed": ("--seed", None if asked.seed is None else str(asked.seed)),

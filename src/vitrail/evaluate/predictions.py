@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.source import Picture
 from ..errors import DataError, UsageError
 from ..files import atomic
 
@@ -86,6 +87,13 @@ class Predictions:
             target = "" if targets[i] == UNKNOWN else names[targets[i]]
             numbers = [f"{p:.9g}" for p in self.probabilities[i].tolist()]
             yield [_guard(path), _guard(id), split, target, names[labels[i]], f"{confidences[i]:.9g}", *numbers, "0"]
+
+
+def path_of(picture: Picture) -> str:
+    """Where a picture lies: its file, or its name inside something larger; empty for an array."""
+    if isinstance(picture, np.ndarray):
+        return ""
+    return str(picture) if isinstance(picture, Path) else picture.name
 
 
 def join(parts: Sequence[Predictions]) -> Predictions:

@@ -9,6 +9,7 @@ from jaxtyping import UInt8
 
 from ..data.decode import decode
 from ..errors import DataError
+from ..spec import ImageSpec
 
 PANES = Path(__file__).parent / "panes_60x100.png"
 """Our own picture, 60 x 100 pixels, one channel; examples/draw_panes.py draws it."""
@@ -24,8 +25,8 @@ def read(path: Path, channels: int = 1) -> UInt8[np.ndarray, "H W C"]:
     """
     path = Path(path)
     if path.suffix.lower() != ".npy":
-        return decode(path, channels, 0.0, 255.0)
-    return decode(_array(path), channels, 0.0, 1.0)
+        return decode(path, ImageSpec(channels=channels))
+    return decode(_array(path), ImageSpec(channels=channels, low=0.0, high=1.0))
 
 
 def _array(path: Path) -> np.ndarray:

@@ -66,12 +66,13 @@ def table(steps: list[Step]) -> str:
 
 
 def _prepare(spec: ImageSpec, picture: Picture) -> tuple[Tensor, list[Step]]:
-    decoded = decoding.decode(picture, spec.channels, spec.low, spec.high)
+    decoded = decoding.decode(picture, spec)
     stacked = transforms.to_tensor(decoded[None])
     fitted = transforms.fit(stacked, spec)
     normal = transforms.normalise(fitted, spec)
     decoded_note = f"uint8, height x width x channels, {decoded.min()} to {decoded.max()}"
-    way = "already that size" if stacked.shape == fitted.shape else f"{spec.fit}, {spec.interpolation}, antialiased"
+    how = "antialiased" if spec.antialias else "not antialiased"
+    way = "already that size" if stacked.shape == fitted.shape else f"{spec.fit}, {spec.interpolation}, {how}"
     scale = f"less the mean {_list(spec.mean)}, over {_list(spec.std)}"
     return normal, [
         _step("decode", decoding.decode, decoded, decoded_note),

@@ -40,12 +40,16 @@ class Member(NamedTuple):
 class Archive:
     """A zip archive whose directory has been found harmless.
 
+    Args:
+        growth: unpacked bytes that are allowed for every packed one.
+
     Raises:
         DamagedFileError: no whole zip archive, or one of the tricks above; the message names the entry.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, growth: int = GROWTH):
         self.path = Path(path)
+        self._growth = growth
         with self.path.open("rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self.members: Mapping[str, Member] = self._judged(self._directory())
@@ -126,7 +130,7 @@ class Archive:
             members[entry.filename] = self._member(entry)
         self._check_overlaps(members)
         unpacked = sum(member.size for member in members.values())
-        if unpacked > GROWTH * len(self.memory) + SLACK:
+        if unpacked > self._growth * len(self.memory) + SLACK:
             raise self._refused(f"its {len(self.memory)} bytes unpack to {unpacked}")
         return members
 
@@ -179,7 +183,7 @@ class Archive:
 
     def _refused(self, reason: str) -> DamagedFileError:
         return DamagedFileError(
-            f"{self.path} is not a whole archive of weights ({reason}). It is cut short, changed or hostile: "
+            f"{self.path} is not a whole archive ({reason}). It is cut short, changed or hostile: "
             "copy it again from a source that you trust."
         )
 

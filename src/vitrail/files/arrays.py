@@ -6,7 +6,6 @@ the archive become views of the file, which is mapped, so that numbers are read 
 
 from __future__ import annotations
 
-import io
 import math
 import mmap
 from pathlib import Path
@@ -14,17 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.lib import format as npy
 from torch import Tensor
 
 from ..errors import DamagedFileError
 from .archive import Archive
+from .array_headers import HEADER, check_size, parse_header
 from .kinds import refuse_other
 
-HEADER = 64 * 2**10
-"""Bytes within which an array's header must end."""
-WORDS = 2**10
-"""Letters of the header itself, which NumPy parses as Python text; three axes take 120."""
 ARRAYS = 4_000
 """Arrays of the largest archive that is read."""
 _NUMBERS = {
@@ -108,27 +103,15 @@ def _member(archive: Archive, name: str) -> Tensor:
 
 def _header(data: bytes, size: int, where: str) -> _Array:
     """The header that `data` begins with; the array's bytes must then fill `size` exactly."""
-    file = io.BytesIO(data)
-    try:
-        version = npy.read_magic(file)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, by_columns, dtype = read(file, max_header_size=WORDS)
-    except Exception as error:  # NumPy's parser can raise anything
-        said = " ".join(str(error).split())[:80]
-        raise _damaged(where, f"its header cannot be read, {type(error).__name__}: {said}") from error
+    header = parse_header(data, where)
+    dtype = header.dtype
     number = _NUMBERS.get(dtype.str[1:])
     if number is None:
         what = "Python objects, which can run anything" if dtype.hasobject else dtype.str[:40]
         raise DamagedFileError(f"{where}: an array must hold numbers. It holds {what}, so it was not read. {_ADVICE}")
-    if not all(0 <= length < 2**63 for length in shape) or len(shape) > 32:
-        raise _damaged(where, "its shape is no list of counts")
-    if not math.prod(shape) and math.prod(max(length, 1) for length in shape) >= 2**60:
-        raise _damaged(where, f"no array can have the shape {list(shape)}")
-    needed = math.prod(shape) * number.itemsize
-    if needed != size - file.tell():
-        raise _damaged(where, f"its shape {list(shape)} takes {needed} bytes, {size - file.tell()} are there")
+    check_size(header, size, where)
     is_swapped = dtype.byteorder == (">" if np.little_endian else "<")
-    return _Array(number, is_swapped, tuple(shape), bool(by_columns), file.tell())
+    return _Array(number, is_swapped, header.shape, header.is_by_columns, header.begin)
 
 
 def _numbers(memory: mmap.mmap | bytearray, begin: int, array: _Array) -> Tensor:
@@ -141,10 +124,6 @@ def _numbers(memory: mmap.mmap | bytearray, begin: int, array: _Array) -> Tensor
     if array.is_by_columns:
         return flat.view(array.shape[::-1]).permute(*range(len(array.shape))[::-1])
     return flat.view(array.shape)
-
-
-def _damaged(where: str, reason: str) -> DamagedFileError:
-    return DamagedFileError(f"{where} is not a whole array ({reason}). It is cut short or changed: copy it again.")
 
 
 _ADVICE = "Take a file that was written with numpy.savez from arrays of numbers."

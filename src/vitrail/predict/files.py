@@ -20,12 +20,23 @@ def expand(arguments: Sequence[str]) -> list[Path]:
     or lines that end in NUL, on standard input. A picture that is named twice is there twice.
 
     Raises:
-        DataError: a path that does not exist, or a folder, pattern or list without pictures.
+        DataError: a path that does not exist, a folder, pattern or list without pictures, or a tar shard.
     """
     found: list[Path] = []
     for argument in arguments:
         found.extend(_pictures(argument))
+    _refuse_shards(found)
     return found
+
+
+def _refuse_shards(paths: Iterable[Path]) -> None:
+    shard = next((path for path in paths if path.suffix.lower() == ".tar"), None)
+    if shard is not None:
+        raise DataError(
+            f"{shard} is a tar file, and predict takes pictures in files of their own. Unpack it into a folder (mkdir "
+            f"pictures && tar -xf {shard} -C pictures) and name that; for a shard with labels there is also `vitrail "
+            f"evaluate MODEL {shard}`."
+        )
 
 
 def _pictures(argument: str) -> list[Path]:

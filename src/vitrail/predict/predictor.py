@@ -18,7 +18,7 @@ from ..data.source import Picture
 from ..data.transforms import prepare
 from ..errors import DataError, UsageError
 from ..evaluate.collect import answering, logits_of, probabilities_of
-from ..evaluate.predictions import Predictions, join
+from ..evaluate.predictions import Predictions, join, path_of
 from ..spec import ImageSpec
 
 READERS = 4
@@ -99,7 +99,7 @@ class Predictor:
             raise UsageError(f"batch must be at least 1. Got {batch}.")
         for rows in self._read(pictures, batch):
             good = [(path, id, image) for path, id, image in rows if isinstance(image, Tensor)]
-            bad = [(path, image) for path, _, image in rows if isinstance(image, DataError)]
+            bad = [(path or id, image) for path, id, image in rows if isinstance(image, DataError)]
             if bad and not skip_bad:
                 raise bad[0][1]
             logits = self.logits(torch.stack([image for _, _, image in good])) if good else np.zeros((0, 0), np.float32)
@@ -138,7 +138,9 @@ class Predictor:
 
 def _named(picture: Picture, position: int) -> tuple[str, str]:
     """(path, id): a file is called by its name, an array by its place in what was asked."""
-    return (str(picture), picture.name) if isinstance(picture, Path) else ("", str(position))
+    if isinstance(picture, np.ndarray):
+        return "", str(position)
+    return path_of(picture), picture.name
 
 
 def _prepared(picture: Picture, spec: ImageSpec) -> UInt8[Tensor, "C H W"] | DataError:

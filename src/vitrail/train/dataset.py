@@ -1,4 +1,4 @@
-"""From a plan's data settings to pictures in memory: open, split, check, load, and measure mean and deviation."""
+"""From a plan's data settings to pictures in memory: open, split, leave out, load, and measure mean and deviation."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64, Shaped
 from numpy.typing import NDArray
 
+from ..data import excluded
 from ..data import splits as parts
 from ..data.loader import Pictures, load
-from ..data.open import BUILT_IN, open_source
+from ..data.open import BUILT_IN, HUB, SHARDS, open_source
+from ..data.regions import Cut
+from ..data.settings import DataSettings
 from ..data.source import Source
+from ..errors import DataError, UsageError
 from ..randomness import permutation
 from ..spec import ImageSpec
-from .plan import DataSettings
 
+MEMORY = "memory"
+"""What a plan calls a source that was an object of a Python program."""
 RESIDENT_BYTES = 2 * 2**30
-MOMENT_SAMPLE = 5000
+MOMENT_SAMPLE, MOMENT_BATCH = 5000, 50
 Splits = dict[str, NDArray[np.int64]]
 
 
@@ -28,14 +34,24 @@ class Dataset:
 
     source: Source
     splits: Splits
+    notes: tuple[str, ...] = ()
+    """What a person should know about how it was parted."""
 
-    def targets(self, split: str) -> NDArray[np.int64]:
-        """Class numbers of a split, in the split's order."""
+    def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
+        """What the pictures of a split show, in the split's order, as the source has it."""
         return self.source.targets[self.splits[split]]
+
+    def blocks(self, split: str) -> Int64[np.ndarray, " n"] | None:
+        """The shard that each picture of a split lies in, where pictures lie in shards."""
+        return None if self.source.blocks is None else self.source.blocks[self.splits[split]]
 
     def pictures(self, split: str, spec: ImageSpec) -> Pictures:
         """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
         return load(self.source, self.splits[split], spec, RESIDENT_BYTES)
+
+    def training_pictures(self, spec: ImageSpec, cut: Cut | None, workers: int) -> Pictures:
+        """Those of the train split, cut as the recipe asks, and decoded as only a training may."""
+        return load(self.source, self.splits["train"], spec, RESIDENT_BYTES, workers, cut, training=True)
 
     def sample(self, split: str, most: int, seed: int) -> NDArray[np.int64]:
         """At most this many rows of a split, the same for the same seed."""
@@ -43,31 +59,111 @@ class Dataset:
         return rows if len(rows) <= most else np.sort(rows[permutation(seed, "sample", 0, len(rows))[:most]])
 
 
-def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None) -> Dataset:
+def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None, given: object | None = None) -> Dataset:
     """Open the source and part it; with `stored`, by the splits that an earlier start of the run has written.
 
+    What `settings.exclude` lists is taken out after the parting, so that nobody else changes sides.
+
+    Args:
+        given: the object that the settings call "memory".
+
     Raises:
+        UsageError: the source cannot be had again, or a setting that it cannot follow.
         DataError: the source cannot be read, or a picture of the stored splits is gone.
     """
-    source = open_source(settings.source, Path(settings.data_root) if settings.data_root else None)
+    source = open_source(_asked(settings, given), settings)
+    _check_obeyed(source, settings)
     if stored is not None:
         return Dataset(source, parts.read(stored, source))
-    return Dataset(source, parts.complete(source, seed, settings.val_fraction, settings.test_fraction))
+    splits = parts.complete(source, settings, seed)
+    notes = list(_parting(source, settings, splits))
+    if settings.exclude:
+        before, listed = _count(splits), excluded.read(Path(settings.exclude).expanduser(), source)
+        splits = parts.without(splits, listed)
+        notes.append(f"Left out {before - _count(splits):,} pictures that {settings.exclude} lists.")
+    if not len(splits["train"]):
+        raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
+    return Dataset(source, splits, tuple(notes))
+
+
+def class_of(source: Source, rows: NDArray[np.int64]) -> Int64[np.ndarray, " n"]:
+    """The class of each row as a number; where labels are soft, the most probable one."""
+    return source.targets[rows].argmax(1) if source.soft else source.targets[rows]
 
 
 def located(settings: DataSettings) -> DataSettings:
-    """The settings with folders by their full names, so that a run can be continued from anywhere."""
-    source = str(Path(settings.source).expanduser().resolve()) if Path(settings.source).is_dir() else settings.source
-    root = str(Path(settings.data_root).expanduser().resolve()) if settings.data_root else ""
+    """The settings with files and folders by their full names, so that a run can be continued from anywhere."""
     return dataclasses.replace(
-        settings, source=settings.source if settings.source in BUILT_IN else source, data_root=root
+        settings,
+        source=_located_source(settings.source),
+        data_root=str(Path(settings.data_root).expanduser().resolve()) if settings.data_root else "",
+        exclude=str(Path(settings.exclude).expanduser().absolute()) if settings.exclude else "",
     )
 
 
 def with_moments(spec: ImageSpec, pictures: Pictures, seed: int) -> ImageSpec:
     """The spec with mean and deviation per channel of (a sample of) the training pictures, rounded to 4 digits."""
     chosen = pictures.indices[permutation(seed, "moments", 0, len(pictures.indices))[:MOMENT_SAMPLE]]
-    values = pictures.take(chosen).numpy() / 255.0  # [n, C, H, W]
-    mean = tuple(round(float(m), 4) for m in values.mean(axis=(0, 2, 3)))
-    std = tuple(max(round(float(s), 4), 0.01) for s in values.std(axis=(0, 2, 3)))
+    sums = np.zeros((2, spec.channels))
+    for start in range(0, len(chosen), MOMENT_BATCH):  # whole numbers, so that the sums are exact
+        values = pictures.take(chosen[start : start + MOMENT_BATCH]).numpy().astype(np.int64)  # [n, C, H, W]
+        sums += [values.sum((0, 2, 3)), np.square(values).sum((0, 2, 3))]
+    first, second = sums / (len(chosen) * spec.height * spec.width) / [[255], [255**2]]  # [C] each
+    mean = tuple(round(float(m), 4) for m in first)
+    std = tuple(max(round(float(s), 4), 0.01) for s in np.sqrt(np.maximum(second - first**2, 0)))
     return dataclasses.replace(spec, mean=mean, std=std)
+
+
+def _asked(settings: DataSettings, given: object | None) -> object:
+    if given is not None:
+        return given
+    if settings.source == MEMORY and not Path(MEMORY).exists():
+        raise UsageError(
+            "The pictures of this run were objects that a Python program held in memory, so no command can open them "
+            "again. In Python, vitrail.open(RUN).resume(OBJECT) goes on with the same object, and "
+            "vitrail.open(RUN).evaluate(OBJECT) measures on any."
+        )
+    return settings.source
+
+
+def _located_source(source: str) -> str:
+    if source in BUILT_IN or source.startswith(HUB):
+        return source
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return str(path.resolve())
+    return str(path.absolute()) if path.exists() or source.endswith(SHARDS) else source
+
+
+def _check_obeyed(source: Source, settings: DataSettings) -> None:
+    """Refuse what was asked of the data and is not so; no setting is ignored."""
+    if settings.task not in ("auto", source.task):
+        raise UsageError(
+            f"--task {settings.task} was asked for, but {source.name} is a source of {source.task}. Leave --task out, "
+            "or give a manifest whose columns can be read so."
+        )
+    if settings.group and source.groups is None:
+        raise UsageError(
+            f"--group {settings.group} was asked for, but {source.name} does not say which pictures belong together. "
+            "Groups come from a column: write a manifest with one."
+        )
+    if source.task == "classes" and len(source.classes) < 2:
+        only = ", ".join(map(repr, source.classes))
+        raise DataError(f"{source.name} has only one class, {only}; at least two are needed to tell apart.")
+
+
+def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str]:
+    """What was not parted as one might think."""
+    notes = []
+    if settings.folds and "val" in source.splits:
+        notes.append(f"The published val split of {source.name} was parted into the {settings.folds} folds too.")
+    wanted = {"val": settings.val_fraction, "test": settings.test_fraction}
+    for split, fraction in wanted.items():
+        if fraction and split not in source.splits and not len(splits[split]):
+            what = "pictures" if source.groups is None else "groups"
+            notes.append(f"The {split} split is empty: there are too few {what} of {source.name} to part.")
+    return notes
+
+
+def _count(splits: Splits) -> int:
+    return sum(map(len, splits.values()))

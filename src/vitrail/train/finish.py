@@ -7,17 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-import numpy as np
-
 from ..checkpoints import bundle
 from ..data.loader import Pictures
 from ..evaluate.collect import collect, probabilities_of
 from ..evaluate.metrics import Metrics, measure
-from ..evaluate.predictions import Predictions
+from ..evaluate.predictions import Predictions, path_of
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..report import facts, page, thumbnails
-from .dataset import Dataset
+from .dataset import Dataset, class_of
 from .events import Event, Finished, Note
 from .loop import Learner
 from .optimizer import averaged
@@ -77,12 +75,11 @@ def answers(learner: Learner, plan: Plan, dataset: Dataset, split: str, pictures
             plan.compute.number_format, plan.recipe.mirror,
         )  # fmt: skip
     source = dataset.source
-    paths = tuple("" if isinstance(source.pictures[row], np.ndarray) else str(source.pictures[row]) for row in rows)
     return Predictions(
-        paths=paths,
-        ids=tuple(source.ids[row] for row in rows),
+        paths=tuple(path_of(source.pictures[row]) for row in rows.tolist()),
+        ids=tuple(source.ids[row] for row in rows.tolist()),
         split=split,
-        targets=source.targets[rows],
+        targets=class_of(source, rows),
         probabilities=probabilities_of(logits),
         classes=source.classes,
     )
@@ -156,14 +153,18 @@ def _facts(
         reasons=facts.entries(dict(reasons)),
         environment=facts.entries(around),
         metrics=measured,
-        notes=dataset.source.notes,
+        notes=(*dataset.source.notes, *dataset.notes),
     )
 
 
 def _origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
-    if name in official and not (name == "train" and "val" not in official):
+    data = plan.data
+    if data.folds and name == ("val" if "test" in official else "test"):
+        return f"fold {data.fold} of 0..{data.folds - 1}, seed {plan.seed}"
+    published = set(official) & {"test"} if data.folds else set(official)
+    if name in published and not (name == "train" and "val" not in published):
         return "official"
-    share = {"val": plan.data.val_fraction, "test": plan.data.test_fraction}.get(name)
+    share = {"val": data.val_fraction, "test": data.test_fraction}.get(name)
     return "what is left" if share is None else f"{share:.1%}, stratified, seed {plan.seed}"
 
 

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from .. import runtime
+from .. import config, runtime
 from ..data import splits as parts
-from ..data.check import Findings, check
+from ..data.check import check
+from ..data.findings import Findings
 from ..data.loader import Pictures
-from ..errors import DataError
+from ..data.source import Source
+from ..errors import DataError, UsageError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create
-from . import planner, state
-from .dataset import Dataset, located, open_dataset, with_moments
+from ..spec import ImageSpec
+from . import planner, sheet, state
+from .dataset import MEMORY, Dataset, located, open_dataset, with_moments
 from .events import Event, Note, Planned
 from .fingerprint import fingerprint
 from .finish import conclude
@@ -23,17 +26,25 @@ from .follow import follow
 from .loop import prepare
 from .pace import seconds_per_step
 from .plan import Plan
-from .planner import Reasons, Wishes
+from .planner import Fingerprint, Reasons, Wishes
 from .run import RunFolder, default_path
+from .views import cut_of
+
+CHECKED_SHARE = 0.05  # of the minutes, that the check may take
 
 
 def fit(
-    wishes: Wishes, settings: runtime.RuntimeSettings, out: Path | None = None, dry_run: bool = False
+    wishes: Wishes,
+    settings: runtime.RuntimeSettings,
+    out: Path | None = None,
+    dry_run: bool = False,
+    given: object | None = None,
 ) -> Iterator[Event]:
     """Make a plan for the wishes and follow it into a new run folder; with `dry_run` stop at the plan.
 
     Args:
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
+        given: pictures and labels as an object of this program; the plan then calls its source "memory".
 
     Raises:
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
@@ -43,24 +54,27 @@ def fit(
         RunFolder.check_free(out)
     machine = runtime.choose(settings)
     runtime.apply(machine)
-    wishes = dataclasses.replace(wishes, data=located(wishes.data))
-    dataset = open_dataset(wishes.data, wishes.seed)
-    yield Note(_counted(dataset))
-    plan, reasons = planner.draft(fingerprint(dataset.source, dataset.splits["train"], wishes.seed), wishes, machine)
+    data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
+    wishes = dataclasses.replace(wishes, data=data)
+    dataset = open_dataset(wishes.data, wishes.seed, None, given)
+    _check_task(dataset.source)
+    yield from _told(dataset)
+    plan, reasons = planner.draft(_fingerprint(dataset, wishes), wishes, machine)
     dataset, findings = _checked(dataset, plan)
-    pictures = dataset.pictures("train", plan.image)
+    yield from _found(dataset, findings)
+    pictures = _pictures(dataset, plan)
     if "image.mean" not in wishes.overrides and "image.std" not in wishes.overrides:
         plan = dataclasses.replace(plan, image=with_moments(plan.image, pictures, plan.seed))
         reasons["image.mean"] = reasons["image.std"] = "measured on the training pictures"
     if plan.minutes and "recipe.steps" not in wishes.overrides:
-        plan = planner.fix_steps(plan, *seconds_per_step(plan, pictures, dataset.targets("train")), reasons)
+        plan = planner.fix_steps(plan, *_pace(plan, pictures, dataset), reasons)
     yield Planned(plan, reasons)
     if not dry_run:
         path = out or default_path(plan.data.source, plan.model_name, datetime.now())
         yield from _begin(RunFolder.create(path), plan, reasons, dataset, findings, pictures)
 
 
-def fit_plan(plan: Plan, out: Path | None = None) -> Iterator[Event]:
+def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -> Iterator[Event]:
     """Follow a written plan from its first step into a new run folder; it is taken as it is.
 
     Raises:
@@ -70,16 +84,22 @@ def fit_plan(plan: Plan, out: Path | None = None) -> Iterator[Event]:
         RunFolder.check_free(out)
     _apply(plan)
     plan = dataclasses.replace(plan, data=located(plan.data))
-    dataset = open_dataset(plan.data, plan.seed)
+    dataset = open_dataset(plan.data, plan.seed, None, given)
+    _check_task(dataset.source)
     planner.check_plan(plan, len(dataset.source.classes))
+    yield from _told(dataset)
     dataset, findings = _checked(dataset, plan)
+    yield from _found(dataset, findings)
     yield Planned(plan, {})
     path = out or default_path(plan.data.source, plan.model_name, datetime.now())
-    yield from _begin(RunFolder.create(path), plan, {}, dataset, findings, dataset.pictures("train", plan.image))
+    yield from _begin(RunFolder.create(path), plan, {}, dataset, findings, _pictures(dataset, plan))
 
 
-def resume(path: Path) -> Iterator[Event]:
+def resume(path: Path, given: object | None = None) -> Iterator[Event]:
     """Go on with a run where its newest whole checkpoint stands; without one, from its first step.
+
+    Args:
+        given: the object that the run was begun with, if it was one.
 
     Raises:
         as `fit`; DamagedFileError: there are checkpoints and none is whole.
@@ -90,9 +110,9 @@ def resume(path: Path) -> Iterator[Event]:
         return
     plan = run.read_plan()
     _apply(plan)
-    dataset = open_dataset(plan.data, plan.seed, stored=run.splits_file)
+    dataset = open_dataset(plan.data, plan.seed, run.splits_file, given)
     yield Planned(plan, {})
-    yield from _go(run, plan, {}, dataset, dataset.pictures("train", plan.image))
+    yield from _go(run, plan, {}, dataset, _pictures(dataset, plan))
 
 
 def _apply(plan: Plan) -> None:
@@ -101,9 +121,87 @@ def _apply(plan: Plan) -> None:
         device=plan.compute.device,
         number_format=plan.compute.number_format,
         threads=plan.compute.threads,
+        workers=plan.compute.workers,
         compile=plan.compute.compile,
     )
     runtime.apply(runtime.choose(settings))
+
+
+def _check_task(source: Source) -> None:
+    """Say at once what cannot be trained yet."""
+    if source.task == "classes":
+        return
+    what = "several labels a picture" if source.task == "labels" else "numbers"
+    raise UsageError(
+        f"{source.name} has {what} ({', '.join(source.classes[:5])}{', ...' if len(source.classes) > 5 else ''}), and "
+        "this version trains one class a picture only; vitrail check works. For a training, name the one column that "
+        "holds classes with --data.targets COLUMN --task classes."
+    )
+
+
+def _told(dataset: Dataset) -> Iterator[Event]:
+    """What a person should know before anything is decoded: the task and why, and how the data was read and parted."""
+    source = dataset.source
+    if source.reason:
+        yield Note(f"Task {source.task}: {source.reason.rstrip('.')}.")
+    for text in (*source.notes, *dataset.notes):
+        yield Note(text)
+    counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
+    yield Note(f"{source.name}: {len(source.classes)} classes, pictures: {counts}.")
+
+
+def _fingerprint(dataset: Dataset, wishes: Wishes) -> Fingerprint:
+    """The training pictures, read as far as the wishes say how to read them."""
+    reading = ("image.window", "image.page", "image.max_pixels")
+    said = {name: text for name, text in wishes.overrides.items() if name in reading}
+    spec: ImageSpec = config.override(Plan(), said).image
+    choose_window = "image.window" not in said
+    return fingerprint(
+        dataset.source, dataset.splits["train"], wishes.seed, spec, wishes.data.range, choose_window=choose_window
+    )
+
+
+def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
+    """Look at the pictures, at all of them where the minutes allow; leave out bad ones if asked to, else refuse.
+
+    To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
+
+    Raises:
+        DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
+    """
+    seconds = CHECKED_SHARE * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
+    findings = check(dataset.source, dataset.splits, plan.image, plan.model.patch, seconds)
+    if findings.bad and not plan.data.skip_bad:
+        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
+        more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
+        raise DataError(
+            f"{len(findings.bad):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
+            "Mend or remove them, or leave them out with --skip-bad."
+        )
+    if findings.stops:
+        raise DataError(" ".join(findings.stops))
+    left = parts.without(dataset.splits, findings.bad_indices)
+    if not len(left["train"]):
+        raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
+    return dataclasses.replace(dataset, splits=left), findings
+
+
+def _found(dataset: Dataset, findings: Findings) -> Iterator[Event]:
+    """What the check noticed, and what was left out because of it."""
+    if findings.bad:
+        yield Note(f"Left out {len(findings.bad):,} pictures that cannot be read; check.json names them.")
+    warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
+    for text in (*findings.notes, *warnings):
+        if text not in dataset.source.notes:
+            yield Note(text)
+
+
+def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
+    return dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
+
+
+def _pace(plan: Plan, pictures: Pictures, dataset: Dataset) -> tuple[float, float]:
+    return seconds_per_step(plan, pictures, dataset.targets("train"), dataset.blocks("train"))
 
 
 def _begin(
@@ -112,6 +210,10 @@ def _begin(
     parts.write(run.splits_file, dataset.source, dataset.splits)
     run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
     write_json(run.path / "check.json", findings.to_json())
+    try:
+        sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan)
+    except DataError as error:  # pictures that the check had no time for; the training decides about them
+        yield Note(f"There is no sheet of what the model sees: {error}")
     yield from _go(run, plan, reasons, dataset, pictures)
 
 
@@ -129,27 +231,3 @@ def _go(run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures
         run.forget_after(start)
         yield from follow(run, plan, learner, dataset, pictures, start)
         yield from conclude(run, plan, reasons, learner, dataset)
-
-
-def _counted(dataset: Dataset) -> str:
-    counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
-    return f"{dataset.source.name}: {len(dataset.source.classes)} classes, pictures: {counts}."
-
-
-def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
-    """Decode every file once; leave out the bad ones if the plan says so, else refuse to start.
-
-    Raises:
-        DataError: pictures that cannot be read, all of them named.
-    """
-    findings = check(dataset.source, dataset.splits, plan.image, plan.model.patch)
-    if not findings.bad:
-        return dataset, findings
-    if not plan.data.skip_bad:
-        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
-        more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
-        raise DataError(
-            f"{len(findings.bad):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
-            "Mend or remove them, or leave them out with --skip-bad."
-        )
-    return Dataset(dataset.source, parts.without(dataset.splits, findings.bad_indices)), findings

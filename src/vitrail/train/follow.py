@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.loader import Pictures
-from ..errors import InterruptedRun
+from ..data.loader import Pictures, Streamed
+from ..errors import DataError, InterruptedRun
 from ..evaluate.collect import collect, probabilities_of
 from . import state
-from .dataset import Dataset
+from .dataset import Dataset, class_of
 from .events import Evaluated, Event, Note, Progress
 from .loop import Learner, Step, train
 from .optimizer import averaged
@@ -27,6 +27,7 @@ EVALUATIONS = 10
 EVALUATED_PICTURES = 1000
 SECONDS_BETWEEN_SAVES = 60.0
 RECORDS = 500
+LOST_SHOWN = 10
 
 
 def follow(
@@ -36,6 +37,7 @@ def follow(
 
     Raises:
         InterruptedRun: Ctrl-C or SIGTERM came; the run is saved and the message says how to go on.
+        DataError: too many pictures were lost on the way; the run is saved here too.
     """
     steps = plan.recipe.steps
     evaluate_every = plan.recipe.evaluate_every or max(1, steps // EVALUATIONS)
@@ -45,7 +47,7 @@ def follow(
     pace: deque[float] = deque(maxlen=50)
     saved_at = time.monotonic()
     with listening() as wish:
-        for done in train(learner, pictures, dataset.targets("train"), plan, start):
+        for done in _kept(run, learner, plan, dataset, pictures, start):
             pace.append(done.seconds)
             progress = _progress(done, plan, pace)
             if done.step % record_every == 0 or done.step == steps:
@@ -60,8 +62,30 @@ def follow(
                 saved_at = time.monotonic()
             if wish and done.step < steps:
                 _stop(run, wish, done.step, steps)
+    if isinstance(pictures, Streamed) and pictures.lost:
+        names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:LOST_SHOWN])
+        more = f" and {len(pictures.lost) - LOST_SHOWN:,} more" if len(pictures.lost) > LOST_SHOWN else ""
+        yield Note(f"{len(pictures.lost):,} pictures could not be read any more on the way: {names}{more}.")
     if start >= steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
+
+
+def _kept(
+    run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset, pictures: Pictures, start: int
+) -> Iterator[Step]:
+    """The steps of the training; if the pictures give out, the last one is saved first."""
+    last = start
+    try:
+        for done in train(learner, pictures, dataset.targets("train"), plan, start, dataset.blocks("train")):
+            last = done.step
+            yield done
+    except DataError as error:
+        if not last:
+            raise
+        state.save(run.checkpoints, last, learner.model, learner.optimizers, learner.average)
+        raise DataError(
+            f"{error} Step {last} of {plan.recipe.steps} is saved. Continue with: vitrail train --resume {run.path}"
+        ) from error
 
 
 def _progress(done: Step, plan: Plan, pace: deque[float]) -> Progress:
@@ -98,7 +122,7 @@ def _evaluate(
         logits = collect(
             learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format
         )
-    targets = dataset.source.targets[rows]
+    targets = class_of(dataset.source, rows)
     chances = probabilities_of(logits)[np.arange(len(rows)), targets]
     accuracy, loss = float((logits.argmax(1) == targets).mean()), float(-np.log(np.maximum(chances, 1e-12)).mean())
     run.record({"step": step, "val_accuracy": accuracy, "val_loss": loss})

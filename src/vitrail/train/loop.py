@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
-from numpy.typing import NDArray
+from jaxtyping import Int, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from ..data.augment import crop_and_flip
 from ..data.loader import Batch, Pictures, steps
 from ..data.transforms import normalise
 from ..errors import DivergedError
@@ -24,6 +22,7 @@ from .objective import classes_loss
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
+from .views import augment, mixed
 
 BAD_STEPS = 3
 
@@ -57,29 +56,39 @@ def prepare(model: nn.Module, plan: Plan) -> Learner:
 
 
 def train(
-    learner: Learner, pictures: Pictures, targets: NDArray[np.int64], plan: Plan, start: int = 0
+    learner: Learner,
+    pictures: Pictures,
+    targets: Shaped[np.ndarray, " n *K"],
+    plan: Plan,
+    start: int = 0,
+    blocks: Int64[np.ndarray, " n"] | None = None,
 ) -> Iterator[Step]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
     The learning rate, the dropped patches, the augmentation and dropout depend on the seed and the step alone, so a
     run that stops after any step and starts again there ends with the same bits.
 
+    Args:
+        targets: class numbers [n], or the probability of each class [n, K], in the order of `pictures.indices`.
+        blocks: the shard that each picture lies in, where pictures lie in shards.
+
     Raises:
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
-    recipe, bad = plan.recipe, 0
+    recipe, device, bad = plan.recipe, plan.compute.device, 0
     forward = torch.compile(learner.model) if plan.compute.compile else learner.model
     began = time.perf_counter()
-    for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start):
+    for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks):
         if step == recipe.steps:
             return
         rates.set_rates(learner.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step))
-        images = normalise(augment(batch, recipe, plan.seed, epoch).to(plan.compute.device), plan.image)
-        rows = kept_rows(batch, plan, step, epoch)
+        shown = augment(batch, recipe, plan.seed, epoch, device)
+        shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        images, rows = normalise(shown, plan.image), kept_rows(batch, plan, step, epoch)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
             logits = forward(images, rows)
-        loss = classes_loss(logits, batch.targets.to(images.device), recipe.smoothing)
+        loss = classes_loss(logits, expected, recipe.smoothing)
         loss.backward()
         bad = 0 if apply(learner, recipe, step, loss) else bad + 1
         if bad == BAD_STEPS:
@@ -88,18 +97,10 @@ def train(
                 f"Lower the rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
                 f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
             )
-        passed = (step + 1) * len(batch.indices) / len(targets)
+        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
         answer, seconds = loss.item(), time.perf_counter() - began
         yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices), seconds)
         began = time.perf_counter()  # what the caller did in between is not training
-
-
-def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> UInt8[Tensor, "B C H W"]:
-    """The batch's pictures, shifted and mirrored as (seed, epoch, sample) say."""
-    if not recipe.crop_padding and not recipe.flip:
-        return batch.images
-    keys = uniform(seed, "crop and flip", epoch, batch.indices, 3)
-    return crop_and_flip(batch.images, keys, recipe.crop_padding, recipe.flip)
 
 
 def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B n"] | None:
@@ -108,7 +109,7 @@ def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B
     kept = plan.recipe.patches_at(step, patches)
     if kept == patches:
         return None
-    order = uniform(plan.seed, "patches", epoch, batch.indices, patches).argsort(axis=1)[:, :kept]
+    order = uniform(plan.seed, "patches", epoch, batch.keys, patches).argsort(axis=1)[:, :kept]
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 

@@ -7,7 +7,7 @@ import itertools
 import time
 
 import numpy as np
-from numpy.typing import NDArray
+from jaxtyping import Int64, Shaped
 
 from ..data.loader import Pictures
 from ..model.vit import create
@@ -17,19 +17,30 @@ from .plan import Plan
 MEASURED_STEPS = 12
 
 
-def seconds_per_step(plan: Plan, pictures: Pictures, targets: NDArray[np.int64]) -> tuple[float, float]:
+def seconds_per_step(
+    plan: Plan,
+    pictures: Pictures,
+    targets: Shaped[np.ndarray, " n *K"],
+    blocks: Int64[np.ndarray, " n"] | None = None,
+) -> tuple[float, float]:
     """Mean seconds of a step while patches are dropped, and of one that sees them all; making the batch included."""
-    late = _measure(plan, pictures, targets, early=False)
+    late = _measure(plan, pictures, targets, blocks, early=False)
     if plan.recipe.keep_patches == 1 or plan.recipe.keep_until == 0:
         return late, late
-    return _measure(plan, pictures, targets, early=True), late
+    return _measure(plan, pictures, targets, blocks, early=True), late
 
 
-def _measure(plan: Plan, pictures: Pictures, targets: NDArray[np.int64], early: bool) -> float:
+def _measure(
+    plan: Plan,
+    pictures: Pictures,
+    targets: Shaped[np.ndarray, " n *K"],
+    blocks: Int64[np.ndarray, " n"] | None,
+    early: bool,
+) -> float:
     """The first two steps warm up and are not counted."""
     recipe = dataclasses.replace(plan.recipe, steps=1000, keep_until=0.999 if early else 0.0)
     trial = dataclasses.replace(plan, recipe=recipe)
-    steps = train(prepare(create(plan.model, plan.seed), trial), pictures, targets, trial)
+    steps = train(prepare(create(plan.model, plan.seed), trial), pictures, targets, trial, blocks=blocks)
     list(itertools.islice(steps, 2))
     began = time.perf_counter()
     counted = len(list(itertools.islice(steps, MEASURED_STEPS)))

@@ -5,25 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..data.settings import DataSettings
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .recipe import Recipe
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataSettings:
-    """Where the pictures come from and how they are parted."""
-
-    source: str = "digits"
-    """digits, fashion-mnist, mnist, or a folder of class folders."""
-    data_root: str = ""
-    """Folder that holds the files of a named set; empty for the usual places."""
-    val_fraction: float = 0.1
-    """Share of the training pictures kept for validation where the source names none."""
-    test_fraction: float = 0.2
-    """Share of all pictures kept for the final test where the source names none."""
-    skip_bad: bool = False
-    """Leave out pictures that cannot be read, instead of stopping."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +21,8 @@ class ComputeSettings:
     """Format of the large products; weights and losses stay in float32."""
     threads: int = 0
     """Threads of the CPU's products; 0 takes every core. Equal bits need an equal count."""
+    workers: int = 2
+    """Threads that decode pictures while the model trains; 0 decodes in the main thread. Batches stay the same."""
     compile: bool = False
     """Compile the training step with torch.compile."""
 

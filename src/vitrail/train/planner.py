@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .. import config
+from ..data.settings import DataSettings
 from ..errors import UsageError
 from ..model import attention
 from ..model.config import ViTConfig
 from ..model.sizes import named
 from ..runtime import Runtime
-from ..spec import ImageSpec
-from .plan import ComputeSettings, DataSettings, Plan
+from ..spec import ImageSpec, Window
+from .plan import ComputeSettings, Plan
 from .recipe import Recipe
 
 DEFAULT_MINUTES = 10.0
@@ -51,6 +52,9 @@ class Fingerprint:
     channels: int
     low: float
     high: float
+    range_reason: str = ""
+    window: Window = "none"
+    window_reason: str = ""
 
 
 Reasons = dict[str, str]
@@ -65,8 +69,15 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
     name, model = _model(found, wishes, runtime, reasons)
     image = ImageSpec(
-        height=model.image_size[0], width=model.image_size[1], channels=model.channels, low=found.low, high=found.high
+        height=model.image_size[0],
+        width=model.image_size[1],
+        channels=model.channels,
+        low=found.low,
+        high=found.high,
+        window=found.window,
     )
+    why = {"image.low": found.range_reason, "image.high": found.range_reason, "image.window": found.window_reason}
+    reasons |= {name: reason for name, reason in why.items() if reason}
     plan = Plan(
         model_name=name,
         seed=wishes.seed,
@@ -79,6 +90,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
             device=runtime.device,
             number_format=runtime.number_format,
             threads=runtime.threads,
+            workers=runtime.workers,
             compile=runtime.compile,
         ),
     )

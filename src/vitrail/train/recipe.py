@@ -45,6 +45,24 @@ class Recipe:
     """Pictures are shifted by up to this many pixels each way."""
     flip: bool = False
     """Half of the pictures are mirrored left to right."""
+    flip_vertical: bool = False
+    """Half of the pictures are mirrored top to bottom."""
+    crop_scale: float = 0.0
+    """Smallest area of a random part of each picture that is cut out and resized, as a fraction; 0 cuts none out."""
+    augment: Literal["none", "rand", "trivial", "three"] = "none"
+    """rand: RandAugment; trivial: TrivialAugment, wide; three: 3-Augment (grey, solarised or blurred, then jitter)."""
+    augment_count: int = 2
+    """Operations that RandAugment does to each picture, one after another."""
+    augment_magnitude: float = 9.0
+    """Strength of RandAugment's operations, 0..10 as in its paper."""
+    erase: float = 0.0
+    """Fraction of the pictures in which a random rectangle is covered with noise."""
+    mixup: float = 0.0
+    """Pictures show through each other, in shares drawn from Beta(mixup, mixup); 0 leaves it out."""
+    cutmix: float = 0.0
+    """A rectangle of another picture covers an area drawn from Beta(cutmix, cutmix); 0 leaves it out."""
+    repeats: int = 1
+    """How often each picture is in its batch, augmented differently each time."""
     mirror: bool = False
     """Answers are the mean for the picture and its mirror image."""
     evaluate_every: int = 0
@@ -69,6 +87,30 @@ class Recipe:
                 raise UsageError(f"{name} must lie in 0 <= fraction < 1. Got {fraction}.")
         if not 0 < self.keep_patches <= 1:
             raise UsageError(f"recipe.keep_patches must lie in 0 < fraction <= 1. Got {self.keep_patches}.")
+        self._check_augmentation()
+
+    def _check_augmentation(self) -> None:
+        for name, fraction in (("recipe.crop_scale", self.crop_scale), ("recipe.erase", self.erase)):
+            if not 0 <= fraction <= 1:
+                raise UsageError(f"{name} must lie in 0..1. Got {fraction}.")
+        if self.crop_padding < 0:
+            raise UsageError(f"recipe.crop_padding must be at least 0. Got {self.crop_padding}.")
+        if not 0 <= self.augment_magnitude <= 10:
+            raise UsageError(
+                f"recipe.augment_magnitude must lie in 0..10. Got {self.augment_magnitude}. "
+                "torchvision counts to 30: a third of its number means the same."
+            )
+        for name, alpha in (("recipe.mixup", self.mixup), ("recipe.cutmix", self.cutmix)):
+            if not 0 <= alpha < math.inf:
+                raise UsageError(f"{name} must be 0 or more. Got {alpha}.")
+        for name, number in (("recipe.augment_count", self.augment_count), ("recipe.repeats", self.repeats)):
+            if number < 1:
+                raise UsageError(f"{name} must be at least 1. Got {number}.")
+        if self.batch % self.repeats:
+            raise UsageError(
+                f"recipe.batch must be a multiple of recipe.repeats, so that every picture is in its batch as often. "
+                f"Got batch={self.batch}, repeats={self.repeats}."
+            )
 
     def rate_factor(self, step: int) -> float:
         """The learning rate at a step (from 0) as a fraction of its peak: a linear rise, then the decay to 0."""

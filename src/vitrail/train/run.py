@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from .. import config
+from ..data.open import ARRAYS, MANIFESTS, SHARDS
 from ..errors import UsageError
 from ..files import atomic
 from ..files.disk import resource_errors
@@ -102,8 +104,11 @@ class RunFolder:
 
 
 def default_path(source: str, model_name: str, now: datetime) -> Path:
-    """runs/<date>-<time>-<source>-<model>, the source by its last name."""
-    name = Path(source).name or "pictures"
+    """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read."""
+    name = Path(source).name
+    for ending in (*MANIFESTS, *ARRAYS, SHARDS):
+        name = name.removesuffix(ending)
+    name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
     return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
 
 

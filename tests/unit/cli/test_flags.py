@@ -9,15 +9,15 @@ from vitrail.cli.main import COMMANDS
 
 FLAGS = {
     "train": """--model --minutes --epochs --steps --image-size --channels --seed --device --data-root --skip-bad
-                --plan --resume --out --dry-run --help-plan --json --debug""",
+                --task --group --exclude --plan --resume --out --dry-run --help-plan --json --debug""",
     "evaluate": "--split --data-root --skip-bad --device --json --debug",
     "predict": "--to --skip-bad --device --json --debug",
     "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
-                  --channels-policy --pool --network --json --debug""",
+                  --channels-policy --pool --network --allow-nonfinite --json --debug""",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--json --debug",
-    "check": "--data-root --json --debug",
+    "check": "--data-root --group --task --exclude --out --json --debug",
     "doctor": "--device --json --debug",
 }
 WORDS = {

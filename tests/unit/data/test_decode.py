@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.decode import decode, stored_range
+from vitrail.data import decode as decoding
+from vitrail.data.decode import stored_range
+from vitrail.data.transforms import prepare
 from vitrail.errors import DataError
+from vitrail.spec import ImageSpec
+
+
+def decode(picture: object, channels: int, low: float, high: float) -> np.ndarray:
+    return decoding.decode(picture, ImageSpec(channels=channels, low=low, high=high))
 
 
 def test_grey_and_colour_convert_as_pillow_does(photo, encode, tmp_path):
@@ -96,9 +105,39 @@ def test_arrays_of_other_things_are_refused(wrong):
 
 
 def test_the_stored_range_is_that_of_the_values(encode, tmp_path, photo):
-    assert stored_range(photo) == (0, 255)
-    assert stored_range(np.array([[3, 4000]], np.uint16)) == (3, 4000)
+    assert stored_range(photo, ImageSpec()) == (0, 255)
+    assert stored_range(np.array([[3, 4000]], np.uint16), ImageSpec()) == (3, 4000)
     (tmp_path / "f.tif").write_bytes(encode(np.array([[-1.5, 2]], np.float32), "TIFF"))
-    assert stored_range(tmp_path / "f.tif") == (-1.5, 2)
+    assert stored_range(tmp_path / "f.tif", ImageSpec()) == (-1.5, 2)
     with pytest.raises(DataError, match="1 of 2 values are not finite"):
-        stored_range(np.array([[np.nan, 2]]))
+        stored_range(np.array([[np.nan, 2]]), ImageSpec())
+
+
+def test_a_12_bit_film_in_a_16_bit_file_keeps_255_levels_after_preprocessing(encode):
+    film = np.arange(4096, dtype=np.uint16).reshape(64, 64)
+    data = encode(film, "PNG")
+    for size in (64, 224):
+        spec = ImageSpec(height=size, width=size, channels=1, low=0, high=4095)
+        assert len(prepare(data, spec).unique()) >= 255
+
+
+def test_a_picture_from_elsewhere_is_decoded_and_named(encode, photo):
+    spec = ImageSpec()
+    assert np.array_equal(decoding.decode(Member("shard/7.png", encode(photo, "PNG")), spec), photo)
+    assert np.array_equal(decoding.decode(Member("row 7", photo), spec), photo)
+    with pytest.raises(DataError, match=r"^shard/7\.png: not a picture Vitrail reads"):
+        decoding.decode(Member("shard/7.png", b"text"), spec)
+    with pytest.raises(DataError, match=r"^row 7: The model reads 3 channels, the picture has 2"):
+        decoding.decode(Member("row 7", photo[:, :, :2]), spec)
+
+
+@dataclass
+class Member:
+    """A picture inside something larger."""
+
+    name: str
+    content: bytes | np.ndarray
+    stamp: str = ""
+
+    def fetch(self) -> bytes | np.ndarray:
+        return self.content

@@ -58,12 +58,12 @@ def test_an_array_is_loaded_as_its_pictures_are_prepared():
     assert torch.equal(load(digits, rows, SPEC, 0).take(rows), expected)
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_the_number_of_threads_changes_nothing(threads, tmp_path):
+@pytest.mark.parametrize("workers", [0, 1, 2, 5])
+def test_the_number_of_workers_changes_nothing(workers, tmp_path):
     source = files(tmp_path)
     rows = np.arange(12)
     for limit in (0, 2**20):
-        batches = islice(steps(load(source, rows, SPEC, limit, threads), source.targets, 5, 7), 6)
+        batches = islice(steps(load(source, rows, SPEC, limit, workers), source.targets, 5, 7), 6)
         reference = islice(steps(load(source, rows, SPEC, 2**20, 1), source.targets, 5, 7), 6)
         for (_, _, ours), (_, _, theirs) in zip(batches, reference, strict=True):
             assert torch.equal(ours.images, theirs.images)

@@ -1,10 +1,11 @@
-"""Which reader a name belongs to."""
+"""Which reader a name, a path or an object belongs to."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from vitrail.data.open import open_source
+from vitrail.data.open import file_reader, folder_reader, is_memory, open_source
 from vitrail.errors import DataError
 
 
@@ -17,15 +18,44 @@ def test_a_folder_is_opened_and_a_built_in_name_comes_first(draw, monkeypatch):
 
 def test_what_does_not_exist_is_said_with_the_closest_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        DataError, match=r"no folder digts\. Expected .*digits, fashion-mnist, mnist\. Did you mean digits\?"
-    ):
+    with pytest.raises(DataError, match=r"nothing at digts\. Expected .* one of digits, .*\. Did you mean digits\?"):
         open_source("digts")
-    with pytest.raises(DataError, match=r"no folder flowers\. Expected .*mnist\.$"):
+    with pytest.raises(DataError, match=r"nothing at flowers\. Expected a folder .*cifar100\.$"):
         open_source("flowers")
 
 
-def test_a_file_is_no_folder(tmp_path):
-    (tmp_path / "labels.csv").write_text("a,b")
-    with pytest.raises(DataError, match=r"labels\.csv is a file\. Expected a folder with one folder per class"):
-        open_source(str(tmp_path / "labels.csv"))
+def test_a_file_of_no_known_kind_is_said_with_what_is_known(tmp_path):
+    (tmp_path / "labels.xlsx").write_text("a,b")
+    with pytest.raises(DataError, match=r"labels\.xlsx is a file of no kind that holds a data set\. Expected .*\.csv"):
+        open_source(tmp_path / "labels.xlsx")
+
+
+@pytest.mark.parametrize(
+    ("ending", "reader"),
+    [
+        ("csv", "open_manifest"), ("TSV", "open_manifest"), ("jsonl", "open_manifest"), ("parquet", "open_manifest"),
+        ("npz", "open_arrays"), ("npy", "open_arrays"), ("tar", "open_file"),
+    ],
+)  # fmt: skip
+def test_a_file_goes_to_the_reader_of_its_ending(tmp_path, ending, reader):
+    assert file_reader(tmp_path / f"data.{ending}").__name__ == reader
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("dataset_info.json", "hf_datasets"), ("dataset_dict.json", "hf_datasets"),
+        ("Data_Entry_2017_v2020.csv", "chest_xray14"), ("train-0000.tar", "shards"), ("cat", "class_folders"),
+    ],
+)  # fmt: skip
+def test_a_folder_goes_to_the_reader_that_its_files_ask_for(tmp_path, name, module):
+    (tmp_path / name).touch()
+    assert folder_reader(tmp_path).__module__.endswith(f".{module}")
+
+
+def test_an_open_source_and_objects_are_taken_as_they_are():
+    source = open_source("digits")
+    assert open_source(source) is source
+    assert is_memory([]) and not is_memory("digits")
+    pair = (np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1]))
+    assert len(open_source(pair)) == 4

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vitrail.data.source import Source
+from vitrail.data.source import Elsewhere, Source
 from vitrail.errors import DataError
 
 
@@ -77,8 +77,52 @@ def test_columns_that_do_not_fit_are_refused(changes, message):
         source(**changes)
 
 
-def test_targets_of_other_tasks_are_not_class_numbers():
-    assert source(task="number", targets=np.array([-1.5, 2, 3, 1e9])).targets[0] == -1.5
+HALF = np.full((4, 2), 0.5, np.float32)
+
+
+def with_one(value: float, task: str = "labels") -> dict[str, object]:
+    targets = HALF.copy()
+    targets[2, 1] = value
+    return {"task": task, "targets": targets}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "number", "targets": np.zeros(4)}, r"one column per output, 2\. Got shape \(4,\)"),
+        ({"task": "labels", "targets": np.zeros((4, 3))}, r"one column per output, 2\. Got shape \(4, 3\)"),
+        (with_one(1.5), r"must lie in 0\.\.1, or be NaN where unknown\. Got .* at row 2 \(y\); 1 such rows"),
+        (with_one(np.inf, "number"), r"must be finite numbers, or NaN where unknown\. Got .* at row 2"),
+        (with_one(0.7, "classes"), r"must be probabilities that sum to 1\. Got .* at row 2"),
+        ({"blocks": np.array([0, 0, 1])}, r"4 pictures but 3 blocks"),
+        ({"metadata": {"age": ["1"]}}, r"4 pictures but 1 values of 'age'"),
+    ],
+)
+def test_targets_of_each_task_keep_its_rule(changes, message):
+    with pytest.raises(DataError, match=message):
+        source(**changes)
+
+
+def test_unknown_labels_and_numbers_are_welcome_and_soft_labels_are_known():
+    assert np.isnan(source(**with_one(np.nan)).targets[2, 1])
+    assert np.isnan(source(**with_one(np.nan, "number")).targets[2, 1])
+    assert source(targets=HALF).soft and not source().soft and not source(**with_one(0.5)).soft
+
+
+class Kept:
+    """A picture that lies somewhere else."""
+
+    def __init__(self, stamp: str):
+        self.name, self.stamp = "kept", stamp
+
+    def fetch(self) -> np.ndarray:
+        raise AssertionError("a fingerprint reads no picture")
+
+
+def test_the_fingerprint_of_a_picture_elsewhere_is_its_stamp():
+    assert isinstance(Kept(""), Elsewhere)
+    marks = [source(pictures=(Kept(stamp),) * 4).fingerprint() for stamp in ("a", "b", "a")]
+    assert marks[0] == marks[2] != marks[1]
 
 
 def test_a_source_cannot_be_changed():

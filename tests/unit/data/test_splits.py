@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.data.splits import complete, read, without, write
+from vitrail.data.splits import complete as parted
+from vitrail.data.splits import folds, read, without, write
 from vitrail.errors import DataError, UsageError
 
 
@@ -24,8 +26,16 @@ def source(counts: tuple[int, ...], groups: np.ndarray | None = None, **splits: 
     )
 
 
+def complete(whole: Source, seed: int, val: float, test: float, **settings: int) -> dict[str, np.ndarray]:
+    return parted(whole, DataSettings(val_fraction=val, test_fraction=test, **settings), seed)
+
+
 def counted(found: Source, rows: np.ndarray) -> list[int]:
     return np.bincount(found.targets[rows], minlength=len(found.classes)).tolist()
+
+
+def together(parts: list[np.ndarray]) -> list[int]:
+    return np.sort(np.concatenate(parts)).tolist()
 
 
 def test_everything_is_split_in_proportion_when_nothing_was_published():
@@ -33,7 +43,7 @@ def test_everything_is_split_in_proportion_when_nothing_was_published():
     splits = complete(whole, 0, 0.2, 0.1)
     assert list(splits) == ["train", "val", "test"]
     assert [counted(whole, rows) for rows in splits.values()] == [[35, 21, 14], [10, 6, 4], [5, 3, 2]]
-    assert np.array_equal(np.sort(np.concatenate(list(splits.values()))), np.arange(100))
+    assert together(list(splits.values())) == list(range(100))
 
 
 def test_a_published_test_is_kept_and_val_comes_out_of_train():
@@ -85,15 +95,25 @@ def test_groups_are_never_parted():
         assert counted(whole, rows) == pytest.approx([250 * share, 150 * share], abs=8)
 
 
+def test_groups_may_be_words_and_blanks_and_a_fraction_of_nothing_stays_empty():
+    patients = np.array(["p 1", None, "é", "p 1", "q", 7, None, "r"], dtype=object)
+    splits = complete(source((4, 4), groups=patients), 0, 0.0, 0.3)
+    assert splits["val"].size == 0 and splits["test"].size and splits["train"].size
+    assert not set(patients[splits["train"]]) & set(patients[splits["test"]])
+
+
 def test_one_giant_group_is_trained_on():
     splits = complete(source((5, 5), groups=np.zeros(10, int)), 0, 0.4, 0.4)
     assert [len(rows) for rows in splits.values()] == [10, 0, 0]
 
 
-def test_a_published_split_that_parts_a_group_is_refused():
+def test_D19_a_published_split_that_parts_a_group_is_refused():
     whole = source((2, 2), groups=np.array(["p", "q", "p", "r"]), train=np.array([0, 1]), test=np.array([2, 3]))
-    with pytest.raises(DataError, match=r"Group p has pictures in train and in test of drawn"):
+    with pytest.raises(DataError, match=r"Group p has pictures in train and in test of drawn, so the result would be"):
         complete(whole, 0, 0.0, 0.0)
+    unnamed = source((2, 2), groups=np.array(["r", "q", "q", "r"]), test=np.array([2, 3]))
+    with pytest.raises(DataError, match=r"Group r has pictures in train and in test of drawn \(2 such groups in all\)"):
+        complete(unnamed, 0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("fractions", [(0.5, 0.5), (-0.1, 0.1)])
@@ -102,16 +122,125 @@ def test_fractions_must_leave_something_to_train_on(fractions):
         complete(source((5, 5)), 0, *fractions)
 
 
-def test_pictures_without_classes_are_split_too():
-    numbers = Source(
-        name="n",
-        task="number",
-        classes=("age",),
-        pictures=np.zeros((10, 1, 1)),
-        targets=np.ones((10, 1)),
-        ids="abcdefghij",
+def test_folds_share_out_everything_and_every_class_evenly():
+    whole = source((31, 12, 7))
+    parts = folds(whole, 5, 0)
+    assert together(parts) == list(range(50))
+    assert [len(part) for part in parts] == [10] * 5
+    for counts in zip(*(counted(whole, part) for part in parts), strict=True):
+        assert max(counts) - min(counts) <= 1
+
+
+def test_a_fold_is_the_test_split_and_val_comes_out_of_the_others():
+    whole = source((40, 40))
+    tests = []
+    for fold in range(4):
+        splits = complete(whole, 3, 0.1, 0.5, folds=4, fold=fold)
+        assert np.array_equal(splits["test"], folds(whole, 4, 3)[fold])
+        assert [len(rows) for rows in splits.values()] == [54, 6, 20]
+        tests.append(splits["test"])
+    assert together(tests) == list(range(80))
+
+
+def test_with_a_published_test_the_fold_is_val():
+    whole = source((30, 30), train=np.arange(0, 40), val=np.arange(40, 48), test=np.arange(48, 58))
+    vals = []
+    for fold in range(3):
+        splits = complete(whole, 0, 0.1, 0.2, folds=3, fold=fold)
+        assert np.array_equal(splits["test"], np.arange(48, 58))
+        assert np.array_equal(np.union1d(splits["train"], splits["val"]), np.arange(48))
+        vals.append(splits["val"])
+    assert together(vals) == list(range(48)), "what was published in no split stays out of all"
+
+
+def test_folds_keep_groups_whole():
+    patients = np.random.default_rng(1).integers(0, 40, 300)
+    parts = folds(source((200, 100), groups=patients), 5, 0)
+    assert together(parts) == list(range(300))
+    owners = [set(patients[part]) for part in parts]
+    assert sum(map(len, owners)) == len(set(patients))
+    assert all(abs(len(part) - 60) <= 8 for part in parts)
+
+
+def test_folds_need_as_many_pictures_or_groups():
+    with pytest.raises(UsageError, match=r"5 folds need at least 5 pictures\. drawn has 4 to part"):
+        folds(source((2, 2)), 5, 0)
+    with pytest.raises(UsageError, match=r"3 folds need at least 3 groups\. drawn has 2 to part"):
+        folds(source((5, 5), groups=np.arange(10) % 2), 3, 0)
+
+
+def labels(targets: np.ndarray, groups: np.ndarray | None = None, task: str = "labels") -> Source:
+    return Source(
+        name="films",
+        task=task,
+        classes=tuple(f"l{number}" for number in range(targets.shape[1])),
+        pictures=np.zeros((len(targets), 1, 1), np.uint8),
+        targets=targets.astype(np.float32),
+        ids=tuple(map(str, range(len(targets)))),
+        groups=groups,
     )
-    assert [len(rows) for rows in complete(numbers, 0, 0.2, 0.2).values()] == [6, 2, 2]
+
+
+def drawn_labels(n: int = 2000) -> np.ndarray:
+    """Eight labels from common to rare, some of which go together, a tenth of them unknown."""
+    draw = np.random.default_rng(4)
+    chances = np.array([0.4, 0.2, 0.1, 0.05, 0.02, 0.01, 0.01, 0.005])
+    targets = (draw.random((n, 8)) < chances).astype(np.float32)
+    targets[:, 6] = np.maximum(targets[:, 5], targets[:, 6])
+    targets[draw.random((n, 8)) < 0.1] = np.nan
+    return targets
+
+
+def test_every_label_is_in_every_split_in_proportion():
+    targets = drawn_labels()
+    splits = complete(labels(targets), 0, 0.1, 0.2)
+    assert [len(rows) for rows in splits.values()] == pytest.approx([1400, 200, 400], abs=2)
+    positive = np.nan_to_num(targets) >= 0.5
+    for rows, share in zip(splits.values(), (0.7, 0.1, 0.2), strict=True):
+        assert positive[rows].sum(0) == pytest.approx(positive.sum(0) * share, abs=1.01)
+
+
+def test_folds_of_labels_and_of_groups_with_labels_are_alike_too():
+    targets = drawn_labels()
+    positive = np.nan_to_num(targets) >= 0.5
+    for part in folds(labels(targets), 4, 0):
+        assert positive[part].sum(0) == pytest.approx(positive.sum(0) / 4, abs=1.01)
+    patients = np.random.default_rng(0).integers(0, 500, len(targets))
+    for part in folds(labels(targets, patients), 4, 0):
+        assert positive[part].sum(0) == pytest.approx(positive.sum(0) / 4, abs=4)
+        assert len(part) == pytest.approx(500, abs=4)
+
+
+def test_numbers_are_parted_by_size_and_unknown_ones_evenly():
+    ages = np.arange(200, dtype=np.float32)[:, None]
+    ages[::10] = np.nan
+    splits = complete(labels(ages, task="number"), 0, 0.2, 0.2)
+    for rows, share in zip(splits.values(), (0.6, 0.2, 0.2), strict=True):
+        assert len(rows) == 200 * share
+        assert np.nanmean(ages[rows]) == pytest.approx(np.nanmean(ages), abs=6)
+        assert np.isnan(ages[rows]).sum() == pytest.approx(20 * share, abs=1)
+
+
+def test_several_numbers_are_parted_by_all_of_them():
+    draw = np.random.default_rng(0)
+    both = draw.normal(size=(400, 2)).astype(np.float32)
+    both[draw.random((400, 2)) < 0.1] = np.nan
+    splits = complete(labels(both, task="number"), 0, 0.25, 0.25)
+    for rows in splits.values():
+        assert np.nanmean(both[rows], axis=0) == pytest.approx(np.nanmean(both, axis=0), abs=0.15)
+
+
+def test_pictures_with_equal_or_unknown_numbers_are_split_too():
+    for value in (1.0, np.nan):
+        splits = complete(labels(np.full((10, 1), value), task="number"), 0, 0.2, 0.2)
+        assert [len(rows) for rows in splits.values()] == [6, 2, 2]
+
+
+def test_soft_labels_count_as_their_most_probable_class():
+    chances = np.full((40, 2), [0.9, 0.1], np.float32)
+    chances[30:] = [0.2, 0.8]
+    splits = complete(labels(chances, task="classes"), 0, 0.2, 0.2)
+    assert [(chances[rows, 1] > 0.5).sum() for rows in splits.values()] == [6, 2, 2]
 
 
 def test_left_out_rows_renumber_nobody():
@@ -131,6 +260,28 @@ def test_kept_splits_find_their_pictures_again_in_another_order(tmp_path):
     )
     back = read(tmp_path / "splits.csv", reversed_)
     assert all(np.array_equal(back[name], np.sort(11 - splits[name])) for name in splits)
+
+
+def named(*ids: str) -> Source:
+    pictures = np.zeros((len(ids), 1, 1))
+    return Source(name="n", classes=("a",), pictures=pictures, targets=np.zeros(len(ids), int), ids=ids)
+
+
+def test_D16_names_that_look_like_formulas_are_text_in_the_file_and_come_back(tmp_path):
+    whole = named("=cmd()", "'quoted", "+1.png", "plain.png", "'=x")
+    splits = {"train": np.arange(4), "val": np.array([4]), "test": np.zeros(0, np.int64)}
+    write(tmp_path / "splits.csv", whole, splits)
+    lines = (tmp_path / "splits.csv").read_text().splitlines()
+    assert lines == ["id,split", "'=cmd(),train", "''quoted,train", "'+1.png,train", "plain.png,train", "''=x,val"]
+    assert {name: rows.tolist() for name, rows in read(tmp_path / "splits.csv", whole).items()} == {
+        "train": [0, 1, 2, 3], "val": [4], "test": [],
+    }  # fmt: skip
+
+
+def test_two_pictures_of_one_name_could_not_be_told_apart_again(tmp_path):
+    splits = {"train": np.array([0]), "val": np.array([1]), "test": np.zeros(0, np.int64)}
+    with pytest.raises(DataError, match=r"Two pictures of n are called a\.png\."):
+        write(tmp_path / "splits.csv", named("a.png", "a.png"), splits)
 
 
 def test_kept_splits_name_the_picture_that_is_gone(tmp_path):

@@ -109,3 +109,27 @@ def test_normalising_subtracts_the_mean_and_divides_by_the_deviation(photo):
     assert np.abs(normalise(images, spec)[0].permute(1, 2, 0).numpy() - expected).max() < 1e-6
     assert normalise(images, ImageSpec()).aminmax() == (-1.0, pytest.approx(images.max().item() / 127.5 - 1))
     assert normalise(images, ImageSpec()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("size", [(9, 11), (80, 61), (37, 20)])
+def test_without_antialias_pixels_come_from_their_nearest_neighbours(size, interpolation, photo):
+    images = to_tensor(photo[None])
+    plain = torch.nn.functional.interpolate(images.float(), size, mode=interpolation, antialias=False)
+    found = resize(images, size, interpolation, antialias=False)
+    assert found.dtype == torch.uint8
+    assert (found - plain.clamp(0, 255)).abs().max() <= 0.5
+
+
+def test_bilinear_without_antialias_is_the_half_pixel_rule_of_tensorflow():
+    column = torch.tensor([0, 100, 200, 40, 80, 120], dtype=torch.uint8).view(1, 1, 6, 1)
+    places = (np.arange(4) + 0.5) * 6 / 4 - 0.5  # 0.25, 1.75, 3.25, 4.75
+    expected = np.interp(places, range(6), column.flatten().numpy()).round()
+    assert resize(column, (4, 1), "bilinear", antialias=False).flatten().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("way", ["squash", "crop", "pad"])
+def test_the_spec_says_whether_fitting_antialiases(way):
+    image = torch.randint(0, 256, (1, 3, 90, 60), dtype=torch.uint8)
+    smooth, plain = (fit(image, ImageSpec(height=16, width=16, fit=way, antialias=flag)) for flag in (True, False))
+    assert plain[:, :, 4:12, 4:12].float().std() > 1.5 * smooth[:, :, 4:12, 4:12].float().std()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 
 from vitrail.doors.wishes import Asked, changed, check_names, pixels, wishes
@@ -21,7 +24,9 @@ def test_data_and_compute_fields_go_where_they_are_read_and_the_rest_to_the_plan
 
 
 def test_no_source_says_what_a_source_is():
-    with pytest.raises(UsageError, match=r"A training needs a SOURCE: digits, fashion-mnist"):
+    with pytest.raises(
+        UsageError, match=r"A training needs a SOURCE: a folder that holds one folder per class, a manifest.*planted"
+    ):
         wishes(Asked())
 
 
@@ -38,6 +43,17 @@ def test_a_flag_and_its_field_are_not_both_taken(asked, name):
 def test_a_plan_is_changed_by_flags_and_by_names():
     plan = changed(Plan(), Asked(steps=7, seed=3, skip_bad=True, changes={"recipe.rate": "0.1"}))
     assert (plan.recipe.steps, plan.seed, plan.data.skip_bad, plan.recipe.rate) == (7, 3, True, 0.1)
+
+
+def test_the_task_the_group_and_the_list_to_exclude_have_flags_of_their_own():
+    asked = Asked(source="films.csv", task="classes", group="patient", exclude=Path("bad.csv"))
+    data = wishes(asked)[0].data
+    assert (data.task, data.group, data.exclude) == ("classes", "patient", "bad.csv")
+    assert changed(Plan(), asked).data == dataclasses.replace(data, data_root="")
+    with pytest.raises(UsageError, match=r"--group and --data\.group are the same setting"):
+        wishes(dataclasses.replace(asked, changes={"data.group": "module"}))
+    with pytest.raises(UsageError, match=r"data\.task must be .*labels.* Got .tags"):
+        wishes(dataclasses.replace(asked, task="tags"))
 
 
 def test_a_plan_can_go_back_to_seed_0():

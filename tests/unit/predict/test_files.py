@@ -75,3 +75,19 @@ def test_no_pictures_is_an_error_that_says_where(argument, message, folder):
     (folder / "wrong.txt").write_text("one.jpeg\nmissing.png\n")
     with pytest.raises(DataError, match=message):
         expand([argument])
+
+
+def test_films_are_found_in_folders_by_their_endings(folder):
+    for name in ("films/2.dcm", "films/10.DICOM"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    assert expand(["films"]) == [Path("films/2.dcm"), Path("films/10.DICOM")]
+
+
+@pytest.mark.parametrize("argument", ["a.tar", "*.tar", "@list.txt"])
+def test_a_shard_is_refused_with_what_to_do_instead(argument, folder):
+    (folder / "a.tar").write_bytes(b"")
+    (folder / "list.txt").write_text("one.jpeg\na.tar\n")
+    words = r"^a\.tar is a tar file, .*tar -xf a\.tar -C pictures.*`vitrail evaluate MODEL a\.tar`"
+    with pytest.raises(DataError, match=words):
+        expand([argument])

@@ -7,16 +7,22 @@ import dataclasses
 import pytest
 
 from vitrail import config
+from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.runtime import Runtime
-from vitrail.train.plan import DataSettings, Plan
+from vitrail.train.plan import Plan
 from vitrail.train.planner import Fingerprint, Wishes, draft, fix_steps, patch_for
 
 CLOTHES = Fingerprint(
     name="fashion-mnist", count=55_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
 )
 MACHINE = Runtime(
-    device="cpu", number_format="float32", threads=2, compile=False, reasons={"device": "no GPU that torch can use"}
+    device="cpu",
+    number_format="float32",
+    threads=2,
+    workers=2,
+    compile=False,
+    reasons={"device": "no GPU that torch can use"},
 )
 
 
@@ -66,6 +72,16 @@ def test_digits_are_never_mirrored_and_clothes_are():
     digits = dataclasses.replace(CLOTHES, name="digits")
     assert draft(digits, wishes(), MACHINE)[0].recipe.flip is False
     assert draft(CLOTHES, wishes(), MACHINE)[0].recipe.flip is True
+
+
+def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_reasons():
+    films = dataclasses.replace(
+        CLOTHES, high=4095.0, range_reason="12 bits", window="file", window_reason="each has one"
+    )
+    plan, reasons = draft(films, wishes(), MACHINE)
+    assert (plan.image.low, plan.image.high, plan.image.window) == (0.0, 4095.0, "file")
+    assert (reasons["image.high"], reasons["image.window"]) == ("12 bits", "each has one")
+    assert "image.window" not in draft(CLOTHES, wishes(), MACHINE)[1]
 
 
 def test_wishes_win_and_say_so():

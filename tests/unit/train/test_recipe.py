@@ -41,6 +41,18 @@ def test_at_least_one_patch_is_kept():
         ({"weight_decay": 1.5}, r"recipe.weight_decay must lie in 0..1. Got 1.5"),
         ({"warmup": 1.0}, r"recipe.warmup must lie in 0 <= fraction < 1. Got 1.0"),
         ({"keep_patches": 0.0}, r"recipe.keep_patches must lie in 0 < fraction <= 1. Got 0.0"),
+        (
+            {"augment_magnitude": 27.0},
+            r"recipe.augment_magnitude must lie in 0..10. Got 27.0. torchvision counts to 30",
+        ),
+        ({"augment_count": 0}, r"recipe.augment_count must be at least 1. Got 0"),
+        ({"crop_scale": 1.2}, r"recipe.crop_scale must lie in 0..1. Got 1.2"),
+        ({"crop_padding": -1}, r"recipe.crop_padding must be at least 0. Got -1"),
+        ({"erase": -0.1}, r"recipe.erase must lie in 0..1. Got -0.1"),
+        ({"mixup": -0.2}, r"recipe.mixup must be 0 or more. Got -0.2"),
+        ({"cutmix": float("inf")}, r"recipe.cutmix must be 0 or more. Got inf"),
+        ({"repeats": 0}, r"recipe.repeats must be at least 1. Got 0"),
+        ({"batch": 128, "repeats": 3}, r"multiple of recipe.repeats.*Got batch=128, repeats=3"),
     ],
 )
 def test_settings_that_cannot_train_are_refused_with_their_numbers(change, message):

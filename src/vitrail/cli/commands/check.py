@@ -2,48 +2,135 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from ...errors import DataError
+from ...errors import DataError, UsageError
 from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...data.findings import Findings
+    from ...data.settings import DataSettings
+    from ...data.source import Source
+    from ...spec import ImageSpec
+    from ...train.dataset import Dataset
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Command):
     """Read every picture of a source once and tell what is wrong; the exit code is 3 if a training would stop at it.
 
-    vitrail check flowers/
+    Finds pictures that cannot be read, copies inside and across splits, contradicting labels, groups that leak,
+    shortcuts, and more. Nothing is changed.
+
+      vitrail check flowers/
+      vitrail check films.csv --group patient --out checked/
+      vitrail train films.csv --exclude checked/exclude.csv
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("source",)
-    DOTTED: ClassVar[str | None] = None
+    DOTTED: ClassVar[str | None] = "changes"
 
     source: str
-    """digits, fashion-mnist, mnist, or a folder of class folders."""
+    """A named set, a folder of class folders, a manifest, an array file, tar shards, hf:NAME or a datasets folder."""
     data_root: Path | None = None
-    """Folder that holds the files of fashion-mnist or mnist."""
+    """Folder that holds the files of a named set."""
+    group: str | None = None
+    """Column whose equal values (one patient, one module) never cross from one split to another."""
+    task: str | None = None
+    """classes, labels or number; by default what the label columns say."""
+    exclude: Path | None = None
+    """A CSV of pictures to leave out, such as the exclude.csv of an earlier check."""
+    out: Path | None = None
+    """Folder for check.html (with pictures), check.json and exclude.csv."""
     json: bool = False
     """Print the findings as JSON."""
     debug: bool = False
     """Show tracebacks."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """Any field of a plan's [data] or [image] by its name, such as --data.uncertain ignore."""
 
     def run(self) -> int:
         """Open the source, part it as a training would, look at every picture."""
         from ...data.check import check
-        from ...spec import ImageSpec
+        from ...doors import counting
         from ...train.dataset import open_dataset
-        from ...train.plan import DataSettings
         from ..output import print_json
 
-        settings = DataSettings(source=self.source, data_root=str(self.data_root or ""))
+        settings, overrides = self._settings()
         dataset = open_dataset(settings, seed=0)
-        findings = check(dataset.source, dataset.splits, ImageSpec())
+        spec, patch = _reading(dataset, settings, overrides)
+        findings = check(dataset.source, dataset.splits, spec, patch, watch=counting.one_by_one)
+        findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
+        if self.out is not None:
+            self._write(self.out, findings, dataset.source, spec)
+        stops = bool(findings.bad or findings.stops)
         if self.json:
-            print_json({**findings.to_json(), "stops_a_training": bool(findings.bad)})
+            print_json({**findings.to_json(), "stops_a_training": stops})
         else:
             print(findings.table())
-            if findings.bad:
-                print("These pictures stop a training. Mend or remove them, or leave them out with --skip-bad.")
-        return DataError.exit_code if findings.bad else 0
+            self._tell(findings)
+        return DataError.exit_code if stops else 0
+
+    def _settings(self) -> tuple[DataSettings, dict[str, str]]:
+        """What was said of the data, and the plan's [image] fields by their dotted names."""
+        from ... import config
+        from ...data.settings import DataSettings
+        from ...train.plan import Plan
+
+        flags = {"data_root": self.data_root, "group": self.group, "task": self.task, "exclude": self.exclude}
+        said = {f"data.{name}": str(value) for name, value in flags.items() if value is not None}
+        for name, _ in self.changes:
+            if name.partition(".")[0] not in ("data", "image"):
+                raise UsageError(f"check trains nothing, so it takes no --{name}; only --data.NAME and --image.NAME.")
+            if name in said or name == "data.source":
+                flag = "SOURCE" if name == "data.source" else f"--{name.partition('.')[2].replace('_', '-')}"
+                raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")
+        data = {name: text for name, text in self.changes if name.startswith("data.")}
+        image = {name: text for name, text in self.changes if name.startswith("image.")}
+        return config.override(Plan(data=DataSettings(source=self.source)), {**said, **data}).data, image
+
+    def _write(self, folder: Path, findings: Findings, source: Source, spec: ImageSpec) -> None:
+        from ...data import excluded
+        from ...files.atomic import write_json
+        from ...report import findings as page
+
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "check.json", findings.to_json())
+        excluded.write(folder / "exclude.csv", source, findings.leave_out())
+        page.write(folder / "check.html", findings, source, spec)
+
+    def _tell(self, findings: Findings) -> None:
+        """What to type next."""
+        if findings.bad:
+            print("These pictures stop a training. Mend or remove them, or leave them out with --skip-bad.")
+        listed = len(findings.leave_out())
+        if self.out is not None:
+            print(f"Written to {self.out}: check.html, check.json and exclude.csv ({listed:,} pictures).")
+        elif listed:
+            print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
+
+
+def _reading(dataset: Dataset, settings: DataSettings, overrides: dict[str, str]) -> tuple[ImageSpec, tuple[int, int]]:
+    """What a training without further wishes would read: the value range, and the patch of its model."""
+    from ... import config, runtime
+    from ...train import planner
+    from ...train.fingerprint import fingerprint
+    from ...train.plan import Plan
+
+    reading_fields = ("image.window", "image.page", "image.max_pixels")
+    read = {name: text for name, text in overrides.items() if name in reading_fields}
+    spec = config.override(Plan(), overrides).image
+    reading = config.override(Plan(), read).image
+    train = dataset.splits["train"]
+    try:
+        found = fingerprint(
+            dataset.source, train, 0, reading, settings.range, choose_window="image.window" not in overrides
+        )
+    except DataError:  # none can be read: the check will name them all, with their reasons
+        return spec, (1, 1)
+    machine = runtime.choose(runtime.RuntimeSettings())
+    plan, _ = planner.draft(found, planner.Wishes(data=settings, overrides=overrides), machine)
+    return plan.image, plan.model.patch

@@ -21,19 +21,20 @@ class Evaluate(Command):
 
       vitrail evaluate runs/20261121-140500-digits-automatic
       vitrail evaluate RUN holdout/ --json
+      vitrail evaluate RUN holdout.csv --data.targets finding
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "source")
-    DOTTED: ClassVar[str | None] = None
+    DOTTED: ClassVar[str | None] = "changes"
 
     model: str
     """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
     source: str = ""
-    """Another source of pictures; by default those that the run has held out."""
+    """Another source of pictures, of any kind that train takes; by default those that the run has held out."""
     split: str | None = None
     """train, val, test or all; by default test, or val where there is no test."""
     data_root: Path | None = None
-    """Folder that holds the files of fashion-mnist or mnist."""
+    """Folder that holds the files of mnist, fashion-mnist, cifar10 or cifar100."""
     skip_bad: bool = False
     """Leave out pictures that cannot be read, instead of stopping."""
     device: str = "auto"
@@ -42,6 +43,8 @@ class Evaluate(Command):
     """Print the figures as JSON."""
     debug: bool = False
     """Show tracebacks."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """How SOURCE is read, such as --data.targets COLUMN; vitrail train --help-plan lists the names."""
 
     def run(self) -> int:
         """Answer every picture, measure, print."""
@@ -63,7 +66,12 @@ class Evaluate(Command):
         from ...doors import evaluation
 
         if self.source:
-            return evaluation.other_source(self.source, self.split, self.data_root)
+            settings = evaluation.reading(self.model, self.source, dict(self.changes), self.data_root)
+            return evaluation.other_source(self.source, self.split, settings)
+        if self.changes:
+            raise UsageError(
+                f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
+            )
         if not (Path(self.model) / "plan.toml").is_file():
             raise UsageError(
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. "

@@ -24,6 +24,7 @@ class Train(Command):
 
       vitrail train digits --minutes 1
       vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
+      vitrail train films.csv --group patient --exclude exclude.csv
       vitrail train digits --recipe.batch 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-automatic
     """
@@ -32,7 +33,8 @@ class Train(Command):
     DOTTED: ClassVar[str | None] = "changes"
 
     source: str = ""
-    """digits, fashion-mnist, mnist, or a folder of class folders; may be left out with --resume or --plan."""
+    """A folder of class folders, a manifest (.csv, .tsv, .jsonl, .parquet), arrays (.npz, .npy), tar shards, hf:NAME,
+    or one of digits, planted, mnist, fashion-mnist, cifar10, cifar100; may be left out with --resume or --plan."""
     model: str | None = None
     """A named size such as vit_tiny_patch16_224; by default a small one that suits the pictures."""
     minutes: float | None = None
@@ -50,9 +52,15 @@ class Train(Command):
     device: str | None = None
     """auto, cpu, cuda, cuda:1 or mps."""
     data_root: Path | None = None
-    """Folder that holds the files of fashion-mnist or mnist."""
+    """Folder that holds the files of mnist, fashion-mnist, cifar10 or cifar100."""
     skip_bad: bool = False
     """Leave out pictures that cannot be read, instead of stopping."""
+    task: str | None = None
+    """classes (one of K), labels (any of K) or number; by default as the labels look, with the reason."""
+    group: str | None = None
+    """Column whose equal values (one patient, one module) never cross from one split to another."""
+    exclude: Path | None = None
+    """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
     plan: Path | None = None
     """Follow a written plan.toml from its first step."""
     resume: Path | None = None
@@ -106,6 +114,9 @@ class Train(Command):
             "--device": self.device,
             "--data-root": self.data_root,
             "--skip-bad": self.skip_bad,
+            "--task": self.task,
+            "--group": self.group,
+            "--exclude": self.exclude,
             "--out": self.out,
             "--dry-run": self.dry_run,
             **{f"--{name}": text for name, text in self.changes},
@@ -147,6 +158,9 @@ class Train(Command):
             device=self.device,
             data_root=self.data_root,
             skip_bad=self.skip_bad,
+            task=self.task,
+            group=self.group,
+            exclude=self.exclude,
             changes=dict(self.changes),
         )
 

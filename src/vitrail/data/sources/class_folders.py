@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,9 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, UsageError
 from ..formats import ACCEPTED, recognise
+from ..open import MANIFESTS
+from ..settings import DataSettings
 from ..source import SPLITS, Source
+from ..texts import Files, Texts
 
 # fmt: off
 SPLIT_NAMES = {
@@ -24,11 +28,12 @@ SPLIT_NAMES = {
 # fmt: on
 ENDINGS = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".npy"}
+    | {".dcm", ".dicom"}
 )
 LITTER = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})
 
 
-def open_class_folders(root: Path) -> Source:
+def open_class_folders(root: Path, settings: DataSettings) -> Source:
     """Every picture one level below a class folder; the class is the folder's name, kept as text.
 
     Where there is a train/ folder, it and val/ (valid/, validation/, dev/) and test/ are official splits, and the
@@ -36,37 +41,39 @@ def open_class_folders(root: Path) -> Source:
     managers are left out and counted in the notes. Contents are not looked at, except of files without an ending.
 
     Raises:
-        DataError: no pictures, no class folders, fewer than two classes, a class that train does not have, or class
-            names that differ only in case or spacing.
+        UsageError: columns were named, which folders do not have.
+        DataError: no pictures, no class folders, a class that train does not have, class names that differ only in
+            case or spacing, or two folders that are one by a link.
     """
-    left_out = _LeftOut()
+    _check_settings(root, settings)
+    left_out = _LeftOut(keep_empty=settings.keep_empty, manifests=_manifests(root))
     pictures = _by_split(root, left_out)
     main = "train" if "train" in pictures else WHOLE
     classes = tuple(pictures[main])
-    _check_classes(root, classes, pictures)
+    _check_classes(root, classes, pictures, left_out)
     numbers = {name: number for number, name in enumerate(classes)}
-    paths: list[Path] = []
-    targets: list[int] = []
+    names: list[str] = []
+    targets: list[np.ndarray] = []
     splits = {}
     for split, folders in pictures.items():
-        start = len(paths)
+        start = len(names)
         for name, files in folders.items():
-            paths += files
-            targets += [numbers[name]] * len(files)
+            names += files
+            targets.append(np.full(len(files), numbers[name], dtype=np.int64))
         if split != WHOLE:
-            splits[split] = np.arange(start, len(paths))
+            splits[split] = np.arange(start, len(names))
     return Source(
         name=_text(root.resolve().name) or "root",
         classes=classes,
-        pictures=tuple(paths),
-        targets=np.array(targets, dtype=np.int64),
-        ids=tuple(_text(path.relative_to(root).as_posix()) for path in paths),
+        pictures=Files(root, Texts(names)),
+        targets=np.concatenate(targets),
+        ids=Texts(map(_text, names)),
         splits=splits,
         notes=left_out.notes(),
     )
 
 
-Folders = dict[str, list[Path]]  # class name -> its pictures
+Folders = dict[str, list[str]]  # class name -> its pictures, by their names below the root
 WHOLE = "whole"  # the key of pictures that belong to no official split
 
 
@@ -74,6 +81,8 @@ WHOLE = "whole"  # the key of pictures that belong to no official split
 class _LeftOut:
     """What is no picture in a class folder, counted for the notes."""
 
+    keep_empty: bool = False
+    manifests: tuple[Path, ...] = ()
     litter: int = 0
     nested: int = 0
     endings: Counter[str] = field(default_factory=Counter)
@@ -88,62 +97,106 @@ class _LeftOut:
             notes.append(f"Left out {self.endings.total():,} files that are no {ACCEPTED}: {kinds}.")
         if self.nested:
             notes.append(f"Left out {self.nested:,} folders inside class folders; classes are one level deep.")
+        if self.manifests:
+            notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.instead()}")
         return tuple(notes)
+
+    def instead(self) -> str:
+        """The command that would read a manifest that lies in the folder."""
+        commands = " or ".join(f"vitrail train {shlex.quote(str(path))}" for path in self.manifests[:3])
+        return f"To learn from that file: {commands}"
+
+
+def _check_settings(root: Path, settings: DataSettings) -> None:
+    asked = {"--group": settings.group, "--data.path": settings.path, "--data.split": settings.split}
+    asked["--data.targets"] = ",".join(settings.targets)
+    if given := [f"{flag} {value}" for flag, value in asked.items() if value]:
+        raise UsageError(
+            f"{root} is a folder of class folders, which has no columns, so {' and '.join(given)} cannot be followed. "
+            "Write a manifest, a CSV file with a line per picture and the columns path, label and "
+            f"{settings.group or 'whatever else is known'}, and give that file instead of the folder."
+        )
+
+
+def _manifests(root: Path) -> tuple[Path, ...]:
+    """Files with labels, as they lie beside pictures, the likely ones first: metadata.csv, labels.csv, any other."""
+    try:
+        found = [path for path in root.iterdir() if path.suffix.lower() in MANIFESTS and path.name[0] != "."]
+    except OSError:
+        return ()
+    likely = {"metadata": 0, "labels": 1}
+    return tuple(sorted(found, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural(path.name))))
 
 
 def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
     """Pictures per class, under their official splits in the order train, val, test; or all under WHOLE."""
     folders, _ = _listing(root, _LeftOut())
-    splits: dict[str, Path] = {}
+    splits: dict[str, str] = {}
     for folder in folders:
-        split = SPLIT_NAMES.get(folder.name.lower())
+        split = SPLIT_NAMES.get(folder.lower())
         if split in splits:
-            raise DataError(
-                f"{root} has both {splits[split].name}/ and {folder.name}/ for the split {split}. Keep one."
-            )
+            raise DataError(f"{root} has both {splits[split]}/ and {folder}/ for the split {split}. Keep one.")
         if split:
             splits[split] = folder
     if "train" not in splits:
-        return {WHOLE: _classes(root, left_out, required=True)}
-    beside = [folder.name for folder in folders if folder not in splits.values()]
+        return {WHOLE: _classes(root, "", left_out, required=True)}
+    _check_links(root, list(splits.values()), "every picture would be in both splits")
+    beside = [folder for folder in folders if folder not in splits.values()]
     if beside:
         left_out.sentences.append(f"Left out what lies beside train/: {', '.join(map(repr, beside[:5]))}.")
-    found = {split: _classes(splits[split], left_out, required=split == "train") for split in SPLITS if split in splits}
+    left_out.manifests += _manifests(root / splits["train"])
+    found = {
+        split: _classes(root, f"{splits[split]}/", left_out, required=split == "train")
+        for split in SPLITS
+        if split in splits
+    }
     return {split: classes for split, classes in found.items() if classes}
 
 
-def _classes(folder: Path, left_out: _LeftOut, required: bool) -> Folders:
-    """Class folders with their pictures; empty ones, and pictures beside them, go to the notes."""
+def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Folders:
+    """Class folders below root/inside with their pictures; empty ones, and pictures beside them, go to the notes."""
+    folder = root / inside
     folders, files = _listing(folder, left_out)
-    loose = len(_only_pictures(files, left_out))
+    loose = len(_only_pictures(folder, files, left_out))
+    _check_links(folder, folders, "the same pictures would have two classes")
     classes: Folders = {}
     for each in folders:
-        nested, inside = _listing(each, left_out)
+        nested, within = _listing(folder / each, left_out)
         left_out.nested += len(nested)
-        pictures = _only_pictures(inside, left_out)
-        name = unicodedata.normalize("NFC", _text(each.name))
+        pictures = _only_pictures(folder / each, within, left_out)
+        name = unicodedata.normalize("NFC", _text(each))
         _check_collision(folder, name, classes)
-        if pictures:
-            classes[name] = pictures
+        if pictures or left_out.keep_empty:
+            classes[name] = [f"{inside}{each}/{picture}" for picture in pictures]
         else:
-            left_out.sentences.append(f"Left out class folder {str(each)!r}: it holds no pictures.")
-    if classes and loose:
-        left_out.sentences.append(f"Left out {loose:,} pictures beside the class folders of {str(folder)!r}.")
-    if not classes:
-        sentence = _nothing(folder, folders, loose, left_out.nested)
+            left_out.sentences.append(
+                f"Left out class folder {str(folder / each)!r}: it holds no pictures. --data.keep_empty true keeps it."
+            )
+    if not any(classes.values()):
+        sentence = _nothing(folder, folders, loose, left_out)
         if required:
             raise DataError(sentence)
         left_out.sentences.append(f"Left out {str(folder)!r}: {sentence}")
+        return {}
+    if loose:
+        left_out.sentences.append(f"Left out {loose:,} pictures beside the class folders of {str(folder)!r}.")
     return classes
 
 
-def _nothing(folder: Path, folders: list[Path], loose: int, nested: int) -> str:
+def _nothing(folder: Path, folders: list[str], loose: int, left_out: _LeftOut) -> str:
+    if loose and left_out.manifests:
+        files = ", ".join(path.name for path in left_out.manifests[:3])
+        return (
+            f"{folder} holds {loose:,} pictures but no class folders; their labels seem to stand in {files}. "
+            f"{left_out.instead()}"
+        )
     if loose:
         return (
-            f"{folder} holds {loose:,} pictures but no class folders. "
-            "Put the pictures of each class into a folder with the name of the class."
+            f"{folder} holds {loose:,} pictures but no class folders. Put the pictures of each class into a folder "
+            "with the name of the class, or write a manifest: a CSV file with the columns path and label."
         )
-    hint = f" Is the data one level further down, in {folders[0]}?" if len(folders) == 1 and nested else ""
+    down = len(folders) == 1 and left_out.nested
+    hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
     return f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED}.{hint}"
 
 
@@ -156,21 +209,36 @@ def _check_collision(folder: Path, name: str, classes: Folders) -> None:
             )
 
 
-def _check_classes(root: Path, classes: tuple[str, ...], pictures: dict[str, Folders]) -> None:
-    if len(classes) < 2:
-        raise DataError(f"{root} has only one class, {classes[0]!r}; at least two are needed to tell apart.")
+def _check_links(folder: Path, names: list[str], harm: str) -> None:
+    """Refuse two names of one folder, of which one must be a link."""
+    seen = {os.path.realpath(folder): "."}
+    for name in names:
+        place = os.path.realpath(folder / name)
+        if place in seen:
+            raise DataError(f"{name!r} and {seen[place]!r} in {folder} are one folder by a link: {harm}. Keep one.")
+        seen[place] = name
+
+
+def _check_classes(root: Path, classes: tuple[str, ...], pictures: dict[str, Folders], left_out: _LeftOut) -> None:
+    if len(classes) == 1 and left_out.manifests:
+        raise DataError(
+            f"{root} has only one folder with pictures, {classes[0]!r}; their labels seem to stand in "
+            f"{left_out.manifests[0].name} beside it. {left_out.instead()}"
+        )
     for split, folders in pictures.items():
-        unknown = [name for name in folders if name not in classes]
+        unknown = [name for name, files in folders.items() if name not in classes and files]
         if unknown:
             names = ", ".join(f"{name!r} ({len(folders[name]):,} pictures)" for name in unknown)
             raise DataError(
                 f"{split} of {root} has classes that train does not have: {names}. "
                 "A model cannot learn them; add them to train, or remove or rename them."
             )
+        for name in [name for name in folders if name not in classes]:
+            del folders[name]
 
 
-def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[Path], list[Path]]:
-    """Folders and other entries in natural order, without litter."""
+def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[str], list[str]]:
+    """Names of folders and of other entries in natural order, without litter."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -179,8 +247,8 @@ def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[Path], list[Path]]:
     kept = [entry for entry in found if not (entry.name.startswith(".") or entry.name in LITTER)]
     left_out.litter += len(found) - len(kept)
     kept.sort(key=lambda entry: natural(entry.name))
-    folders = [Path(entry.path) for entry in kept if _is_folder(entry)]
-    files = [Path(entry.path) for entry in kept if not _is_folder(entry)]
+    folders = [entry.name for entry in kept if _is_folder(entry)]
+    files = [entry.name for entry in kept if not _is_folder(entry)]
     return folders, files
 
 
@@ -194,13 +262,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
 
 
-def _only_pictures(files: list[Path], left_out: _LeftOut) -> list[Path]:
+def _only_pictures(folder: Path, files: list[str], left_out: _LeftOut) -> list[str]:
     """Files with a picture's ending, whatever they hold (the check names bad ones), or without one but with a
     picture's first bytes."""
     pictures = []
     for file in files:
-        ending = file.suffix.lower()
-        if ending in ENDINGS or (not ending and _begins_like_picture(file)):
+        ending = os.path.splitext(file)[1].lower()
+        if ending in ENDINGS or (not ending and _begins_like_picture(folder / file)):
             pictures.append(file)
         else:
             left_out.endings[ending or "no ending"] += 1
@@ -212,7 +280,7 @@ def _begins_like_picture(file: Path) -> bool:
         return False
     try:
         with file.open("rb") as opened:
-            return recognise(opened.read(16)) is not None
+            return recognise(opened.read(132)) is not None  # DICOM names itself after 128 bytes
     except OSError:
         return False
 

@@ -7,19 +7,21 @@ import os
 import numpy as np
 import pytest
 
+from vitrail.data.formats import ACCEPTED
 from vitrail.data.open import open_source
+from vitrail.data.settings import DataSettings
 from vitrail.data.sources.class_folders import natural
-from vitrail.errors import DataError
+from vitrail.errors import DataError, UsageError
 
 
-def opened(root, **_):
-    return open_source(str(root))
+def opened(root, **settings):
+    return open_source(str(root), DataSettings(**settings))
 
 
-def test_classes_and_files_are_in_natural_order(draw):
+def test_D5_classes_and_files_are_in_natural_order(draw):
     source = opened(draw("10/b10.png", "10/b9.png", "2/a.png", "1/a.png"))
     assert source.classes == ("1", "2", "10")
-    assert source.ids == ("1/a.png", "2/a.png", "10/b9.png", "10/b10.png")
+    assert tuple(source.ids) == ("1/a.png", "2/a.png", "10/b9.png", "10/b10.png")
     assert source.targets.tolist() == [0, 1, 2, 2]
     assert not source.splits
     assert not source.notes
@@ -38,8 +40,11 @@ def test_natural_order_knows_numbers_and_words():
     ]
 
 
-@pytest.mark.parametrize("name", ["NA", "None", "01", "1.0", "TRUE", "-rf", "naïve 🌹", "two\nlines"])
-def test_class_names_stay_text(name, draw):
+LONG = "x" * 255  # as long as a file system allows
+
+
+@pytest.mark.parametrize("name", ["NA", "None", "01", "1.0", "TRUE", "-rf", "naïve 🌹", "two\nlines", "end ", LONG])
+def test_D4_class_names_stay_text(name, draw):
     assert set(opened(draw(f"{name}/a.png", "other/a.png")).classes) == {name, "other"}
 
 
@@ -53,13 +58,13 @@ def test_splits_are_known_by_their_usual_names(train, val, test, draw):
     assert source.targets.tolist() == [0, 1, 1, 0]
 
 
-def test_the_class_map_is_that_of_train(draw):
+def test_D1_the_class_map_is_that_of_train(draw):
     source = opened(draw("train/a/1.png", "train/b/1.png", "train/c/1.png", "val/b/2.png", "val/c/2.png"))
     assert source.targets[source.splits["val"]].tolist() == [1, 2]
     assert "test" not in source.splits
 
 
-def test_a_class_that_train_lacks_is_named(draw):
+def test_D1_a_class_that_train_lacks_is_named(draw):
     root = draw("train/a/1.png", "train/b/1.png", "test/fox/1.png", "test/fox/2.png", "test/a/1.png")
     with pytest.raises(DataError, match=r"test of .* has classes that train does not have: 'fox' \(2 pictures\)"):
         opened(root)
@@ -70,7 +75,7 @@ def test_two_folders_for_one_split_are_refused(draw):
         opened(draw("train/a/1.png", "train/b/1.png", "val/a/1.png", "valid/a/1.png"))
 
 
-def test_litter_is_left_out_and_counted(draw):
+def test_D3_litter_is_left_out_and_counted(draw):
     root = draw(
         "cat/1.png", "cat/._1.png", "cat/.DS_Store", "cat/Thumbs.db", "dog/1.png", "__MACOSX/cat/1.png", ".hidden/1.png"
     )
@@ -80,7 +85,7 @@ def test_litter_is_left_out_and_counted(draw):
     assert source.notes == ("Left out 6 hidden or system files and folders.",)
 
 
-def test_other_files_and_deeper_folders_are_left_out_and_counted(draw):
+def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     root = draw("cat/1.png", "dog/1.png", "dog/deeper/1.png", "loose.png")
     (root / "labels.csv").write_text("a")
     (root / "cat/a.heic").write_text("a")
@@ -89,8 +94,9 @@ def test_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     assert len(opened(root)) == 2
     assert opened(root).notes == (
         f"Left out 1 pictures beside the class folders of '{root}'.",
-        "Left out 4 files that are no JPEG, PNG, WebP, BMP, GIF or TIFF files: 2 x .heic, 1 x .csv, 1 x no ending.",
+        f"Left out 4 files that are no {ACCEPTED}: 2 x .heic, 1 x .csv, 1 x no ending.",
         "Left out 1 folders inside class folders; classes are one level deep.",
+        f"labels.csv is not read, as there are class folders. To learn from that file: vitrail train {root}/labels.csv",
     )
 
 
@@ -98,7 +104,7 @@ def test_endings_in_capitals_and_pictures_without_one_count(draw):
     root = draw("cat/1.JPG", "dog/1.png")
     (root / "dog/1.png").rename(root / "dog/picture")
     os.mkfifo(root / "dog/pipe")
-    assert opened(root).ids == ("cat/1.JPG", "dog/picture")
+    assert tuple(opened(root).ids) == ("cat/1.JPG", "dog/picture")
 
 
 def test_bad_files_with_a_pictures_ending_are_kept_for_the_check_to_name(draw):
@@ -106,20 +112,30 @@ def test_bad_files_with_a_pictures_ending_are_kept_for_the_check_to_name(draw):
     (root / "dog/2.png").write_bytes(b"")
     (root / "dog/3.png").symlink_to("nowhere")
     os.mkfifo(root / "dog/4.png")
-    assert opened(root).ids[1:] == ("dog/1.png", "dog/2.png", "dog/3.png", "dog/4.png")
+    assert tuple(opened(root).ids)[1:] == ("dog/1.png", "dog/2.png", "dog/3.png", "dog/4.png")
 
 
-def test_an_empty_class_folder_is_left_out_with_a_note(draw):
+def test_D2_an_empty_class_folder_is_left_out_with_a_note_or_kept(draw):
     root = draw("cat/1.png", "dog/1.png")
     (root / "emu").mkdir()
     assert opened(root).classes == ("cat", "dog")
-    assert opened(root).notes == (f"Left out class folder '{root / 'emu'}': it holds no pictures.",)
+    assert opened(root).notes == (
+        f"Left out class folder '{root / 'emu'}': it holds no pictures. --data.keep_empty true keeps it.",
+    )
+    kept = opened(root, keep_empty=True)
+    assert (kept.classes, kept.targets.tolist(), kept.notes) == (("cat", "dog", "emu"), [0, 1], ())
+
+
+def test_D2_empty_classes_of_later_splits_ask_for_nothing(draw):
+    root = draw("train/a/1.png", "train/b/1.png", "val/a/2.png")
+    (root / "val" / "c").mkdir()
+    assert opened(root, keep_empty=True).classes == ("a", "b")
+    (root / "test" / "a").mkdir(parents=True)
+    assert "test" not in opened(root, keep_empty=True).splits
 
 
 def test_a_folder_without_pictures_says_what_was_expected(tmp_path):
-    expected = (
-        r"no pictures found in .*; expected one folder per class holding JPEG, PNG, WebP, BMP, GIF or TIFF files\."
-    )
+    expected = rf"no pictures found in .*; expected one folder per class holding {ACCEPTED}\."
     with pytest.raises(DataError, match=expected):
         opened(tmp_path)
     (tmp_path / "cat").mkdir()
@@ -151,31 +167,30 @@ def test_what_lies_beside_train_is_noted(draw):
     assert source.notes == ("Left out what lies beside train/: 'extra'.",)
 
 
-def test_one_class_is_too_few(draw):
-    with pytest.raises(DataError, match=r"has only one class, 'cat'; at least two"):
-        opened(draw("cat/1.png", "cat/2.png"))
+def test_D7_one_class_is_a_source_though_not_one_to_train_on(draw):
+    assert opened(draw("cat/1.png", "cat/2.png")).classes == ("cat",)
 
 
-def test_names_that_differ_only_in_case_or_spaces_collide(draw):
+def test_D4_names_that_differ_only_in_case_or_spaces_collide(draw):
     with pytest.raises(DataError, match=r"has class folders 'Cat' and 'cat', which differ only in case"):
         opened(draw("cat/1.png", "Cat/1.png"))
     with pytest.raises(DataError, match=r"'emu' and 'emu '"):
         opened(draw("b/emu/1.png", "b/emu /1.png") / "b")
 
 
-def test_accents_are_one_letter_however_they_are_encoded(draw):
+def test_D4_accents_are_one_letter_however_they_are_encoded(draw):
     source = opened(draw("train/caf\u00e9/1.png", "train/tea/1.png", "val/cafe\u0301/1.png"))
     assert source.classes == ("caf\u00e9", "tea")
     assert source.targets.tolist() == [0, 1, 0]
 
 
-def test_links_to_folders_are_followed_and_loops_do_no_harm(draw):
+def test_D6_links_to_folders_are_followed_and_loops_do_no_harm(draw):
     root = draw("store/1.png", "set/dog/1.png")
     (root / "set/cat").symlink_to(root / "store")
     (root / "set/dog/loop").symlink_to(root / "set")
     (root / "set/self").symlink_to(root / "set/self")
     source = opened(root / "set")
-    assert source.ids == ("cat/1.png", "dog/1.png")
+    assert tuple(source.ids) == ("cat/1.png", "dog/1.png")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
@@ -194,3 +209,66 @@ def test_the_source_is_called_as_its_folder(draw, monkeypatch):
     assert opened(root / "flowers").name == "flowers"
     monkeypatch.chdir(root / "flowers")
     assert opened(".").name == "flowers"
+
+
+def test_D6_a_folder_that_is_two_by_a_link_is_refused(draw):
+    root = draw("cat/1.png", "dog/1.png")
+    (root / "kitten").symlink_to(root / "cat")
+    with pytest.raises(DataError, match=r"'kitten' and 'cat' in .* are one folder by a link: the same pictures would"):
+        opened(root)
+    (root / "kitten").unlink()
+    (root / "loop").symlink_to(root)
+    with pytest.raises(DataError, match=r"'loop' and '\.' in .* are one folder by a link"):
+        opened(root)
+
+
+def test_D6_val_that_is_train_by_a_link_is_refused(draw):
+    root = draw("train/a/1.png", "train/b/1.png")
+    (root / "val").symlink_to(root / "train")
+    with pytest.raises(DataError, match=r"'val' and 'train' in .* by a link: every picture would be in both splits"):
+        opened(root)
+
+
+def test_films_are_pictures(draw):
+    root = draw("sick/1.png", "well/1.png")
+    (root / "sick/1.png").rename(root / "sick/1.dcm")
+    (root / "well/1.png").rename(root / "well/1.DICOM")
+    assert tuple(opened(root).ids) == ("sick/1.dcm", "well/1.DICOM")
+
+
+@pytest.mark.parametrize("name", ["labels.csv", "metadata.jsonl", "_metadata.csv", "train data.tsv", "all.parquet"])
+def test_a_manifest_beside_pictures_without_class_folders_is_pointed_at_with_its_command(draw, name):
+    root = draw("1.png", "2.png")
+    (root / name).touch()
+    command = f"vitrail train '{root / name}'" if " " in name else f"vitrail train {root / name}"
+    with pytest.raises(DataError) as refused:
+        opened(root)
+    assert str(refused.value) == (
+        f"{root} holds 2 pictures but no class folders; their labels seem to stand in {name}. "
+        f"To learn from that file: {command}"
+    )
+
+
+def test_a_manifest_beside_one_folder_of_pictures_is_pointed_at(draw):
+    root = draw("images/1.png", "images/2.png")
+    (root / "zoo.csv").touch()
+    (root / "labels.csv").touch()
+    with pytest.raises(DataError, match=r"one folder with pictures, .images.; .* in labels\.csv beside it.*zoo\.csv"):
+        opened(root)
+
+
+def test_a_manifest_inside_train_is_pointed_at(draw):
+    root = draw("train/1.png", "test/1.png")
+    (root / "train" / "metadata.csv").touch()
+    with pytest.raises(DataError, match=r"train holds 1 pictures but no class folders; .*/train/metadata\.csv"):
+        opened(root)
+
+
+def test_columns_are_no_matter_of_class_folders(draw):
+    root = draw("cat/1.png", "dog/1.png")
+    with pytest.raises(
+        UsageError, match=r"no columns, so --group patient cannot be followed\. Write a manifest.*patient"
+    ):
+        opened(root, group="patient")
+    with pytest.raises(UsageError, match=r"so --data\.split part and --data\.targets a,b cannot be followed"):
+        opened(root, split="part", targets=("a", "b"))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from vitrail.data.open import open_source
+from vitrail.data.settings import DataSettings
 from vitrail.data.sources import idx
 from vitrail.errors import DataError
 
@@ -45,7 +46,7 @@ def nothing_installed(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("ending", "dot"), [(".gz", "-"), ("", "-"), ("", ".")])
 def test_the_files_are_found_packed_or_not_in_all_usual_places(folder, ending, dot, tmp_path):
     write(tmp_path / folder, ending, dot)
-    source = open_source("fashion-mnist", tmp_path)
+    source = open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
     assert np.array_equal(source.pictures, np.arange(36).reshape(6, 3, 2))
     assert source.targets.tolist() == [9, 0, 1, 2, 3, 4]
     assert {name: rows.tolist() for name, rows in source.splits.items()} == {"train": [0, 1, 2, 3], "test": [4, 5]}
@@ -55,12 +56,12 @@ def test_the_files_are_found_packed_or_not_in_all_usual_places(folder, ending, d
 
 def test_mnist_has_its_own_classes(tmp_path):
     write(tmp_path / "mnist")
-    assert open_source("mnist", tmp_path).classes == tuple("0123456789")
+    assert open_source("mnist", DataSettings(data_root=str(tmp_path))).classes == tuple("0123456789")
 
 
 def test_absent_files_are_said_with_the_command_that_brings_them(tmp_path):
     with pytest.raises(DataError, match=r"fashion-mnist: .*not found in .*sudo apt install dataset-fashion-mnist"):
-        open_source("fashion-mnist", tmp_path)
+        open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
     with pytest.raises(DataError, match=r"mnist: .*not found, as no --data-root was given"):
         open_source("mnist")
 
@@ -69,13 +70,13 @@ def test_one_absent_file_is_named(tmp_path):
     write(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(DataError, match=r"has no t10k-labels-idx1-ubyte\.gz, with or without \.gz\. All four"):
-        open_source("fashion-mnist", tmp_path)
+        open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
 
 
 def test_pictures_and_labels_must_be_as_many(tmp_path):
     write(tmp_path, labels=3)
     with pytest.raises(DataError, match=r"train-images holds 4 pictures but train-labels 3 labels"):
-        open_source("fashion-mnist", tmp_path)
+        open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
 
 
 def test_a_truncated_file_is_named_with_its_counts(tmp_path):
@@ -83,11 +84,11 @@ def test_a_truncated_file_is_named_with_its_counts(tmp_path):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(DataError, match=r"train-images-idx3-ubyte must hold 4 x 3 x 2 = 24 bytes of values\. Got 19"):
-        open_source("fashion-mnist", tmp_path)
+        open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
     write(tmp_path, ending="")
     path.write_bytes(path.read_bytes() + b"\0")
     with pytest.raises(DataError, match=r"= 24 bytes of values\. Got more than 24"):
-        open_source("fashion-mnist", tmp_path)
+        open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
 
 
 def test_a_truncated_or_damaged_gzip_is_named(tmp_path):
@@ -97,7 +98,7 @@ def test_a_truncated_or_damaged_gzip_is_named(tmp_path):
     for damaged in (whole[:-9], whole[:5], b"no gzip", whole[:30] + b"\xff\xff" + whole[32:]):
         path.write_bytes(damaged)
         with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz (cannot be read|must hold|is not an IDX)"):
-            open_source("fashion-mnist", tmp_path)
+            open_source("fashion-mnist", DataSettings(data_root=str(tmp_path)))
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):

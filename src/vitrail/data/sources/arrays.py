@@ -1,0 +1,277 @@
+"""Pictures and labels in NumPy's files: an archive `.npz` under the usual names, or a `.npy` with its labels beside it.
+
+Names tell what an array is: x, images or pictures; y, labels or targets; train, val or test before or behind, so that
+x_train, train_images and testY are all understood. Headers are judged before anything is read; what lies unpacked in
+its file is mapped and read when it is used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import DataError
+from ...files.array_file import ArrayFile
+from ..settings import DataSettings
+from ..source import SPLITS, Source
+from .answers import answers_of, plain
+from .assemble import assemble, refuse_settings
+from .class_folders import SPLIT_NAMES
+from .rows import Joined, Numbered
+from .stacks import stack_of
+
+PICTURES = ("x", "image", "images", "img", "imgs", "picture", "pictures", "pixels", "photos", "data")
+LABELS = ("y", "label", "labels", "target", "targets", "class", "category", "categories")
+NAMES = ("classes", "class_names", "label_names", "target_names", "categories", "names")
+"""Texts under one of these are the names of the classes."""
+COPIED = 2**30
+"""Bytes up to which the splits are copied into one array; larger ones stay where they are."""
+
+
+class Part(NamedTuple):
+    """The arrays of one split; the split "" is all there is."""
+
+    split: str
+    pictures: np.ndarray
+    labels: np.ndarray
+    groups: np.ndarray | None
+    notes: tuple[str, ...] = ()
+
+
+def open_arrays(path: Path, settings: DataSettings) -> Source:
+    """The pictures of an `.npz` or `.npy` file.
+
+    `settings.path`, `targets` and `group` name arrays of an archive, without their split; for a `.npy` file, `targets`
+    names the file of labels in the same folder.
+
+    Raises:
+        DataError: no pictures, no labels, or arrays that do not belong together.
+        DamagedFileError: a file is not whole, or holds Python objects.
+    """
+    refuse_settings(settings, f"{path}, whose arrays' names tell their splits,", "split")
+    file = ArrayFile(path)
+    if "" in file.headers:
+        refuse_settings(settings, str(path), "path", "group")
+        return _source(path, [_single(file, settings)], (), settings, ())
+    archive = _Archive(file, settings)
+    return _source(path, archive.parts(), archive.class_names(), settings, archive.notes())
+
+
+def _source(
+    path: Path, parts: Sequence[Part], names: Sequence[str], settings: DataSettings, notes: tuple[str, ...]
+) -> Source:
+    ends = np.cumsum([len(part.pictures) for part in parts])
+    groups = [part.groups for part in parts if part.groups is not None]
+    rows = {part.split: np.arange(end - len(part.pictures), end) for part, end in zip(parts, ends, strict=True)}
+    return assemble(
+        path.stem,
+        _joined_pictures(path, parts),
+        Joined([Numbered(part.split, len(part.pictures)) for part in parts]),
+        answers_of(_joined_labels(path, parts), int(ends[-1]), settings, str(path), names),
+        groups=np.concatenate(groups) if groups else None,
+        splits={split: rows[split] for split in SPLITS if split in rows},
+        notes=(*notes, *(note for part in parts for note in part.notes)),
+    )
+
+
+class _Archive:
+    """The arrays of an `.npz` file by split and by what else their names say."""
+
+    def __init__(self, file: ArrayFile, settings: DataSettings):
+        self._file = file
+        self._settings = settings
+        self._found: dict[str, dict[str, str]] = {}  # split -> rest of the name -> name
+        for name in file.headers:
+            split, rest = parsed(name)
+            other = self._found.setdefault(split, {}).setdefault(rest, name)
+            if other != name:
+                raise DataError(f"{file.path} holds both {other} and {name}, which say the same. Rename one.")
+        self._used: set[str] = set()
+
+    def parts(self) -> list[Part]:
+        """One part a split; where none is called train, pictures of no split are what is left for it."""
+        splits = [split for split in (*SPLITS, "") if self._pictures(split)]
+        if not splits:
+            return [self._unnamed()]
+        if "train" in splits:
+            splits = [split for split in splits if split]
+        found = [self._part(split, self._pictures(split)) for split in splits]
+        parts = [part for part in found if part is not None]
+        if not parts:
+            raise DataError(f"{self._file.path} holds pictures, {self._pictures(splits[0])!r}, but no labels. {_HOW}")
+        return parts
+
+    def class_names(self) -> list[str]:
+        """Texts that name the classes; none where there are no such texts."""
+        for rest in NAMES:
+            name = self._found.get("", {}).get(rest, "")
+            if name and name not in self._used:
+                header = self._file.headers[name]
+                if header.dtype.kind in "SU" and len(header.shape) == 1:
+                    self._used.add(name)
+                    return [str(text) for text in plain(self._file.read(name))]
+        return []
+
+    def notes(self) -> tuple[str, ...]:
+        """What was not used."""
+        rest = [name for name in self._file.headers if name not in self._used]
+        return (f"Arrays that were not used: {', '.join(rest)[:200]}.",) if rest else ()
+
+    def _part(self, split: str, pictures: str) -> Part | None:
+        shape = self._file.headers[pictures].shape
+        labels = self._labels(split, shape[0] if shape else 0)
+        if not labels:
+            return None
+        self._used |= {pictures, labels}
+        group = self._found[split].get(parsed(self._settings.group)[1], "") if self._settings.group else ""
+        if self._settings.group and not group:
+            raise DataError(f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}.")
+        self._used |= {group} - {""}
+        groups = self._file.read(group) if group else None
+        return _part(self._file, split, pictures, self._file, labels, groups)
+
+    def _pictures(self, split: str) -> str:
+        """The name of the pictures; of several, the one with axes enough for pictures."""
+        found = self._called(split, self._settings.path, (*PICTURES, ""))
+        deep = [name for name in found if len(self._file.headers[name].shape) >= 3]
+        if len(deep) > 1:
+            raise DataError(
+                f"{self._file.path} holds several arrays of pictures: {', '.join(deep)}. Name one with "
+                f"--data.path {deep[0]}"
+            )
+        return (deep or found or [""])[0]
+
+    def _labels(self, split: str, count: int) -> str:
+        """The name of the labels; of several, the one that is as long as the pictures are many."""
+        targets = self._settings.targets
+        if len(targets) > 1:
+            raise DataError(f"{self._file.path}: labels are one array [n] or [n, K]. Got --data.targets {targets}.")
+        found = self._called(split, targets[0] if targets else "", LABELS)
+        shapes = {name: self._file.headers[name].shape for name in found}
+        as_long = [name for name in found if shapes[name][:1] == (count,)]
+        if len(as_long) > 1:
+            raise DataError(
+                f"{self._file.path} holds several arrays of labels: {', '.join(as_long)}. Name one with "
+                f"--data.targets {as_long[0]}"
+            )
+        return (as_long or found or [""])[0]
+
+    def _called(self, split: str, told: str, usual: Iterable[str]) -> list[str]:
+        """Names of a split that are told, or usual."""
+        there = self._found.get(split, {})
+        if told:
+            return [name for rest, name in there.items() if rest == parsed(told)[1]]
+        return [there[rest] for rest in usual if rest in there]
+
+    def _unnamed(self) -> Part:
+        """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the pictures."""
+        headers = self._file.headers
+        by_axes = sorted(headers, key=lambda name: len(headers[name].shape))
+        if len(by_axes) != 2 or self._settings.path or self._settings.targets:
+            raise DataError(f"{self._file.path} holds {_listing(self._file)}, and none is known for pictures. {_HOW}")
+        labels, pictures = by_axes
+        if len(headers[labels].shape) > 2 or len(headers[pictures].shape) < 3:
+            raise DataError(f"{self._file.path} holds {_listing(self._file)}: no pictures with labels. {_HOW}")
+        self._used |= {labels, pictures}
+        note = f"{pictures} was read as the pictures and {labels} as their labels, by their axes."
+        part = _part(self._file, "", pictures, self._file, labels, None)
+        return part._replace(notes=(note, *part.notes))
+
+
+_HOW = (
+    "Call the pictures x, images or pictures and their labels y, labels or targets, with train_, val_ or test_ before "
+    "them where there are splits; or name them with --data.path IMAGES --data.targets LABELS."
+)
+
+
+def parsed(name: str) -> tuple[str, str]:
+    """The split that an array's name tells ("" for none), and its other words joined by underscores."""
+    apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    words = re.findall(r"[a-z]+|[0-9]+", apart.lower())
+    if len(words) == 1 and (glued := re.fullmatch(r"([xy])([a-z]+)|([a-z]+)([xy])", words[0])):
+        one, two = (glued[1], glued[2]) if glued[1] else (glued[4], glued[3])
+        words = [one, two] if two in SPLIT_NAMES else words
+    splits = [SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES]
+    rest = [word for word in words if word not in SPLIT_NAMES]
+    if len(rest) > 1 and rest[-1] in LABELS and all(word in PICTURES for word in rest[:-1]):
+        rest = rest[-1:]  # image_labels
+    return (splits[0] if len(splits) == 1 else ""), "_".join(rest if len(splits) <= 1 else words)
+
+
+def _part(
+    file: ArrayFile, split: str, pictures: str, of_labels: ArrayFile, labels: str, groups: np.ndarray | None
+) -> Part:
+    for each, name in ((file, pictures), (of_labels, labels)):
+        if each.headers[name].dtype.hasobject:
+            raise DataError(
+                f"{each.where(name)} holds Python objects, which can run anything when they are read, so it was not "
+                "read. Save pictures of one size and their labels as arrays of numbers, pictures of many sizes as "
+                "files."
+            )
+    stack, notes = stack_of(file.read(pictures), file.where(pictures))
+    answers = np.asarray(plain(of_labels.read(labels)))
+    if len(answers) != len(stack) or (groups is not None and len(groups) != len(stack)):
+        raise DataError(
+            f"{file.where(pictures)} holds {len(stack):,} pictures, but {of_labels.where(labels)} {len(answers):,} "
+            "labels. Each picture needs one, in order."
+        )
+    return Part(split, stack, answers, groups, notes)
+
+
+def _single(file: ArrayFile, settings: DataSettings) -> Part:
+    """A `.npy` file and the one beside it that holds its labels."""
+    path = file.path
+    if len(settings.targets) > 1:
+        raise DataError(f"{path}: labels are one file. Got --data.targets {', '.join(settings.targets)}.")
+    split, _ = parsed(path.stem)
+    beside = sorted(other for other in path.parent.glob("*.npy") if other != path)
+    alike = [other for other in beside if parsed(other.stem)[0] == split and parsed(other.stem)[1] in LABELS]
+    own = [other for other in beside if other.stem.lower() in (f"{path.stem}_labels".lower(), f"{path.stem}-labels")]
+    found = [path.parent / settings.targets[0]] if settings.targets else own or alike
+    if len(found) != 1 or not found[0].is_file():
+        several = f"several files may be its labels, {', '.join(other.name for other in found)}" if found else ""
+        missing = f"there is no {found[0].name}" if len(found) == 1 else several or "no file beside it holds labels"
+        raise DataError(
+            f"{path} holds pictures, and {missing}. Put their labels, one per picture in order, into "
+            f"{path.stem}_labels.npy in the same folder, or name the file with --data.targets FILE."
+        )
+    labels = ArrayFile(found[0])
+    if "" not in labels.headers:
+        raise DataError(f"{found[0]} is no .npy file of labels.")
+    return _part(file, "", "", labels, "", None)
+
+
+def _joined_pictures(path: Path, parts: Sequence[Part]) -> np.ndarray | Joined[np.ndarray]:
+    """One array where it is possible at little cost."""
+    stacks = [part.pictures for part in parts]
+    first = parts[0]
+    for part in parts:
+        if part.pictures.dtype != first.pictures.dtype:
+            raise DataError(
+                f"{path}: pictures of {first.split} are {first.pictures.dtype}, those of {part.split} "
+                f"{part.pictures.dtype}. One value range must fit all: save them with the same type."
+            )
+    if len(parts) == 1:
+        return stacks[0]
+    if len({stack.shape[1:] for stack in stacks}) == 1 and sum(stack.nbytes for stack in stacks) <= COPIED:
+        return np.concatenate(stacks)
+    return Joined(stacks)
+
+
+def _joined_labels(path: Path, parts: Sequence[Part]) -> np.ndarray:
+    labels = [part.labels for part in parts]
+    arrays = [each[:, 0] if each.ndim == 2 and each.shape[1] == 1 else each for each in labels]
+    kinds = {(each.shape[1:], each.dtype.kind in "SU") for each in arrays}
+    if len(kinds) > 1:
+        pairs = zip(parts, arrays, strict=True)
+        said = ", ".join(f"{part.split} {each.dtype} {list(each.shape)}" for part, each in pairs)
+        raise DataError(f"{path}: the labels of its splits are of different kinds: {said}.")
+    return np.concatenate(arrays)
+
+
+def _listing(file: ArrayFile) -> str:
+    return ", ".join(f"{name} {list(header.shape)}" for name, header in list(file.headers.items())[:8]) or "no arrays"

@@ -1,0 +1,136 @@
+"""ChestX-ray14 as the NIH published it: 112,120 chest films, 14 findings of which a film may show any number.
+
+The folder holds Data_Entry_2017.csv (or Data_Entry_2017_v2020.csv), train_val_list.txt, test_list.txt, and the pictures
+in images/, or in images_001/images/ to images_012/images/.
+
+Source: Wang et al. 2017, "ChestX-ray8: Hospital-scale chest X-ray database and benchmarks", with its later release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import DataError, UsageError
+from ..cells import parts
+from ..coded import Cell, Coded, as_texts, code
+from ..columns import Columns
+from ..settings import DataSettings
+from ..source import Source
+from .locate import locate
+from .manifest import Splits, assemble, check_settings
+from .tables import Table, read_table
+
+# fmt: off
+FINDINGS = (
+    "Atelectasis", "Cardiomegaly", "Effusion", "Infiltration", "Mass", "Nodule", "Pneumonia", "Pneumothorax",
+    "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
+)
+# fmt: on
+NONE = "No Finding"
+PICTURE, LABELS, PATIENT = "Image Index", "Finding Labels", "Patient ID"
+METADATA = ("Patient Age", "Patient Gender", "Patient Sex", "View Position", "Follow-up #")
+LISTS = {"train": "train_val_list.txt", "test": "test_list.txt"}
+
+
+def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
+    """The films with their findings, the official test list, and patients as groups.
+
+    "No Finding" is none of the fourteen. The published list is for training and validation together, of which
+    validation is parted later, by patients. Age, sex, view and follow-up become metadata.
+
+    Raises:
+        UsageError: settings that this layout has no use for.
+        DataError: a file is not as published, a finding is none of the fourteen, or no picture is there.
+    """
+    check_settings(settings)
+    _check_layout(settings)
+    table = read_table(_entries(folder))
+    for column in (PICTURE, LABELS, settings.group or PATIENT):
+        if column not in table.columns:
+            raise DataError(f"{table.name} has no column {column!r}, which ChestX-ray14 has. Is it another table?")
+    findings = settings.targets or FINDINGS
+    splits, notes = _official(folder, table)
+    whole = replace(table, columns={**table.columns, **_marks(table, findings)})
+    found = locate(folder, table.columns[PICTURE], settings, table.where)
+    roles = Columns(
+        path=PICTURE,
+        targets=tuple(findings),
+        split="",
+        group=settings.group or PATIENT,
+        metadata=tuple(name for name in METADATA if name in table.columns),
+    )
+    asked = replace(settings, task="labels")
+    source = assemble("ChestX-ray14", folder, found.names, whole, roles, splits, asked)
+    reason = f"Column {LABELS!r} holds {len(FINDINGS)} findings joined by |, so a picture may have several: labels."
+    note = f"{NONE!r} was read as none of the {len(FINDINGS)} findings. Pictures of one patient stay in one split."
+    return replace(source, reason=reason, notes=(*table.notes, note, *notes, *found.notes, *source.notes))
+
+
+def _check_layout(settings: DataSettings) -> None:
+    if settings.task not in ("auto", "labels"):
+        raise UsageError(
+            f"ChestX-ray14 has labels, of which a film may have several; --task {settings.task} does not fit. For "
+            "another task, name its CSV file as the SOURCE."
+        )
+    for name, value in {"path": settings.path, "split": settings.split}.items():
+        if value:
+            raise UsageError(
+                f"ChestX-ray14's files have a known layout, so --data.{name} {value} has no use. To read it otherwise, "
+                "name its CSV file as the SOURCE."
+            )
+    unknown = [name for name in settings.targets if name not in FINDINGS]
+    if unknown:
+        raise UsageError(f"{unknown[0]!r} is none of ChestX-ray14's findings: {', '.join(FINDINGS)}.")
+
+
+def _entries(folder: Path) -> Path:
+    found = sorted(folder.glob("Data_Entry_2017*.csv"))
+    if not found:
+        raise DataError(f"{folder} has no Data_Entry_2017.csv, the table of ChestX-ray14.")
+    return found[-1]  # the corrected release of 2020, where both are there
+
+
+def _marks(table: Table, findings: tuple[str, ...]) -> dict[str, Coded[Cell]]:
+    """A column of ones and zeros for each finding.
+
+    Raises:
+        DataError: a finding is none of the fourteen.
+    """
+    labels = code(table.columns[LABELS])
+    shown = [parts(value, "|") for value in labels.values]
+    for number, words in enumerate(shown):
+        wrong = [word for word in words if word not in FINDINGS and (word != NONE or len(words) > 1)]
+        if wrong or not words:
+            raise DataError(
+                f"{table.where(labels.first(number))}: {LABELS!r} is {labels.values[number]!r}, expected {NONE!r} or "
+                f"some of {', '.join(FINDINGS)}, joined by |."
+            )
+    marks = {}
+    for finding in findings:
+        has = np.array([finding in words for words in shown], dtype=np.int32)
+        marks[finding] = Coded[Cell]((0, 1), has[labels.codes])
+    return marks
+
+
+def _official(folder: Path, table: Table) -> tuple[Splits, list[str]]:
+    """The rows of each official list, and what a person should know about the lists."""
+    rows = {name: row for row, name in enumerate(as_texts(table.columns[PICTURE]))}
+    splits: Splits = {}
+    notes = []
+    for split, file in LISTS.items():
+        path = folder / file
+        if not path.is_file():
+            notes.append(f"{file} is not there, so there is no official {split} split.")
+            continue
+        named = path.read_text(encoding="utf-8-sig").split()
+        splits[split] = np.array(sorted({rows[name] for name in named if name in rows}), dtype=np.int64)
+        gone = sum(name not in rows for name in named)
+        if gone:
+            notes.append(f"{gone:,} of the {len(named):,} films in {file} are not in {table.name}.")
+    unlisted = len(table) - sum(map(len, splits.values()))
+    if len(splits) == len(LISTS) and unlisted > 0:
+        notes.append(f"{unlisted:,} films are in neither official list, so no split uses them.")
+    return splits, notes

@@ -1,0 +1,137 @@
+"""What a person may hand over as one picture in Python, brought to one form: channels last, values as they are.
+
+The encoded bytes of a file stay bytes, so that the one decoder reads them; Pillow pictures that are more than plain
+grey or colour (palettes, opacity) are handed to it as PNG, which keeps every value.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import ImageOps
+from PIL.Image import Image
+from torch import Tensor
+
+from ...errors import DataError
+
+FEW = 4
+"""Channels of ordinary pictures: grey, grey with opacity, RGB, RGB with opacity."""
+LIMIT = 512 * 2**20
+"""Bytes of the largest picture file."""
+
+
+def values_of(picture: object, name: str) -> bytes | np.ndarray:
+    """Encoded bytes, or an array [H, W] or [H, W, C].
+
+    Args:
+        picture: a path, encoded bytes, an array, a tensor, a Pillow picture, or a row {"bytes", "path"} of `datasets`.
+        name: what messages call it.
+
+    Raises:
+        DataError: none of these, or of a shape that no picture has; the message names it.
+    """
+    if isinstance(picture, Mapping) and {"bytes", "path"} & picture.keys():
+        picture = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
+    if isinstance(picture, bytes | bytearray | memoryview):
+        return bytes(picture)
+    if isinstance(picture, str | os.PathLike):
+        return _contents(Path(picture), name)
+    if isinstance(picture, Image):
+        return _of_pillow(picture)
+    if isinstance(picture, Tensor):
+        return one_picture(array_of(picture), name, is_tensor=True)
+    if isinstance(picture, np.ndarray):
+        return one_picture(picture, name)
+    kind = "nothing" if picture is None else f"a {type(picture).__name__}"
+    raise DataError(f"{name}: a picture must be a path, bytes, an array, a tensor or a Pillow picture. Got {kind}.")
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """A tensor of any device and any number format as an array; bfloat16 becomes float32."""
+    plain = tensor.detach().cpu()
+    return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+
+
+def one_picture(values: np.ndarray, name: str, is_tensor: bool = False) -> np.ndarray:
+    """One picture with its channels last; black and white for truth values.
+
+    Raises:
+        DataError: no picture has such a shape or such values, or which axis holds the channels cannot be told.
+    """
+    if values.ndim not in (2, 3):
+        raise DataError(
+            f"{name}: a picture must have the shape [height, width], [height, width, channels] or [channels, height, "
+            f"width]. Got {list(values.shape)}."
+        )
+    if values.ndim == 3 and channels_come_first(values.shape, name, is_tensor):
+        values = values.transpose(1, 2, 0)
+    return in_numbers(values, name)
+
+
+def channels_come_first(shape: tuple[int, ...], name: str, is_tensor: bool = False) -> bool:
+    """Whether a picture of three axes is [C, H, W] rather than [H, W, C].
+
+    The channels are the axis, first or last, that has at most 4 of them; with more channels (satellites) the one that
+    is at most half of both others. A tensor with at most 4 on both ends is [C, H, W], as torch has it.
+
+    Raises:
+        DataError: it cannot be told.
+    """
+    first, middle, last = shape
+    if is_tensor and first <= FEW:
+        return True
+    if (first <= FEW) != (last <= FEW):
+        return first <= FEW
+    if min(first, last) > FEW:
+        if 2 * first <= min(middle, last):
+            return True
+        if 2 * last <= min(first, middle):
+            return False
+    raise DataError(
+        f"{name}: in a picture of shape {list(shape)}, the channels may be first or last. "
+        "Give [height, width, channels], and grey pictures as [height, width]."
+    )
+
+
+def in_numbers(values: np.ndarray, name: str) -> np.ndarray:
+    """The same array if it holds integers or fractions; truth values become 0 and 255.
+
+    Raises:
+        DataError: it holds something else.
+    """
+    if values.dtype.kind == "b":
+        return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype.kind in "uif":
+        return values
+    what = "Python objects" if values.dtype.hasobject else f"values of the kind {values.dtype}"
+    hint = " Are they pictures of different sizes? Give a list of (picture, label) pairs." if what[0] == "P" else ""
+    raise DataError(f"{name}: pictures must hold integers or fractions. This array holds {what}.{hint}")
+
+
+def _contents(path: Path, name: str) -> bytes:
+    try:
+        if path.stat().st_size > LIMIT:
+            raise DataError(f"{name}: file is larger than {LIMIT // 2**20} MiB.")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise DataError(f"{name}: {path} cannot be read ({said.lower()}).") from error
+
+
+def _of_pillow(image: Image) -> bytes | np.ndarray:
+    """An opened picture upright, every value kept."""
+    upright = ImageOps.exif_transpose(image)
+    mode = upright.mode
+    if "transparency" in upright.info or mode in ("LA", "La", "P", "PA", "RGBA", "RGBa"):
+        file = io.BytesIO()
+        upright.convert("RGBA").save(file, "PNG", compress_level=1)
+        return file.getvalue()
+    if mode in ("L", "RGB", "I", "F") or mode.startswith("I;16"):
+        values = np.array(upright)
+        return values.astype(values.dtype.newbyteorder("="), copy=False)  # I;16B comes out in the other byte order
+    return np.array(upright.convert("L" if mode == "1" else "RGB"))

@@ -1,0 +1,77 @@
+"""What the columns of a table in memory are for, read into the parts of a source: answers, splits, groups, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...errors import DataError
+from ..coded import as_texts, code
+from ..columns import choose, groups_of, listed, split_rows
+from ..settings import DataSettings
+from ..tasks import Answers, infer
+from .answers import answers_of
+
+SEEN = 10_000
+"""Rows that tell what a column is for."""
+Cells = Callable[[str], Sequence[object]]
+"""All cells of a column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tabled:
+    """A table but for its pictures; rows are still all there."""
+
+    path: str
+    """The column of the pictures."""
+    answers: Answers
+    groups: np.ndarray | None
+    splits: Mapping[str, np.ndarray]
+    metadata: Mapping[str, Sequence[str]]
+    notes: tuple[str, ...]
+
+
+def read_table(
+    names: Sequence[str], cells: Cells, picture: str, settings: DataSettings, where: str, answers: Answers | None = None
+) -> Tabled:
+    """Find the roles of columns and read them.
+
+    Args:
+        names: columns of plain cells, and that of the pictures.
+        picture: the column of the pictures, where it is known by what it holds; "" to find it.
+        where: what messages call the table.
+        answers: where the labels are known already, and so is their column.
+
+    Raises:
+        DataError: no pictures or labels among the columns, or a column that does not hold what it should.
+    """
+    sample = {name: [""] if name == picture else list(cells(name)[:SEEN]) for name in names}
+    if picture:
+        settings = replace(settings, path=picture)
+    roles = choose(names, sample, settings, where)
+    if not roles.path:
+        raise DataError(f"{where} has no column of pictures. Its columns: {listed(names)}. Name it with --data.path.")
+    if answers is None and not roles.targets:
+        raise DataError(f"{where} has no column of labels. Its columns: {listed(names)}. Name it with --data.targets.")
+
+    def place(row: int) -> str:
+        return f"{where}, row {row:,}"
+
+    groups, note = groups_of(roles.group, cells(roles.group), place) if roles.group else (None, "")
+    return Tabled(
+        path=roles.path,
+        answers=answers or _answers({name: cells(name) for name in roles.targets}, settings, where),
+        groups=groups,
+        splits=split_rows(roles.split, cells(roles.split), place) if roles.split else {},
+        metadata={name: as_texts(code(cells(name))) for name in roles.metadata},
+        notes=(*roles.notes, note) if note else roles.notes,
+    )
+
+
+def _answers(columns: Mapping[str, Sequence[object]], settings: DataSettings, where: str) -> Answers:
+    if len(columns) > 1:
+        return infer(columns, settings, lambda row: f"{where}, row {row:,}")
+    ((name, cells),) = columns.items()
+    return answers_of(cells, len(cells), settings, where, column=name)

@@ -1,0 +1,63 @@
+"""What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
+
+The order is: crop (by the loader), shift and mirror, the policy's operations, erasing, mixing. All of it is uint8 and
+happens on the device; with whom a picture is mixed depends on its batch, everything else on the picture alone.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from ..data.augment import crop_and_flip
+from ..data.augmenting import policies
+from ..data.augmenting.erasing import ERASING_DRAWS, erase
+from ..data.augmenting.mixing import MIXING_DRAWS, mix
+from ..data.loader import Batch
+from ..data.regions import Cut
+from ..randomness import uniform
+from .recipe import Recipe
+
+
+def cut_of(recipe: Recipe, seed: int) -> Cut | None:
+    """What the loader cuts out of the training pictures; None where the recipe asks for no resized crops."""
+    return Cut(seed, scale=(recipe.crop_scale, 1.0)) if recipe.crop_scale else None
+
+
+def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
+    """The batch's pictures on the device, as (seed, epoch, sample, copy) say; not mixed yet."""
+    images = batch.images.to(device)
+    if recipe.crop_padding or recipe.flip or recipe.flip_vertical:
+        keys = uniform(seed, "crop and flip", epoch, batch.keys, 4 if recipe.flip_vertical else 3)
+        images = crop_and_flip(images, keys, recipe.crop_padding, recipe.flip, recipe.flip_vertical)
+    moves = _moves(batch, recipe, seed, epoch)
+    if moves is not None:
+        images = policies.apply(images, moves)
+    if recipe.erase:
+        images = erase(images, uniform(seed, "erase", epoch, batch.keys, ERASING_DRAWS), recipe.erase)
+    return images
+
+
+def mixed(
+    images: UInt8[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
+) -> tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
+    """The augmented pictures mixed with each other, and their targets; both as they are if nothing is mixed."""
+    targets = batch.targets.to(images.device)
+    if not recipe.mixup and not recipe.cutmix:
+        return images, targets
+    keys = uniform(seed, "mix", epoch, batch.keys, MIXING_DRAWS)
+    return mix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+
+
+def _moves(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.Moves | None:
+    """What the recipe's policy does to each picture."""
+    size = (batch.images.shape[2], batch.images.shape[3])
+    if recipe.augment == "rand":
+        keys = uniform(seed, "rand augment", epoch, batch.keys, policies.RAND_DRAWS * recipe.augment_count)
+        return policies.rand_augment(keys, recipe.augment_magnitude, size)
+    if recipe.augment == "trivial":
+        keys = uniform(seed, "trivial augment", epoch, batch.keys, policies.TRIVIAL_DRAWS)
+        return policies.trivial_augment(keys, size)
+    if recipe.augment == "three":
+        return policies.three_augment(uniform(seed, "three augment", epoch, batch.keys, policies.THREE_DRAWS))
+    return None

@@ -1,0 +1,1 @@
+"""The 64 kinds of picture file that people really have, each made by code: what RELIABILITY calls part C."""

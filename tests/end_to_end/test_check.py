@@ -1,0 +1,90 @@
+"""`vitrail check` by hand: its flags, what it writes, and how its list comes back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def leaky(flowers: Path, tmp_path: Path) -> Path:
+    """The ten pictures as train, three others as test, of which two are in train too; and one that is no picture."""
+    for number, path in enumerate(sorted(flowers.rglob("*.png"))):
+        picture = Image.open(path)
+        for split in ("train", "test") if number in (2, 7) else ("train",):
+            place = tmp_path / "leaky" / split / path.parent.name / path.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            picture.save(place)
+    Image.fromarray(np.arange(480, dtype=np.uint8).reshape(20, 24)).save(tmp_path / "leaky/test/disc/own.png")
+    (tmp_path / "leaky/train/disc/broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    return tmp_path / "leaky"
+
+
+def test_the_list_that_a_check_writes_makes_the_next_one_pass(vitrail, leaky, tmp_path):
+    first = vitrail("check", leaky, "--out", tmp_path / "checked")
+    assert first.code == 3
+    assert "2 pictures of test are also in train, so the figure on test will be too good." in first.out
+    assert first.out.endswith(
+        f"Written to {tmp_path / 'checked'}: check.html, check.json and exclude.csv (3 pictures).\n"
+    )
+    second = vitrail("check", leaky, "--exclude", tmp_path / "checked/exclude.csv", "--json")
+    told = json.loads(second.out)
+    assert (second.code, told["stops_a_training"], told["pictures"]) == (0, False, 11)
+    assert not [each for each in told["concerns"] if "copies" in each["code"]]
+    assert any("Left out 3 pictures that" in note for note in told["notes"])
+
+
+def test_without_a_folder_to_write_to_it_says_that_there_is_a_list(vitrail, leaky):
+    answer = vitrail("check", leaky)
+    assert "--out DIR writes a page with these pictures, and the list of 3 that are better left out." in answer.out
+    assert "leave them out with --skip-bad" in answer.out
+
+
+def test_when_no_picture_can_be_read_each_is_named(vitrail, tmp_path):
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    answer = vitrail("check", tmp_path)
+    assert answer.code == 3
+    assert all(name in answer.out for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"))
+
+
+def test_the_value_range_is_decided_as_a_training_would(vitrail, tmp_path):
+    """12-bit films in 16-bit files are read, and those of another scanner seen to be of another depth."""
+    generator = np.random.default_rng(0)
+    for kind in ("cat", "dog"):
+        (tmp_path / kind).mkdir()
+        for number in range(6):
+            film = generator.integers(0, 4096, (20, 20)).astype(np.uint16)
+            Image.fromarray(film).save(tmp_path / kind / f"{number}.png")
+    told = json.loads(vitrail("check", tmp_path, "--json").out)
+    assert (told["bad"], told["stored_values"]) == ([], {"uint16": 12})
+    assert "narrow-range" not in {each["code"] for each in told["concerns"]}
+    told = json.loads(vitrail("check", tmp_path, "--data.range", "8", "--json").out)
+    assert len(told["bad"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--data.colour", "red"), "data.colour"),
+        (("--recipe.batch", "4"), "check trains nothing, so it takes no --recipe.batch"),
+        (("--group", "patient", "--data.group", "case"), "--group and --data.group are the same setting"),
+        (("--data.source", "digits"), "SOURCE and --data.source are the same setting"),
+        (("--task", "guess"), "task must be"),
+        (("--image.page", "-1"), "page must be 0 or more"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence(vitrail, flowers, words, said):
+    answer = vitrail("check", flowers, *words)
+    assert answer.code == 2 and said in answer.err and "Traceback" not in answer.err
+
+
+def test_a_list_of_another_source_is_refused(vitrail, flowers, tmp_path):
+    (tmp_path / "x.csv").write_text("id\nzebra.png\n")
+    answer = vitrail("check", flowers, "--exclude", tmp_path / "x.csv")
+    assert answer.code == 3 and "zebra.png" in answer.err

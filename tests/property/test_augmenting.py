@@ -1,0 +1,113 @@
+"""A picture's views do not depend on who else is in the batch, on its order or on the number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitrail.data.augment import crop_and_flip, resized_crop
+from vitrail.data.augmenting.erasing import ERASING_DRAWS, erase
+from vitrail.data.augmenting.policies import FUNCTIONS, Moves, Operation, apply, three_augment
+from vitrail.data.loader import Batch
+from vitrail.data.regions import Cut
+from vitrail.randomness import uniform
+from vitrail.train.recipe import Recipe
+from vitrail.train.views import augment
+
+ROWS = 24
+STRONG = {
+    Operation.ROTATE: 23.0,
+    Operation.SHEAR_X: 0.21,
+    Operation.SHEAR_Y: -0.21,
+    Operation.TRANSLATE_X: 3.0,
+    Operation.TRANSLATE_Y: -2.0,
+    Operation.POSTERISE: 3.0,
+    Operation.SOLARISE: 99.5,
+}
+
+
+def pictures(channels: int, height: int, width: int) -> torch.Tensor:
+    rng = np.random.default_rng(channels * 1000 + height * 10 + width)
+    return torch.from_numpy(rng.integers(0, 256, (ROWS, channels, height, width), dtype=np.uint8))
+
+
+@pytest.fixture(autouse=True)
+def threads_of_the_house() -> Iterator[None]:
+    yield
+    torch.set_num_threads(2)
+
+
+parts = st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=ROWS, unique=True)
+shapes = st.tuples(st.sampled_from([1, 2, 3, 5]), st.integers(1, 40), st.integers(1, 40))
+
+
+@pytest.mark.parametrize("operation", FUNCTIONS, ids=lambda operation: operation.name)
+@settings(max_examples=12)
+@given(parts, shapes, st.sampled_from([1, 2]))
+def test_an_operation_sees_one_picture_at_a_time(operation, part, shape, threads):
+    images = pictures(*shape)
+    amounts = np.full((ROWS, 1), STRONG.get(operation, 1.37))
+    amounts += np.arange(ROWS)[:, None] * 0.01
+    moves = Moves(np.full((ROWS, 1), int(operation)), amounts)
+    torch.set_num_threads(2)
+    together = apply(images, moves)
+    torch.set_num_threads(threads)
+    assert torch.equal(apply(images[part], Moves(moves.operations[part], amounts[part])), together[part])
+
+
+@settings(max_examples=20)
+@given(parts, shapes, st.integers(1, 30), st.sampled_from(["bicubic", "bilinear"]))
+def test_a_resized_crop_sees_one_picture_at_a_time(part, shape, side, interpolation):
+    images = pictures(*shape)
+    boxes = Cut(0).boxes(np.arange(ROWS), 0, np.tile(shape[1:], (ROWS, 1)))
+    together = resized_crop(images, boxes, (side, 9), interpolation)
+    assert torch.equal(resized_crop(images[part], boxes[part], (side, 9), interpolation), together[part])
+
+
+@settings(max_examples=20)
+@given(parts, shapes, st.sampled_from(["noise", "zero", "mean"]))
+def test_erasing_sees_one_picture_at_a_time(part, shape, fill):
+    images, keys = pictures(*shape), uniform(0, "erase", 0, np.arange(ROWS), ERASING_DRAWS)
+    together = erase(images, keys, 0.6, fill)
+    assert torch.equal(erase(images[part], keys[part], 0.6, fill), together[part])
+
+
+@settings(max_examples=20)
+@given(parts, shapes, st.sampled_from(["edge", "zero"]))
+def test_moves_see_one_picture_at_a_time(part, shape, border):
+    images, keys = pictures(*shape), uniform(0, "moves", 0, np.arange(ROWS), 4)
+    together = crop_and_flip(images, keys, 3, True, True, border)
+    assert torch.equal(crop_and_flip(images[part], keys[part], 3, True, True, border), together[part])
+
+
+@settings(max_examples=20)
+@given(parts, st.sampled_from(["none", "rand", "trivial", "three"]), st.integers(0, 3))
+def test_the_whole_diet_of_a_picture_is_its_own(part, policy, epoch):
+    images, rows = pictures(3, 18, 21), np.arange(ROWS) * 7
+    recipe = Recipe(augment=policy, crop_padding=2, flip=True, flip_vertical=True, erase=0.5)
+    batch = Batch(images, torch.zeros(ROWS, dtype=torch.int64), rows)
+    smaller = Batch(images[part], torch.zeros(len(part), dtype=torch.int64), rows[part])
+    assert torch.equal(augment(smaller, recipe, 1, epoch), augment(batch, recipe, 1, epoch)[part])
+
+
+def test_copies_and_epochs_are_augmented_differently_and_copy_zero_as_the_only_one():
+    images, rows = pictures(3, 18, 21)[:1].repeat(8, 1, 1, 1), np.full(8, 5)
+    recipe = Recipe(augment="three", crop_padding=3, flip=True, batch=8, repeats=8)
+    targets = torch.zeros(8, dtype=torch.int64)
+    found = augment(Batch(images, targets, rows, np.arange(8)), recipe, 1, 0)
+    assert len({view.numpy().tobytes() for view in found}) == 8
+    alone = augment(Batch(images[:1], targets[:1], rows[:1]), recipe, 1, 0)
+    assert torch.equal(alone[0], found[0])
+    assert not torch.equal(augment(Batch(images[:1], targets[:1], rows[:1]), recipe, 1, 1)[0], found[0])
+
+
+def test_three_augment_is_the_same_for_a_picture_in_any_batch():
+    keys = uniform(0, "three augment", 0, np.arange(ROWS), 6)
+    whole, half = three_augment(keys), three_augment(keys[::2])
+    assert np.array_equal(whole.operations[::2], half.operations)
+    assert np.array_equal(whole.amounts[::2], half.amounts)

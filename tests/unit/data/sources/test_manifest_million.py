@@ -1,0 +1,59 @@
+"""A manifest of a million rows in a process of its own, whose memory and seconds are counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROWS, FOLDER = 1_000_000, 10_000
+SECONDS, BYTES = 30, 1.5e9  # seconds of the processor; the memory counts torch too
+
+MEASURE = """
+import json, resource, sys, time
+import numpy as np, torch
+from vitrail.data.open import open_source
+from vitrail.data.settings import DataSettings
+from vitrail.data.sources import locate
+
+def listing(folder):
+    start = int(folder.rpartition("/")[2]) * {folder}
+    return {{f"{{row:07d}}.jpg" for row in range(start, start + {folder})}}, set()
+
+locate.listing = listing  # a million files take too long to make and remove: the benchmark does
+began = time.process_time()
+source = open_source(sys.argv[1], DataSettings(group="patient"))
+seconds = time.process_time() - began
+peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+middle = source[len(source) // 2]
+print(json.dumps({{
+    "seconds": seconds, "peak": peak, "rows": len(source), "classes": len(source.classes), "notes": source.notes,
+    "groups": len(np.unique(source.groups)), "id": middle.id, "group": middle.group, "target": int(middle.target),
+    "note": source.metadata["remark"][len(source) // 2],
+}}))
+"""
+
+
+@pytest.mark.slow
+def test_D15_a_million_rows_are_indexed_in_thirty_seconds_and_one_and_a_half_gigabytes(tmp_path: Path):
+    with (tmp_path / "films.csv").open("w", encoding="utf-8") as file:
+        file.write("path,label,patient,remark\n")
+        for row in range(ROWS):
+            file.write(f"pictures/{row // FOLDER}/{row:07d}.jpg,{row % 1000},p{row // 4},remark {row}\n")
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE.format(folder=FOLDER), str(tmp_path / "films.csv")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["classes"], found["groups"], found["notes"]) == (ROWS, 1000, ROWS // 4, [])
+    assert (found["id"], found["group"]) == ("pictures/50/0500000.jpg", "p125000")
+    assert (found["target"], found["note"]) == (0, "remark 500000")
+    assert found["peak"] < BYTES and found["seconds"] < SECONDS, found

@@ -1,0 +1,164 @@
+"""Where a manifest's pictures may lie, which names are refused, and what becomes of missing ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from vitrail.data.open import open_source
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.errors import DataError
+
+Draw = Callable[..., Path]
+
+
+def manifest(root: Path, *names: str) -> Path:
+    """A manifest of these pictures, whose labels are a and b in turn, beside or above them."""
+    root.mkdir(exist_ok=True)
+    path = root / "films.csv"
+    rows = "".join(f'"{name}",{"ab"[row % 2]}\n' for row, name in enumerate(names))
+    path.write_text("path,label\n" + rows, encoding="utf-8")
+    return path
+
+
+def read(path: Path, **said: object) -> Source:
+    return open_source(str(path), DataSettings(**said))
+
+
+def there(source: Source) -> Sequence[bool]:
+    return [path.is_file() for path in source.pictures]
+
+
+OUTSIDE = (
+    "../../etc/passwd",
+    "a/../../b.png",
+    "..",
+    "/etc/passwd",
+    "//host/share/x.png",
+    "~/x.png",
+    "~root/x.png",
+)
+WINDOWS = ("\\\\host\\share\\x.png", "C:\\x.png", "c:x.png", "C:/x.png", "..\\x.png", "a\\..\\..\\x.png", "\\x.png")
+WINDOWS_LONG = ("\\\\?\\C:\\x.png", "\\\\.\\pipe\\x")
+ADDRESSES = (
+    "http://host/x.png",
+    "HTTPS://host/x.png",
+    "file:///etc/passwd",
+    "file:x.png",
+    "s3://bucket/x.png",
+    "data:,x",
+)
+
+
+@pytest.mark.parametrize("name", [*OUTSIDE, *WINDOWS, *WINDOWS_LONG])
+def test_D13_a_path_that_leads_out_of_the_folder_is_refused_by_its_line_on_every_system(draw, name):
+    path = manifest(draw("ok.png"), "ok.png", name)
+    with pytest.raises(DataError, match=r"^films\.csv, line 3: .* leads out of .*--data.allow_outside_root true\.$"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_D13_an_address_is_refused_even_where_other_folders_are_allowed(draw, name):
+    path = manifest(draw("ok.png"), "ok.png", name)
+    for allowed in (False, True):
+        with pytest.raises(DataError, match=r"^films\.csv, line 3: .* is an address, and pictures are read from files"):
+            read(path, allow_outside_root=allowed)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_D13_nul_and_empty_names_are_refused(draw, allowed):
+    root = draw("ok.png")
+    with pytest.raises(DataError, match=r"line 3: 'a\\x00\.png' holds a NUL character"):
+        read(manifest(root, "ok.png", "a\0.png"), allow_outside_root=allowed)
+    with pytest.raises(DataError, match=r"line 3: no picture is named"):
+        read(manifest(root, "ok.png", " "), allow_outside_root=allowed)
+
+
+def test_D13_a_link_that_leads_out_is_refused_and_one_that_stays_inside_is_not(draw):
+    root = draw("in/a.png", "in/b.png", "out/c.png") / "in"
+    (root / "same.png").symlink_to("a.png")
+    assert there(read(manifest(root, "same.png", "b.png"))) == [True, True]
+    (root / "link.png").symlink_to("../out/c.png")
+    with pytest.raises(DataError, match=r"line 3: 'link\.png' is or lies behind a link that leads out of"):
+        read(manifest(root, "a.png", "link.png"))
+    (root / "folder").symlink_to("../out")
+    for name in ("folder/c.png", "folder/c"):
+        with pytest.raises(DataError, match=r"line 3: 'folder.*' is or lies behind a link"):
+            read(manifest(root, "a.png", name))
+    assert there(read(manifest(root, "folder/c.png", "link.png"), allow_outside_root=True)) == [True, True]
+
+
+def test_D13_other_folders_may_be_allowed(draw, monkeypatch):
+    root = draw("in/a.png", "out/b.png", "out/c.png", "home/d.png")
+    monkeypatch.setenv("HOME", str(root / "home"))
+    path = manifest(root / "in", "a.png", "../out/b.png", str(root / "out" / "c.png"), "~/d.png")
+    assert there(read(path, allow_outside_root=True)) == [True] * 4
+
+
+def test_full_names_inside_the_folder_and_names_with_dots_are_no_way_out(draw):
+    root = draw("a/1.png", "a/2..png", "a/..3.png", "12:30.png")
+    path = manifest(root, str(root / "a" / "1.png"), "a//./2..png", "./a/..3.png", "12:30.png")
+    source = read(path)
+    assert list(source.ids) == ["a/1.png", "a/2..png", "a/..3.png", "12:30.png"] and there(source) == [True] * 4
+
+
+def test_D14_missing_files_are_all_counted_and_the_first_twenty_named(draw):
+    names = [f"gone{row}.png" for row in range(23)]
+    source = read(manifest(draw("a.png", "b.png"), "a.png", *names, "b.png"))
+    assert len(source) == 25 and sum(there(source)) == 2
+    (note,) = source.notes
+    assert note.startswith("23 of 25 pictures are missing in ")
+    assert "'gone0.png' (films.csv, line 3), 'gone1.png' (films.csv, line 4)" in note
+    assert "'gone19.png' (films.csv, line 22) and 3 more." in note and "gone20" not in note
+
+
+def test_D14_no_file_at_all_stops_and_says_where_they_were_looked_for(draw):
+    root = draw("elsewhere/a.png", "elsewhere/b.png")
+    path = manifest(root / "list", "a.png", "b.png")
+    with pytest.raises(
+        DataError, match=r"None of the 2 pictures is there: 'a\.png' \(films\.csv, line 2\).*--data-root"
+    ):
+        read(path)
+    assert there(read(path, data_root=str(root / "elsewhere"))) == [True, True]
+
+
+def test_names_without_their_folder_or_ending_are_found_with_a_note(draw):
+    root = draw("images_1/images/001.png", "images_2/002.jpg", "003.png", ".hidden/004.png")
+    source = read(manifest(root, "001", "002.jpg", "003", "003.png.txt"))
+    assert list(source.ids)[:3] == ["images_1/images/001.png", "images_2/002.jpg", "003.png"]
+    assert there(source) == [True, True, True, False]
+    assert source.notes[:3] == (
+        "1 pictures were found with the ending .png, and in folders, that their names do not say.",
+        "1 pictures were found in folders that their names do not say.",
+        "1 pictures were found with the ending .png that their names do not say.",
+    )
+
+
+def test_a_name_that_fits_several_files_is_refused(draw):
+    root = draw("images/1.png", "masks/1.png", "images/2.png", "images/2.jpg")
+    with pytest.raises(DataError, match=r"line 2: '1\.png' may mean '.*/1\.png' or '.*/1\.png'.*--data-root"):
+        read(manifest(root, "1.png", "2.png"))
+    with pytest.raises(DataError, match=r"line 3: 'images/2' may mean 'images/2\.jpg' or 'images/2\.png'"):
+        read(manifest(root, "images/1.png", "images/2"))
+    assert list(read(manifest(root, "1", "2.png"), data_root=str(root / "images")).ids) == ["1.png", "2.png"]
+
+
+def test_a_name_with_a_folder_is_never_found_in_another_folder(draw):
+    source = read(manifest(draw("cats/1.png", "dogs/2.png"), "cats/1.png", "cats/2.png"))
+    assert there(source) == [True, False]
+
+
+def test_names_written_on_windows_are_read(draw):
+    source = read(manifest(draw("cats/1.png", "dogs/2.png"), "cats\\1.png", "dogs\\2.png"))
+    assert list(source.ids) == ["cats/1.png", "dogs/2.png"]
+    assert source.notes == ("2 pictures have names with \\ for /.",)
+
+
+def test_a_pipe_among_the_pictures_blocks_nothing(draw):
+    root = draw("a.png")
+    os.mkfifo(root / "pipe.png")
+    assert len(read(manifest(root, "a.png", "pipe.png"))) == 2

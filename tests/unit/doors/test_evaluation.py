@@ -1,0 +1,144 @@
+"""A model's classes are its own, by name: another source may order, lack or misname them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitrail
+from vitrail import config
+from vitrail.checkpoints import bundle
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.doors.evaluation import Labelled, evaluate, other_source, reading
+from vitrail.errors import DataError, UsageError
+from vitrail.predict.predictor import Predictor
+from vitrail.spec import ImageSpec
+from vitrail.train.plan import Plan
+
+CLASSES = ("cat", "dog", "emu")
+
+
+@pytest.fixture(scope="module")
+def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
+    """An untrained model that tells bright pictures from dark ones by chance, and knows three classes by name."""
+    folder = tmp_path_factory.mktemp("kept") / "model"
+    model = vitrail.create("vit_mu_patch8_16", outputs=3)
+    bundle.save(folder, model, ImageSpec(height=16, width=16), "classes", CLASSES, {})
+    return Predictor.open(folder)
+
+
+PICTURES = np.random.default_rng(0).integers(0, 256, (12, 16, 16, 3), dtype=np.uint8)
+
+
+def source(classes: tuple[str, ...], names: list[str], **fields: object) -> Source:
+    given = {
+        "name": "zoo",
+        "classes": classes,
+        "pictures": PICTURES[: len(names)],
+        "targets": np.array([classes.index(name) for name in names]),
+        "ids": tuple(f"{row}.png" for row in range(len(names))),
+    }
+    return Source(**(given | fields))
+
+
+def every(found: Source) -> Labelled:
+    return Labelled(found, np.arange(len(found)), "all")
+
+
+NAMES = ["cat", "dog", "emu"] * 4
+
+
+def test_D1_classes_in_another_order_give_the_same_figures(predictor):
+    straight = evaluate(predictor, every(source(CLASSES, NAMES)))
+    turned = evaluate(predictor, every(source(("emu", "dog", "cat"), NAMES)))
+    answers = [CLASSES[label] for label in predictor.predict(list(PICTURES)).labels]
+    assert straight.metrics == turned.metrics
+    assert straight.metrics.accuracy == np.mean([a == b for a, b in zip(answers, NAMES, strict=True)])
+    assert [CLASSES[target] for target in turned.predictions.targets] == NAMES
+
+
+def test_D1_a_class_that_the_source_lacks_changes_no_other(predictor):
+    names = ["dog", "emu"] * 6
+    found = evaluate(predictor, every(source(("dog", "emu"), names)))
+    assert [CLASSES[target] for target in found.predictions.targets] == names
+    assert [(each.name, each.n) for each in found.metrics.per_class] == [("cat", 0), ("dog", 6), ("emu", 6)]
+
+
+def test_D1_a_folder_with_one_of_the_classes_can_be_measured(predictor, tmp_path):
+    (tmp_path / "dog").mkdir()
+    for number, picture in enumerate(PICTURES[:3]):
+        Image.fromarray(picture).save(tmp_path / "dog" / f"{number}.png")
+    found = evaluate(predictor, other_source(str(tmp_path), None, DataSettings()))
+    assert found.predictions.targets.tolist() == [1, 1, 1]
+    assert found.predictions.paths[0] == str(tmp_path / "dog" / "0.png")
+
+
+def test_a_list_to_exclude_is_left_out_of_another_source(tmp_path):
+    (tmp_path / "bad.csv").write_text("id\n1.png\n")
+    found = other_source(source(CLASSES, NAMES), None, DataSettings(exclude=str(tmp_path / "bad.csv")))
+    assert found.rows.tolist() == [0, *range(2, 12)]
+
+
+def test_D1_classes_that_the_model_does_not_know_are_listed(predictor):
+    with pytest.raises(DataError, match=r"classes that the model does not know: .fox., .gnu.\. It knows cat"):
+        evaluate(predictor, every(source(("cat", "fox", "gnu"), ["cat", "fox"])))
+
+
+def test_soft_labels_are_measured_by_their_most_probable_class(predictor):
+    soft = np.array([[0.7, 0.3], [0.1, 0.9]], np.float32)
+    found = evaluate(predictor, every(source(("emu", "cat"), ["emu", "cat"], targets=soft)))
+    assert found.predictions.targets.tolist() == [2, 0]
+
+
+def test_other_tasks_are_refused(predictor):
+    numbers = source(("age",), ["age"] * 2, task="number", targets=np.ones((2, 1), np.float32))
+    with pytest.raises(DataError, match=r"zoo is a source of number, and the model answers with one of 3 classes"):
+        evaluate(predictor, every(numbers))
+
+
+class Member:
+    """A picture inside something larger."""
+
+    def __init__(self, number: int, good: bool = True):
+        self.number, self.good, self.name, self.stamp = number, good, f"zoo.tar/{number}.png", str(number)
+
+    def fetch(self) -> bytes | np.ndarray:
+        return PICTURES[self.number] if self.good else b"no picture"
+
+
+def test_pictures_inside_something_larger_are_called_by_their_names_and_bad_ones_left_out(predictor):
+    pictures = tuple(Member(number, good=number != 1) for number in range(3))
+    found = evaluate(predictor, every(source(CLASSES, ["cat", "dog", "emu"], pictures=pictures)), skip_bad=True)
+    assert found.predictions.paths == ("zoo.tar/0.png", "zoo.tar/2.png")
+    assert found.predictions.ids == ("0.png", "2.png") and found.predictions.targets.tolist() == [0, 2]
+    assert [name for name, _ in found.predictions.skipped] == ["zoo.tar/1.png"]
+
+
+def test_bad_arrays_are_left_out_one_by_one(predictor):
+    pictures = (PICTURES[0], np.full((4, 4, 3), np.nan), PICTURES[2])
+    found = evaluate(predictor, every(source(CLASSES, ["cat", "dog", "emu"], pictures=pictures)), skip_bad=True)
+    assert found.predictions.ids == ("0.png", "2.png") and found.predictions.targets.tolist() == [0, 2]
+
+
+def test_a_manifest_is_read_by_the_columns_that_the_run_learnt_from(tmp_path):
+    plan = Plan(data=DataSettings(source="films.csv", targets=("finding",), path="file", group="patient"))
+    (tmp_path / "plan.toml").write_text(config.to_toml(plan, {}), encoding="utf-8")
+    asked = reading(tmp_path, "holdout.tsv", {"data.path": "image"})
+    assert (asked.task, asked.path, asked.targets, asked.group) == ("classes", "image", ("finding",), "")
+    assert reading(tmp_path, "holdout/", {}).targets == ()
+    assert reading(tmp_path / "nowhere", "holdout.csv", {}, Path("/data")).data_root == "/data"
+
+
+def test_an_evaluation_is_told_only_how_to_read_pictures(tmp_path):
+    with pytest.raises(
+        UsageError, match=r"only be told how to read its pictures, by --data\.task.* Got --recipe\.batch\."
+    ):
+        reading(tmp_path, "holdout.csv", {"recipe.batch": "3"})
+    with pytest.raises(UsageError, match=r"Got --data\.folds\."):
+        reading(tmp_path, "holdout.csv", {"data.folds": "3"})
+    with pytest.raises(UsageError, match=r"there is no setting data\.target\. Did you mean data\.targets\?"):
+        reading(tmp_path, "holdout.csv", {"data.target": "x"})

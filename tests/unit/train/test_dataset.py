@@ -1,0 +1,93 @@
+"""From settings to a parted source: what is left out, what is refused, what a person is told."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.errors import DataError, UsageError
+from vitrail.train.dataset import MEMORY, class_of, located, open_dataset
+
+
+def drawn(n: int = 20, **fields: object) -> Source:
+    """n tiny pictures of two classes in turn."""
+    whole = Source(
+        name="drawn",
+        classes=("a", "b"),
+        pictures=np.zeros((n, 4, 4), np.uint8),
+        targets=np.arange(n) % 2,
+        ids=tuple(f"{row}.png" for row in range(n)),
+    )
+    return dataclasses.replace(whole, **fields)
+
+
+def opened(source: Source, **settings: object):
+    return open_dataset(DataSettings(source=MEMORY, **settings), 0, given=source)
+
+
+def test_what_a_list_names_is_left_out_and_nobody_else_changes_sides(tmp_path):
+    whole = opened(drawn())
+    victims = [int(whole.splits["train"][0]), int(whole.splits["test"][0])]
+    (tmp_path / "exclude.csv").write_text("id,reason\n" + "".join(f"{row}.png,dark\n" for row in victims))
+    rest = opened(drawn(), exclude=str(tmp_path / "exclude.csv"))
+    for split, rows in whole.splits.items():
+        assert rest.splits[split].tolist() == [row for row in rows.tolist() if row not in victims]
+    assert rest.notes == (f"Left out 2 pictures that {tmp_path / 'exclude.csv'} lists.",)
+
+
+def test_a_list_of_everything_leaves_nothing_to_train_on(tmp_path):
+    (tmp_path / "all.csv").write_text("id\n" + "".join(f"{row}.png\n" for row in range(20)))
+    with pytest.raises(DataError, match=r"No pictures of drawn are left to train on\. Left out 20 pictures that"):
+        opened(drawn(), exclude=str(tmp_path / "all.csv"))
+
+
+def test_D7_one_class_is_too_few_to_tell_apart():
+    with pytest.raises(DataError, match=r"drawn has only one class, 'a'; at least two are needed"):
+        opened(drawn(classes=("a",), targets=np.zeros(20, int)))
+
+
+def test_what_was_asked_of_the_data_and_is_not_so_is_refused():
+    with pytest.raises(UsageError, match=r"--task labels was asked for, but drawn is a source of classes"):
+        opened(drawn(), task="labels")
+    with pytest.raises(UsageError, match=r"--group patient was asked for, but drawn does not say which"):
+        opened(drawn(), group="patient")
+
+
+def test_a_split_that_came_out_empty_is_said():
+    assert opened(drawn(groups=np.zeros(20, int))).notes == (
+        "The val split is empty: there are too few groups of drawn to part.",
+        "The test split is empty: there are too few groups of drawn to part.",
+    )
+    published = {"train": np.arange(10), "val": np.arange(10, 20)}
+    assert opened(drawn(splits=published), folds=4).notes == (
+        "The published val split of drawn was parted into the 4 folds too.",
+    )
+
+
+def test_soft_labels_count_as_their_most_probable_class():
+    soft = drawn(3, targets=np.array([[0.1, 0.9], [0.5, 0.5], [1, 0]], np.float32))
+    assert class_of(soft, np.array([2, 0])).tolist() == [0, 1]
+    assert class_of(drawn(3), np.array([1, 2])).tolist() == [1, 0]
+
+
+def test_files_are_named_so_that_a_run_goes_on_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "films.csv").touch()
+    (tmp_path / "flowers").mkdir()
+    places = {"films.csv": "films.csv", "flowers": "flowers", "part-{00..09}.tar": "part-{00..09}.tar"}
+    for source, place in places.items():
+        assert located(DataSettings(source=source)).source == str(tmp_path / place)
+    for source in ("digits", "hf:owner/name", "nowhere", MEMORY):
+        assert located(DataSettings(source=source)).source == source
+    assert Path(located(DataSettings(exclude="bad.csv")).exclude) == tmp_path / "bad.csv"
+
+
+def test_pictures_that_lay_in_memory_cannot_be_opened_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"objects that a Python program held.*vitrail\.open\(RUN\)\.resume\(OBJECT\)"):
+        open_dataset(DataSettings(source=MEMORY), 0)

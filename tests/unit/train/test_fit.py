@@ -1,0 +1,196 @@
+"""A whole training on pictures in memory: what is told, what is refused, and the smallest data that works."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data import check as doctor
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.errors import DataError, UsageError
+from vitrail.files import tensors
+from vitrail.runtime import RuntimeSettings
+from vitrail.train import fit as training
+from vitrail.train import follow
+from vitrail.train.events import Event, Finished, Note
+from vitrail.train.planner import Wishes
+from vitrail.train.run import RunFolder
+
+MACHINE = RuntimeSettings(device="cpu", threads=1)
+
+
+def drawn(counts: tuple[int, ...] = (8, 8), **fields: object) -> Source:
+    """Tiny noisy pictures, the brighter the higher their class."""
+    targets = np.repeat(np.arange(len(counts)), counts)
+    noise = np.random.default_rng(0).integers(0, 60, (len(targets), 16, 16, 3))
+    whole = Source(
+        name="drawn",
+        classes=tuple(f"c{number}" for number in range(len(counts))),
+        pictures=(noise + 60 * targets[:, None, None, None]).astype(np.uint8),
+        targets=targets,
+        ids=tuple(f"{row}.png" for row in range(len(targets))),
+    )
+    return dataclasses.replace(whole, **fields)
+
+
+@pytest.fixture
+def fit(tmp_path: Path) -> Callable[..., list[Event]]:
+    """Train the smallest model for a few steps into `run`; all that was told."""
+
+    def fitted(source: Source, steps: int = 2, dry_run: bool = False, **overrides: str | int) -> list[Event]:
+        data = {name: text for name, text in overrides.items() if name in DataSettings.__dataclass_fields__}
+        rest = {name.replace("__", "."): text for name, text in overrides.items() if name not in data}
+        wishes = Wishes(data=DataSettings(**data), model="vit_mu_patch8_16", steps=steps, overrides=rest)
+        return list(training.fit(wishes, MACHINE, tmp_path / "run", dry_run, given=source))
+
+    return fitted
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def finished(events: list[Event]) -> Finished:
+    assert isinstance(events[-1], Finished)
+    return events[-1]
+
+
+def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit):
+    source = drawn(reason="column label holds 2 words", notes=("Left out 3 files.",))
+    told = notes(fit(source, dry_run=True))
+    assert told[:2] == ["Task classes: column label holds 2 words.", "Left out 3 files."]
+    assert told[2] == "drawn: 2 classes, pictures: 11 train, 2 val, 3 test."
+    assert told.count("Left out 3 files.") == 1
+
+
+def test_other_tasks_are_refused_before_anything_is_decoded(fit):
+    class Untouchable:
+        name = stamp = "film"
+
+        def fetch(self) -> bytes:
+            raise AssertionError("decoded")
+
+    shown = {"targets": np.ones((2, 2), np.float32), "pictures": (Untouchable(),) * 2}
+    findings = drawn((2,), task="labels", classes=("mass", "edema"), **shown)
+    with pytest.raises(UsageError, match=r"drawn has several labels a picture \(mass, edema\), and this"):
+        fit(findings)
+    with pytest.raises(UsageError, match=r"drawn has numbers \(age\)"):
+        fit(drawn((2,), task="number", classes=("age",), targets=np.ones((2, 1), np.float32)))
+
+
+def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_path):
+    true = doctor.check
+
+    class Stopping:
+        """Findings that name two reasons to stop."""
+
+        def __init__(self, found: object):
+            self.bad, self.bad_indices, self.notes, self.concerns = [], np.zeros(0, np.int64), (), ()
+            self.stops = ("Patient 7 is in train and test.", "All pictures are black.")
+
+    monkeypatch.setattr(training, "check", lambda *words: Stopping(true(*words)))
+    with pytest.raises(DataError, match=r"^Patient 7 is in train and test\. All pictures are black\.$"):
+        fit(drawn())
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tmp_path):
+    asked = []
+
+    def stopped(*words: object) -> None:
+        asked.append(words[-1])
+        raise DataError("enough seen")
+
+    monkeypatch.setattr(training, "check", stopped)
+    for budget in ({"minutes": 2.0}, {"steps": 3}):
+        with pytest.raises(DataError, match="enough seen"):
+            list(training.fit(Wishes(data=DataSettings(), **budget), MACHINE, tmp_path / "run", given=drawn()))
+    assert asked == [6.0, None]
+
+
+def test_ranges_and_reading_are_passed_on(fit):
+    deep = drawn(pictures=drawn().pictures.astype(np.uint16) * 200)
+    planned = next(event for event in fit(deep, dry_run=True, range="16") if hasattr(event, "plan"))
+    assert (planned.plan.image.high, planned.reasons["image.high"]) == (65535.0, "asked for: 16 bits")
+    planned = next(event for event in fit(drawn(), dry_run=True, image__max_pixels="300") if hasattr(event, "plan"))
+    assert planned.plan.image.max_pixels == 300
+
+
+def test_D8_one_split_is_parted_once_written_down_and_used_again(fit, tmp_path):
+    fit(drawn())
+    written = (tmp_path / "run" / "splits.csv").read_text()
+    assert written.count(",train\n") == 11 and written.count(",val\n") == 2 and written.count(",test\n") == 3
+    assert json.loads((tmp_path / "run" / "metrics-test.json").read_text())["n"] == 3
+
+
+@pytest.mark.slow
+def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(fit, tmp_path, monkeypatch):
+    steps = follow.train
+    monkeypatch.chdir(tmp_path)
+
+    def broken(*words: object, **more: object) -> Iterator[object]:
+        yield from itertools.islice(steps(*words, **more), 2)
+        raise DataError("The disk is gone.")
+
+    monkeypatch.setattr(follow, "train", broken)
+    with pytest.raises(DataError, match=r"The disk is gone\. Step 2 of 4 is saved\. Continue with: vitrail train"):
+        fit(drawn(), steps=4)
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    assert RunFolder(run).read_plan().data.source == "memory"
+    with pytest.raises(UsageError, match=r"objects that a Python program held in memory"):
+        list(training.resume(run))
+    events = list(training.resume(run, drawn()))
+    assert "Going on after step 2 of 4." in notes(events)
+    whole = list(training.fit_plan(RunFolder(run).read_plan(), tmp_path / "whole", drawn()))
+    assert finished(whole).metrics == finished(events).metrics
+    ours, theirs = (tensors.load(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_soft_labels_train_in_folds_and_are_measured_by_the_most_probable_class(fit, tmp_path):
+    soft = np.full((16, 2), [0.8, 0.2], np.float32)
+    soft[8:] = [0.3, 0.7]
+    events = fit(drawn(targets=soft), steps=3, folds=4, fold=1)
+    assert [sum(row) for row in finished(events).metrics.confusion] == [2, 2]
+    rows = (tmp_path / "run" / "predictions" / "test.csv").read_text().splitlines()[1:]
+    assert sorted(row.split(",")[3] for row in rows) == ["c0", "c0", "c1", "c1"]
+    counts = json.loads((tmp_path / "run" / "report.json").read_text())["counts"]
+    assert {each["split"]: each["origin"] for each in counts} == {
+        "train": "what is left", "val": "10.0%, stratified, seed 0", "test": "fold 1 of 0..3, seed 0",
+    }  # fmt: skip
+
+
+def test_D7_one_picture_a_class_is_trained_on_though_nothing_is_left_to_measure(fit, tmp_path):
+    events = fit(drawn((1, 1)))
+    assert "No pictures were held out, so there is no report" in notes(events)[-1]
+    assert "The test split is empty: there are too few pictures of drawn to part." in notes(events)
+    assert (tmp_path / "run" / "model" / "config.json").is_file()
+
+
+def test_D7_fewer_pictures_than_classes_and_a_batch_larger_than_the_set(fit):
+    events = fit(drawn((3, 4, 0, 0, 0, 0, 0, 0)), recipe__batch="64")
+    assert finished(events).metrics.n == 1
+    assert len(finished(events).metrics.per_class) == 8
+
+
+def test_D7_a_last_batch_of_one_is_evaluated(fit, monkeypatch):
+    from vitrail.train import finish
+
+    monkeypatch.setattr(finish, "EVALUATION_BATCH", 3)
+    events = fit(drawn(splits={"train": np.arange(0, 16, 2), "test": np.arange(1, 8, 2)}), recipe__batch="7")
+    assert finished(events).metrics.n == 4
+
+
+def test_D7_a_single_picture_says_that_one_class_is_too_few(fit):
+    with pytest.raises(DataError, match=r"drawn has only one class, 'c0'; at least two are needed"):
+        fit(drawn((1,)))
