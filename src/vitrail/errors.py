@@ -16,6 +16,11 @@ returns the exit code; a traceback appears only with --debug.
 from __future__ import annotations
 
 
+def printable(text: str) -> str:
+    """Text without anything that a terminal would obey, such as the escape sequences in a hostile file's name."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
+
+
 class VitrailError(Exception):
     """Base of the family; carries the exit code of the command line."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
-from ..errors import ResourceError, VitrailError
+from ..errors import ResourceError, VitrailError, printable
 
 INTERRUPTED = 130
 DISK = {
@@ -27,7 +27,7 @@ class Failure(NamedTuple):
 def failure(error: BaseException) -> Failure:
     """The sentence and the exit code of an exception."""
     if isinstance(error, VitrailError):
-        return Failure(" ".join(str(error).split("\n")), error.exit_code)
+        return Failure(printable(" ".join(str(error).split("\n"))), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted; nothing was saved yet.", INTERRUPTED)
     if isinstance(error, MemoryError) or _no_memory(error):

@@ -45,14 +45,16 @@ def check(
         watch: sees each look pass, for whoever shows progress.
     """
     rows = np.unique(np.concatenate([*splits.values(), np.zeros(0, dtype=np.int64)]))
+    began, until = time.monotonic(), None
     if seconds is None:
         looks = look_at(source, rows, spec, MOST_SKETCHES, watch=watch)
     else:
+        until = began + seconds
         order = rows[permutation(0, "check", 0, len(rows))]
-        looks = look_at(source, order, spec, MOST_SKETCHES_IN_HASTE, time.monotonic() + LOOKING * seconds, watch)
+        looks = look_at(source, order, spec, MOST_SKETCHES_IN_HASTE, began + LOOKING * seconds, watch)
     counts = balance.class_counts(source, splits)
     concerns: list[Concern] = [
-        *leaks.concerns(source, splits, looks),
+        *leaks.concerns(source, splits, looks, until),
         *balance.concerns(source, splits, counts),
         *appearance.concerns(source, looks, spec, patch),
         *suspicions.concerns(source, looks),
@@ -71,7 +73,12 @@ def check(
         kinds=_counted(looks.kinds),
         remarks={remark: len(found) for remark, found in looks.remarks.items()},
         concerns=tuple(sorted(concerns, key=lambda concern: RANKS[concern.severity])),
-        notes=(*source.notes, *_in_haste(looked, len(rows), seconds), *_few_sketches(looks)),
+        notes=(
+            *([source.reason] if source.reason else []),
+            *source.notes,
+            *_in_haste(looked, len(rows), seconds),
+            *_few_sketches(looks),
+        ),
         ids=source.ids,
     )
 

@@ -8,6 +8,7 @@ benchmarks/near_duplicates.py measures both steps and is where the thresholds co
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -23,19 +24,20 @@ CANDIDATE = 0.55
 """Least cosine of two descriptions that are looked at closely."""
 WORTH_LAYING = 0.15
 """Least likeness before the fine alignment that is worth its time."""
-ALIKE = 0.65
+ALIKE = 0.8
 """Least likeness of two copies, once laid on each other."""
-SURE = 0.93
+SURE = 0.95
 """Likeness from which two pictures are copies whatever else resembles them."""
 CROWD = 4
-"""Below that, neither may resemble its fourth nearest neighbour half as much: a picture with four such neighbours is
-one of a kind of which the set has many, and up to three copies of a picture do not hide each other."""
-CLEARLY = 0.5
+"""Below that, their distance must be small beside that of each from its fourth nearest neighbour: a picture with four
+such neighbours is one of a kind of which the set has many. Up to three copies of a picture do not hide each other."""
+CLEARLY = 0.6
+"""Largest part of the distance from the fourth neighbour, where distance is 1 - likeness."""
 UNLIKE = 0.2
 """Likeness of neighbours that were not looked at."""
 WHOLE = 0.9
 """Least plain correlation of two copies."""
-SOFTNESS = 0.7
+SOFTNESS = 0.85
 """Deviation of a slight blur, in pixels of a sketch; what is finer differs between copies."""
 TILE = (1024, 8192)
 PER_TILE = 16 * TILE[0]
@@ -52,6 +54,8 @@ class Pairs(NamedTuple):
     places: Int64[np.ndarray, "P 2"]
     likeness: Float32[np.ndarray, " P"]
     """Correlation of what is their own, 1 for the same."""
+    complete: bool = True
+    """Whether there was time for all that may be copies."""
 
 
 def exact(digests: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
@@ -62,17 +66,27 @@ def exact(digests: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
     return sorted(groups, key=lambda group: int(group[0]))
 
 
-def near(sketches: UInt8[np.ndarray, "n S S"]) -> Pairs:
+def near(sketches: UInt8[np.ndarray, "n S S"], until: float | None = None) -> Pairs:
     """Pairs of near copies. The pictures should be different ones, none of them flat (`exact` and the doctor's
-    measures come first); their number times itself is the work: 100,000 take seconds, a million some minutes."""
+    measures come first); their number times itself is the work: 100,000 take seconds, a million some minutes.
+
+    Args:
+        until: a value of `time.monotonic` at which no further pairs are compared; the likeliest come first.
+    """
     pairs = candidates(sketches)
     if not len(pairs):
         return Pairs(pairs, np.zeros(0, np.float32))
     own = distinctions(sketches)
-    parts = [likeness(sketches, pairs[start : start + PAIRS], own) for start in range(0, len(pairs), PAIRS)]
+    parts = []
+    for start in range(0, len(pairs), PAIRS):
+        if until is not None and start and time.monotonic() > until:
+            break
+        parts.append(likeness(sketches, pairs[start : start + PAIRS], own))
     alike, whole = (np.concatenate(part) for part in zip(*parts, strict=True))
-    copies = (whole >= WHOLE) & are_copies(pairs, alike, len(sketches))
-    return Pairs(pairs[copies], alike[copies])
+    seen = pairs[: len(alike)]
+    copies = (whole >= WHOLE) & are_copies(seen, alike, len(sketches))
+    order = np.lexsort(seen[copies].T[::-1])
+    return Pairs(seen[copies][order], alike[copies][order], len(seen) == len(pairs))
 
 
 def are_copies(pairs: Int64[np.ndarray, "P 2"], alike: Float32[np.ndarray, " P"], n: int) -> Bool[np.ndarray, " P"]:
@@ -88,12 +102,13 @@ def are_copies(pairs: Int64[np.ndarray, "P 2"], alike: Float32[np.ndarray, " P"]
 
 
 def candidates(sketches: UInt8[np.ndarray, "n S S"]) -> Int64[np.ndarray, "P 2"]:
-    """Pairs whose descriptions point nearly the same way, tile by tile of the table of all cosines."""
+    """Pairs whose descriptions point nearly the same way, the likeliest first, found tile by tile of the table of all
+    cosines."""
     if len(sketches) < 2:
         return np.zeros((0, 2), np.int64)
     described = descriptions(sketches)
     n = len(described)
-    found = []
+    found, cosines_found = [], []
     for top in range(0, n, TILE[0]):
         rows = described[top : top + TILE[0]]
         for left in range(top - top % TILE[1], n, TILE[1]):
@@ -103,8 +118,10 @@ def candidates(sketches: UInt8[np.ndarray, "n S S"]) -> Int64[np.ndarray, "P 2"]
                 places = places[np.argpartition(-cosines.ravel()[places], 2 * PER_TILE)[: 2 * PER_TILE]]
             first, second = np.divmod(places, cosines.shape[1])
             pairs = np.stack([first + top, second + left], axis=1)
-            found.append(pairs[pairs[:, 0] < pairs[:, 1]])
-    return np.concatenate(found)
+            once = pairs[:, 0] < pairs[:, 1]
+            found.append(pairs[once])
+            cosines_found.append(cosines.ravel()[places[once]])
+    return np.concatenate(found)[np.argsort(-np.concatenate(cosines_found), kind="stable")]
 
 
 def descriptions(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndarray, "n 63"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,9 +45,9 @@ def read(path: Path, source: Source) -> NDArray[np.int64]:
             found.append(row)
     missing = set(ids) - {source.ids[row] for row in found}
     if paths:
-        rows = {str(source.pictures[row]): row for row in range(len(source)) if _is_file(source, row)}
-        found += [rows[name] for name in paths if name in rows]
-        missing |= {name for name in paths if name not in rows}
+        rows = {os.path.abspath(str(source.pictures[row])): row for row in range(len(source)) if _is_file(source, row)}
+        found += [rows[place] for name in paths if (place := os.path.abspath(name)) in rows]
+        missing |= {name for name in paths if os.path.abspath(name) not in rows}
     if missing:
         names = ", ".join(sorted(missing)[:NAMED])
         raise DataError(

@@ -33,19 +33,32 @@ WAY_OUT = (
 )
 
 Group = tuple[int, ...]
+UNFINISHED = Concern(
+    code="near-copies-unfinished",
+    severity="hint",
+    text="There was no time to compare all pictures that may be near copies.",
+    advice="vitrail check compares them all.",
+)
 
 
-def concerns(source: Source, splits: Mapping[str, NDArray[np.int64]], looks: Looks) -> list[Concern]:
-    """Copies across and inside splits, contradicting labels, groups in two splits, columns that look like groups."""
+def concerns(
+    source: Source, splits: Mapping[str, NDArray[np.int64]], looks: Looks, until: float | None = None
+) -> list[Concern]:
+    """Copies across and inside splits, contradicting labels, groups in two splits, columns that look like groups.
+
+    Args:
+        until: a value of `time.monotonic` at which the search for near copies ends.
+    """
     owner = owners(len(source), splits)
     exact = [tuple(looks.rows[places].tolist()) for places in duplicates.exact(looks.digests)]
-    near = _near(looks, exact)
+    near, complete = _near(looks, exact, until)
     found = [*_groups_in_two_splits(source, owner), *_across(exact, owner, "exact"), *_across(near, owner, "near")]
     found += _contradicting(source, exact, "exact")
     found += _contradicting(source, near, "near")
     found += _placeholder(source, exact, len(looks))
     found += _inside(exact, owner, "exact")
     found += _inside(near, owner, "near")
+    found += [] if complete else [UNFINISHED]
     return [*found, *_columns_like_groups(source, owner)]
 
 
@@ -57,21 +70,22 @@ def owners(n: int, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]
     return owner
 
 
-def _near(looks: Looks, exact: Sequence[Group]) -> list[Group]:
-    """Near copies, two and two. Of exact copies one is enough to compare; the others then stand beside it."""
+def _near(looks: Looks, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
+    """Near copies, two and two. Of exact copies one is enough to compare; the others then stand beside it.
+    Also whether there was time to compare all."""
     members = {group[0]: group for group in exact}
     again = {row for group in exact for row in group[1:]}
     flat = set(looks.rows[looks.deviations < FLAT].tolist())
     kept = np.array([row not in again and row not in flat for row in looks.sketched.tolist()], dtype=np.bool_)
     rows = looks.sketched[kept]
-    pairs = duplicates.near(looks.sketches[kept])
+    pairs = duplicates.near(looks.sketches[kept], until)
     found: list[Group] = []
     for first, second in rows[pairs.places].tolist():
         left, right = members.get(first, (first,)), members.get(second, (second,))
         if len(left) * len(right) > MOST_PAIRS:
             left, right = left[:1], right[:1]
         found += itertools.product(left, right)
-    return found
+    return found, pairs.complete
 
 
 def _across(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[Concern]:

@@ -1,7 +1,7 @@
 """One look at one picture, and columns of many looks: all that the doctor knows of pixels.
 
 A picture is decoded once; what stays of it is its size, a hash of its values, a few measures, and of larger pictures a
-sketch of 32 x 32 grey pixels, in which copies are recognised.
+sketch of 40 x 40 grey pixels, in which copies are recognised.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .parallel import in_order
 from .source import Picture, Source
 from .stored import Stored, read
 
-SKETCH = 32
+SKETCH = 40
 """Rows and columns of a sketch."""
 SKETCHED_FROM = 64
 """Shorter side in pixels from which a picture is sketched; smaller ones of one set resemble each other too much."""
@@ -63,7 +63,7 @@ class Look:
     """Share of pixels that are black."""
     bright: float
     """Share of pixels that are white."""
-    sketch: UInt8[np.ndarray, "32 32"] | None
+    sketch: UInt8[np.ndarray, "40 40"] | None
     """None where the picture is small or no sketch was asked for."""
 
 
@@ -90,7 +90,7 @@ class Looks:
     bright: Float32[np.ndarray, " n"]
     sketched: Int64[np.ndarray, " s"]
     """Rows of the pictures that have a sketch."""
-    sketches: UInt8[np.ndarray, "s 32 32"]
+    sketches: UInt8[np.ndarray, "s 40 40"]
     remarks: dict[str, list[int]]
     """What the decoder noticed, and the rows where it did."""
     bad: list[tuple[int, str]]
@@ -212,10 +212,10 @@ def _measures(grey: Image.Image) -> tuple[float, float, float, float]:
     return mean, deviation, float(shares[: DARK + 1].sum()), float(shares[BRIGHT:].sum())
 
 
-def _sketch(grey: Image.Image) -> UInt8[np.ndarray, "32 32"]:
-    """Squashed to a square by an antialiased triangle, which keeps copies of another size alike, and stretched from
-    black to white, so that pale pictures keep their detail."""
-    levels = np.asarray(grey.convert("F").resize((SKETCH, SKETCH), Image.Resampling.BILINEAR))
+def _sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
+    """Squashed to a square by the filter that leaves least of what is too fine for it, so that copies of another size
+    are alike, and stretched from black to white, so that pale pictures keep their detail."""
+    levels = np.asarray(grey.convert("F").resize((SKETCH, SKETCH), Image.Resampling.LANCZOS))
     low, high = float(levels.min()), float(levels.max())
     return np.rint((levels - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)
 

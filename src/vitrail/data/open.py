@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import DataError
@@ -14,6 +14,7 @@ from .source import Source
 Reader = Callable[[Path, DataSettings], Source]
 HUB = "hf:"
 SHARDS = ".tar"
+PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
 def open_source(source: object, settings: DataSettings | None = None) -> Source:
@@ -69,13 +70,21 @@ def folder_reader(folder: Path) -> Reader:
         from .sources.chest_xray14 import open_chest_xray14
 
         return open_chest_xray14
-    if any(name.endswith(SHARDS) for name in names):
+    if _holds_shards(folder, names):
         from .sources.shards import open_folder as open_folder_of_shards
 
         return open_folder_of_shards
     from .sources.class_folders import open_class_folders
 
     return open_class_folders
+
+
+def _holds_shards(folder: Path, names: Iterable[str]) -> bool:
+    """Whether tar shards lie in a folder, or in its folders called train, val or test."""
+    from .sources.class_folders import SPLIT_NAMES
+
+    inside = [folder / name for name in names if name.lower() in SPLIT_NAMES and (folder / name).is_dir()]
+    return any(entry.name.endswith(SHARDS) for place in (folder, *inside) for entry in place.iterdir())
 
 
 def file_reader(path: Path) -> Reader:
@@ -97,6 +106,11 @@ def file_reader(path: Path) -> Reader:
         from .sources.shards import open_file
 
         return open_file
+    if path.name.lower().endswith(PACKED):
+        raise DataError(
+            f"{path} is packed, and shards are read in place. If it holds samples, unpack it once (gzip -d, xz "
+            "-d or zstd -d) and give the .tar; if it holds folders of pictures, tar -xf and give the folder."
+        )
     raise DataError(
         f"{path} is a file of no kind that holds a data set. Expected a manifest ({', '.join(MANIFESTS)}), arrays "
         f"({', '.join(ARRAYS)}), a tar shard ({SHARDS}), a folder, or one of {', '.join(BUILT_IN)}."

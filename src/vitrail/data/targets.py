@@ -24,6 +24,8 @@ NOTHING_FOUND = frozenset(("no finding", "no findings"))
 """Cells of a column of labels that mean none of them."""
 ROUNDING = 0.02
 """How far from 1 probabilities may sum because they were written with few digits."""
+MOST_LABELS = 10_000
+"""Different words of a column of labels; more are captions."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,11 @@ def several_words(name: str, column: Coded[Cell], separator: str, where: Where) 
     classes = _names(name, column, rows, where)
     if not classes:
         raise DataError(f"Column {name!r} (see {where(0)}) holds no labels at all.")
+    if len(classes) > MOST_LABELS:
+        raise DataError(
+            f"Column {name!r} holds {len(classes):,} different words, more than the {MOST_LABELS:,} labels that are "
+            "read. Is it a column of captions? Name another with --data.targets."
+        )
     numbers = {word: number for number, word in enumerate(classes)}
     table = np.zeros((len(rows), len(classes)), dtype=np.float32)
     for place, words in enumerate(rows):

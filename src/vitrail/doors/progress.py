@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from ..errors import InterruptedRun
+from ..errors import InterruptedRun, printable
 from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Terminal:
 def words(event: Event) -> str:
     """An event as a line or two of plain text; nothing for those that the command tells itself."""
     if isinstance(event, Note):
-        return event.text
+        return printable(event.text)
     if isinstance(event, Planned):
         return planned(event)
     if isinstance(event, Progress):

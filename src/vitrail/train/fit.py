@@ -192,7 +192,7 @@ def _found(dataset: Dataset, findings: Findings) -> Iterator[Event]:
         yield Note(f"Left out {len(findings.bad):,} pictures that cannot be read; check.json names them.")
     warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
     for text in (*findings.notes, *warnings):
-        if text not in dataset.source.notes:
+        if text not in (dataset.source.reason, *dataset.source.notes):
             yield Note(text)
 
 

@@ -57,3 +57,8 @@ def test_the_unforeseen_asks_for_debug():
         "Something went wrong inside Vitrail that nobody foresaw: KeyError: 'qkv'. "
         "Run the same command with --debug and report what it prints."
     )
+
+
+def test_nothing_in_a_message_reaches_the_terminal_as_a_command():
+    told = failure(DataError("bad\x1b[31m name\u202e.png\nsecond line"))
+    assert told.message == "bad\\x1b[31m name\\u202e.png second line"

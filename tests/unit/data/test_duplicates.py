@@ -63,7 +63,7 @@ def test_two_pictures_are_a_set_too():
     picture = textures(1)[0]
     assert duplicates.near(sketches([picture, as_jpeg(picture)])).places.tolist() == [[0, 1]]
     assert len(duplicates.near(sketches(textures(2))).places) == 0
-    assert len(duplicates.near(np.zeros((0, 32, 32), np.uint8)).places) == 0
+    assert len(duplicates.near(np.zeros((0, 40, 40), np.uint8)).places) == 0
 
 
 def test_a_set_that_is_half_copies_of_one_picture_is_found_whole():
@@ -73,6 +73,14 @@ def test_a_set_that_is_half_copies_of_one_picture_is_found_whole():
     assert len(pairs) == 40 * 39 // 2 and pairs.max() < 40
 
 
+def test_a_kind_of_which_there_are_many_needs_more_likeness_than_a_lonely_pair():
+    pairs = np.array([[0, 1], [2, 3], [2, 4], [2, 5], [2, 6], [7, 8]])
+    alike = np.array([0.8, 0.8, 0.75, 0.75, 0.75, 0.97], np.float32)
+    assert duplicates.are_copies(pairs, alike, 9).tolist() == [True, False, False, False, False, True]
+    twice = np.array([0.8, 0.9, 0.9, 0.9, 0.3, 0.97], np.float32)  # three copies do not hide each other
+    assert duplicates.are_copies(pairs, twice, 9).tolist() == [True, True, True, True, False, True]
+
+
 def test_candidates_are_the_pairs_of_the_whole_table(monkeypatch):
     found = sketches(textures(60))
     described = duplicates.descriptions(found)
@@ -80,6 +88,16 @@ def test_candidates_are_the_pairs_of_the_whole_table(monkeypatch):
     monkeypatch.setattr(duplicates, "CANDIDATE", 0.1)
     monkeypatch.setattr(duplicates, "TILE", (16, 32))
     assert sorted(duplicates.candidates(found).tolist()) == sorted(table.tolist())
+
+
+def test_when_time_is_over_the_likeliest_pairs_have_been_compared(monkeypatch):
+    originals = textures(60)
+    found = sketches([*originals, *(as_jpeg(values) for values in originals[:20])])
+    monkeypatch.setattr(duplicates, "CANDIDATE", 0.1)
+    monkeypatch.setattr(duplicates, "PAIRS", 25)
+    cut = duplicates.near(found, until=0.0)
+    assert not cut.complete and len(cut.places) == 20
+    assert duplicates.near(found).complete
 
 
 def test_mirror_images_are_other_pictures():

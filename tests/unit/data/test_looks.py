@@ -77,7 +77,7 @@ def test_measures_are_those_of_the_grey_levels():
 
 def test_small_pictures_have_no_sketch_and_few_sketches_can_be_asked_for():
     assert look(textures(1, side=63)[0], SPEC).sketch is None
-    assert look(textures(1, side=64)[0], SPEC).sketch.shape == (32, 32)
+    assert look(textures(1, side=64)[0], SPEC).sketch.shape == (40, 40)
     many = of_arrays(*textures(40, side=64))
     assert 4 <= len(look_at(many, np.arange(40), SPEC, 10).sketched) <= 18
     assert len(look_at(many, np.arange(40), SPEC, 40).sketched) == 40

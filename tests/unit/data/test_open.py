@@ -59,3 +59,15 @@ def test_an_open_source_and_objects_are_taken_as_they_are():
     assert is_memory([]) and not is_memory("digits")
     pair = (np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1]))
     assert len(open_source(pair)) == 4
+
+
+def test_shards_may_lie_in_the_folders_of_their_splits(tmp_path):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "0.tar").touch()
+    assert folder_reader(tmp_path).__module__.endswith(".shards")
+
+
+def test_a_packed_archive_is_told_how_to_be_unpacked(tmp_path):
+    (tmp_path / "pets.tar.gz").touch()
+    with pytest.raises(DataError, match=r"pets\.tar\.gz is packed, and shards are read in place\. .* tar -xf"):
+        open_source(tmp_path / "pets.tar.gz")

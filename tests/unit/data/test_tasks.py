@@ -204,3 +204,9 @@ def test_a_person_may_say_labels_where_spaces_part_them_or_where_each_has_one():
     assert of("ill", ["1", "0", ""], task="labels").targets.shape == (3, 1)
     assert of("tags", ["a|b", "a"], task="classes").classes == ("a", "a|b")
     assert of("tags", ["a|b", "a"], task="classes").reason == "--task classes says so"
+
+
+def test_a_column_of_captions_is_not_read_as_labels():
+    captions = [f"w{row}|w{row + 1}" for row in range(10_001)]
+    with pytest.raises(DataError, match=r"'text' holds 10,002 different words, .* Is it a column of captions\?"):
+        of("text", captions)

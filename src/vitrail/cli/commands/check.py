@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ...errors import DataError, UsageError
+from ...errors import DataError, UsageError, printable
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Check(Command):
         if self.json:
             print_json({**findings.to_json(), "stops_a_training": stops})
         else:
-            print(findings.table())
+            print(printable(findings.table()))
             self._tell(findings)
         return DataError.exit_code if stops else 0
 

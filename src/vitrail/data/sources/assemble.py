@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...errors import UsageError
+from ...errors import DataError, UsageError
 from ..settings import DataSettings
 from ..source import Picture, Source
 from ..tasks import Answers
@@ -35,7 +35,7 @@ def assemble(
         groups = None if groups is None else groups[kept]
         splits = {split: numbers[rows][numbers[rows] >= 0] for split, rows in splits.items()}
         metadata = {column: Chosen(values, kept) for column, values in metadata.items()}
-    return Source(
+    source = Source(
         name=name,
         task=answers.task,
         classes=answers.classes,
@@ -48,6 +48,27 @@ def assemble(
         metadata=metadata,
         notes=(*notes, *answers.notes),
     )
+    check_classes(source)
+    return source
+
+
+def check_classes(source: Source) -> None:
+    """Refuse a class that is judged but never shown: it cannot be learnt.
+
+    Raises:
+        DataError: val or test has a class that train does not have.
+    """
+    if source.task != "classes" or source.soft or "train" not in source.splits:
+        return
+    shown = np.unique(source.targets[source.splits["train"]])
+    for split, rows in source.splits.items():
+        unknown = np.setdiff1d(source.targets[rows], shown).tolist()
+        if unknown:
+            names = ", ".join(repr(source.classes[number]) for number in unknown[:5])
+            raise DataError(
+                f"{split} of {source.name} has {len(unknown):,} classes that train does not have: {names}. A model "
+                "cannot learn them; add them to train, or leave them out."
+            )
 
 
 def refuse_settings(settings: DataSettings, where: str, *names: str) -> None:

@@ -131,6 +131,8 @@ def _official(folder: Path, table: Table) -> tuple[Splits, list[str]]:
         if gone:
             notes.append(f"{gone:,} of the {len(named):,} films in {file} are not in {table.name}.")
     unlisted = len(table) - sum(map(len, splits.values()))
-    if len(splits) == len(LISTS) and unlisted > 0:
-        notes.append(f"{unlisted:,} films are in neither official list, so no split uses them.")
+    if splits and unlisted > 0:
+        both = len(splits) == len(LISTS)
+        where = "in neither official list" if both else "not in the one official list that is there"
+        notes.append(f"{unlisted:,} films are {where}, so no split uses them.")
     return splits, notes

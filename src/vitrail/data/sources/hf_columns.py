@@ -14,9 +14,10 @@ from ..columns import listed, typed
 from ..settings import DataSettings
 from ..source import Picture, Source
 from ..tasks import Answers
+from ..texts import Files
 from .assemble import assemble, refuse_settings
 from .hf_datasets import library
-from .objects import pictures_of
+from .locate import locate
 from .rows import Items, Joined, Numbered
 from .tabled import Tabled, read_table
 
@@ -25,12 +26,15 @@ USUAL = ("label", "labels")
 
 
 def source_of(
-    name: str, parts: Mapping[str, Any], settings: DataSettings, where: str, notes: tuple[str, ...]
+    name: str, parts: Mapping[str, Any], settings: DataSettings, where: str, notes: tuple[str, ...], home: Path | None
 ) -> Source:
     """A source of tables by split ("" if there are no official ones), read row by row when pictures are needed.
 
+    Args:
+        home: where pictures lie that a column names by their paths, as in a manifest; None if nobody said.
+
     Raises:
-        DataError: no column of pictures or labels, or tables whose columns differ.
+        DataError: no column of pictures or labels, tables whose columns differ, or a path that leads out of `home`.
     """
     refuse_settings(settings, where)
     tables = _Tables({split: table.with_format(None) for split, table in parts.items()}, where)
@@ -41,8 +45,7 @@ def source_of(
     if label:
         settings = replace(settings, targets=(label,))
     read = read_table(tables.plain(picture, settings), tables.cells, picture, settings, where, answers)
-    root = Path(settings.data_root).expanduser() if settings.data_root else None
-    pictures, ids = _pictures(tables, read, picture, root)
+    pictures, ids = _pictures(tables, read, picture, settings, home)
     return assemble(
         name,
         pictures,
@@ -56,11 +59,17 @@ def source_of(
 
 
 def _pictures(
-    tables: _Tables, read: Tabled, picture: str, root: Path | None
+    tables: _Tables, read: Tabled, picture: str, settings: DataSettings, home: Path | None
 ) -> tuple[Sequence[Picture], Sequence[str]]:
     ids = Joined[str]([Numbered(split, len(table)) for split, table in tables.parts.items()])
     if not picture:  # a column of paths
-        return pictures_of(tables.cells(read.path), root)[0], ids
+        if home is None:
+            raise DataError(
+                f"{tables.where} names its pictures by their paths in column {read.path!r}. Say below which folder "
+                "they lie: --data-root FOLDER."
+            )
+        names = [str(cell) for cell in tables.cells(read.path)]
+        return Files(home, locate(home, names, settings, lambda row: f"{tables.where}, row {row:,}").names), ids
     parts = [_items(table, split, picture) for split, table in tables.parts.items()]
     return (parts[0] if len(parts) == 1 else Joined(parts)), ids
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -39,7 +40,7 @@ def open_hub(name: str, settings: DataSettings) -> Source:
         loaded = datasets.load_dataset(repository, configuration)
     except Exception as error:  # network, cache, formats: everything that a library of that size can raise
         raise DataError(_not_loaded(name, repository, error)) from error
-    return _source(name.rpartition("/")[2].replace(":", "-"), loaded, settings, f"hf:{name}")
+    return _source(name.rpartition("/")[2].replace(":", "-"), loaded, settings, f"hf:{name}", None)
 
 
 def open_folder(path: Path, settings: DataSettings) -> Source:
@@ -57,13 +58,14 @@ def open_folder(path: Path, settings: DataSettings) -> Source:
             f"{path} cannot be read as a folder of the datasets library ({_said(error)}). Write it again with "
             "save_to_disk, or give a folder of class folders or a manifest."
         ) from error
-    return _source(path.resolve().name, loaded, settings, str(path))
+    return _source(path.resolve().name, loaded, settings, str(path), path)
 
 
 def open_loaded(given: Any, settings: DataSettings) -> Source:
     """A Dataset or DatasetDict in memory."""
     library()
-    return _source("dataset", given, settings, f"This {type(given).__name__}")
+    anywhere = replace(settings, allow_outside_root=True)  # the program that handed it over may read its own files
+    return _source("dataset", given, anywhere, f"This {type(given).__name__}", Path())
 
 
 def library() -> ModuleType:
@@ -79,13 +81,15 @@ def library() -> ModuleType:
     return datasets
 
 
-def _source(name: str, loaded: Any, settings: DataSettings, where: str) -> Source:
+def _source(name: str, loaded: Any, settings: DataSettings, where: str, home: Path | None) -> Source:
+    """A source of a table, or of one a split; pictures that it names by their paths lie below `home`."""
     from .hf_columns import source_of
 
+    home = Path(settings.data_root).expanduser() if settings.data_root else home
     if not isinstance(loaded, Mapping):  # a DatasetDict is a dictionary
-        return source_of(name, {"": loaded}, settings, where, ())
+        return source_of(name, {"": loaded}, settings, where, (), home)
     parts, notes = _splits(loaded, where)
-    return source_of(name, parts, settings, where, notes)
+    return source_of(name, parts, settings, where, notes, home)
 
 
 def _splits(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -51,7 +51,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
             if not text:
                 continue
             try:
-                found = json.loads(text)
+                found = json.loads(text, object_pairs_hook=_once)
                 json.dumps(found, ensure_ascii=False).encode()  # refuses half a character, such as \ud800
             except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueErrors
                 raise DataError(f"{path.name}, line {line}: this is not JSON ({error}).") from error
@@ -61,6 +61,15 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
                     f'{{"path": "a.png", "label": "cat"}}. Got {str(found)[:60]!r}.'
                 )
             yield line, found
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object; json would take the last of two values under one name without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it says {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
 
 
 def _cell(value: object) -> object:

@@ -183,6 +183,8 @@ def _search(root: Path, names: Texts, lost: NDArray[np.int64], judge: _Judge) ->
         name = names[row]
         plain = name.replace("\\", "/")
         fitting = files.get(plain, [])
+        if len(lost) < len(names):  # where others are at their place, one of that name elsewhere may be its mask
+            fitting = [file for file in fitting if file.count("/") == plain.count("/")]
         if len(fitting) > 1:
             judge.ambiguous(row, name, fitting)
         if fitting:

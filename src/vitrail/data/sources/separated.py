@@ -94,8 +94,8 @@ def _rows(name: str, file: io.TextIOWrapper, layout: _Layout) -> Iterator[tuple[
             yield line, row
     except csv.Error as error:
         raise DataError(
-            f"{name}, line {begins}: its quotation marks do not close or stand amid a text ({error}). Within a "
-            'quoted text a quotation mark is written twice: "".'
+            f"{name}, line {begins}: its quotation marks do not close or stand amid a text, or a cell is endless "
+            f'({error}). Within a quoted text a quotation mark is written twice: "".'
         ) from error
 
 

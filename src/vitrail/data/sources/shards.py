@@ -120,7 +120,6 @@ def _open(paths: Sequence[Path], root: Path, name: str, settings: DataSettings, 
         metadata=told.metadata,
         notes=(*notes, *samples.notes, *told.notes),
     )
-    _check_classes(source)
     rows = told.answers.kept
     return replace(source, blocks=samples.numbers if rows is None else samples.numbers[rows])
 
@@ -146,21 +145,6 @@ def _by_shard(splits: Sequence[str], numbers: NDArray[np.int64]) -> dict[str, ND
     of_row = np.array(splits)[numbers]
     found = {split: np.flatnonzero(of_row == split) for split in SPLITS}
     return {split: rows for split, rows in found.items() if len(rows)}
-
-
-def _check_classes(source: Source) -> None:
-    """A class that is judged but never shown cannot be learnt."""
-    if source.task != "classes" or source.soft or "train" not in source.splits:
-        return
-    shown = np.unique(source.targets[source.splits["train"]])
-    for split, rows in source.splits.items():
-        unknown = np.setdiff1d(source.targets[rows], shown).tolist()
-        if unknown:
-            names = ", ".join(repr(source.classes[number]) for number in unknown[:5])
-            raise DataError(
-                f"{split} of {source.name} has {len(unknown):,} classes that train does not have: {names}. A model "
-                "cannot learn them; add them to train, or leave them out."
-            )
 
 
 def _below(folder: Path) -> tuple[list[Path], list[str]]:

@@ -20,6 +20,9 @@ from .answers import answers_of, plain
 from .assemble import assemble, refuse_settings
 from .rows import Items, Numbered
 
+MOST = 100
+"""Rows that are asked whether the listed labels are theirs."""
+
 
 def open_dataset(dataset: Any, settings: DataSettings) -> Source:
     """A map-style data set whose rows are (picture, label).
@@ -91,7 +94,9 @@ def _labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
         )
     known, why = _known_labels(dataset), "for it has no list of labels"
     if known is not None and len(known) == count:
-        if all(_same(known[row], _row(dataset, row)[1]) for row in sorted({0, count // 2, count - 1})):
+        firsts = {str(known[row]): row for row in reversed(range(count))}  # a row of every label
+        rows = {0, count // 2, count - 1, *sorted(firsts.values())[:MOST]}
+        if all(_same(known[row], _row(dataset, row)[1]) for row in sorted(rows)):
             return known, tuple(notes)
         why = "for the labels that it lists are not those that its rows give"
     notes.append(f"Every row of this {_kind(dataset)} was read once for its label, {why}.")

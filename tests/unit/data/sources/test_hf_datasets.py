@@ -253,3 +253,23 @@ def test_without_the_library_the_command_that_installs_it_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"need the datasets library: pip install 'vitrail\[data\]'"):
         open_source("hf:mnist")
+
+
+def test_D13_a_saved_table_cannot_name_pictures_outside_its_folder(tmp_path):
+    (tmp_path / "secret.png").write_bytes(b"")
+    picture(3).save(tmp_path / "a.png")
+    for outside in (str(tmp_path / "secret.png"), "../secret.png", "~/secret.png"):
+        saved = tmp_path / f"saved{len(list(tmp_path.iterdir()))}"
+        table(2, features={"image": datasets.Value("string")}, image=["a.png", outside]).save_to_disk(str(saved))
+        picture(3).save(saved / "a.png")
+        with pytest.raises(DataError, match=r"row 1: .*leads out of"):
+            open_source(saved)
+
+
+def test_pictures_that_a_saved_table_names_lie_in_its_folder_or_below_the_data_root(tmp_path):
+    table(2, features={"image": datasets.Value("string")}, image=["a.png", "b.png"]).save_to_disk(str(tmp_path / "s"))
+    for name in ("a.png", "b.png"):
+        picture(7).save(tmp_path / name)
+        picture(9).save(tmp_path / "s" / name)
+    assert (decode(open_source(tmp_path / "s").pictures[1], SPEC) == 9).all()
+    assert (decode(open_source(tmp_path / "s", DataSettings(data_root=str(tmp_path))).pictures[1], SPEC) == 7).all()

@@ -109,3 +109,11 @@ def test_parquet_without_pyarrow_says_what_to_install(root, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", refusing)
     with pytest.raises(DataError, match=r"^Parquet files need pyarrow: pip install 'vitrail\[data\]'\.$"):
         read(root / "films.parquet")
+
+
+def test_a_line_that_says_something_twice_is_refused(root):
+    (root / "twice.jsonl").write_text(
+        '{"path": "a.png", "label": "x"}\n{"path": "b.png", "label": "x", "label": "y"}\n'
+    )
+    with pytest.raises(DataError, match=r"twice\.jsonl, line 2: this is not JSON \(it says 'label' twice\)"):
+        read(root / "twice.jsonl")
