@@ -22,9 +22,9 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from vitrail.data import duplicates
 from vitrail.data.decode import decode
-from vitrail.data.looks import look
+from vitrail.data.doctor import duplicates
+from vitrail.data.doctor.looks import look
 from vitrail.errors import DataError
 from vitrail.runtime import cpu_name
 from vitrail.spec import ImageSpec

@@ -13,7 +13,7 @@ from pathlib import Path
 from markers import fill
 
 from vitrail.data.decode import convert
-from vitrail.data.stored import read
+from vitrail.data.decoding.stored import read
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from vitrail.data.stored import parse
+from vitrail.data.decoding.stored import parse
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 

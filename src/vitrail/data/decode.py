@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..spec import ImageSpec
+from .decoding.stored import Stored, parse, read
 from .source import Picture
-from .stored import Stored, parse, read
 
 TOLERATED = 0.05  # share of pixels beyond low..high that may turn plain black or white
 

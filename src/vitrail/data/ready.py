@@ -18,12 +18,12 @@ from torch import Tensor
 from ..errors import DataError
 from ..spec import ImageSpec
 from .decode import convert, decode
-from .reduced_jpeg import PlainJpeg, plain, reduction
+from .decoding.reduced_jpeg import PlainJpeg, plain, reduction
+from .decoding.stored import file_bytes
+from .decoding.values import Stored
 from .regions import Cut
 from .source import Picture, Source
-from .stored import file_bytes
 from .transforms import fit, prepare, resize
-from .values import Stored
 
 END = 4096  # bytes at the end of a file that tell it from another
 

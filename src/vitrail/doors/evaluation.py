@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
-from ..data import excluded
+from ..data.doctor import excluded
 from ..data.open import MANIFESTS, open_source
 from ..data.settings import DataSettings
 from ..data.source import SPLITS, Source

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from ..data.decode import decode
-from ..data.findings import Concern, Findings
+from ..data.doctor.findings import Concern, Findings
 from ..data.source import Source
 from ..errors import DataError
 from ..files import atomic

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 from numpy.typing import NDArray
 
-from ..data import excluded
 from ..data import splits as parts
+from ..data.doctor import excluded
 from ..data.loader import Pictures, load
 from ..data.open import BUILT_IN, HUB, SHARDS, open_source
 from ..data.regions import Cut

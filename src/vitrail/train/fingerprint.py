@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data import dicom
+from ..data.decoding import dicom
+from ..data.decoding.stored import read
 from ..data.parallel import in_order
 from ..data.source import Picture, Source
-from ..data.stored import read
 from ..errors import DataError
 from ..randomness import permutation, uniform
 from ..spec import ImageSpec

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from .. import config, runtime
 from ..data import splits as parts
-from ..data.check import check
-from ..data.findings import Findings
+from ..data.doctor.check import check
+from ..data.doctor.findings import Findings
 from ..data.loader import Pictures
 from ..data.source import Source
 from ..errors import DataError, UsageError

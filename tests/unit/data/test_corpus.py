@@ -18,7 +18,7 @@ from corpus.all_cases import CASES, of
 from corpus.case import Case
 from corpus.damaged import jpeg
 from vitrail.data.decode import decode
-from vitrail.data.stored import read
+from vitrail.data.decoding.stored import read
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -152,7 +152,7 @@ def test_C59_an_ending_that_lies_is_remarked(tmp_path):
 
 
 def test_C62_no_parser_is_started_for_foreign_formats(tmp_path, monkeypatch):
-    from vitrail.data import stored
+    from vitrail.data.decoding import stored
 
     monkeypatch.setattr(stored, "PARSERS", {})
     for case in of(61, 62):

@@ -9,7 +9,7 @@ import pytest
 
 from unit.data.doctored import as_jpeg, of_arrays, textures
 from unit.report.test_page import Balanced
-from vitrail.data.check import check
+from vitrail.data.doctor.check import check
 from vitrail.report import findings as page
 from vitrail.spec import ImageSpec
 

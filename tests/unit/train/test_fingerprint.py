@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitrail.data import dicom
+from vitrail.data.decoding import dicom
 from vitrail.data.source import Source
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
@@ -94,7 +94,7 @@ def films_are_read(monkeypatch) -> None:
     """A film through its window is bright; its stored values are 12 bits deep."""
 
     def read(picture: Film, spec: ImageSpec):
-        from vitrail.data.stored import Stored
+        from vitrail.data.decoding.stored import Stored
 
         top = 65535 if spec.window == "file" else 4000
         return Stored(np.array([[0, top]], np.uint16), kind="DICOM")

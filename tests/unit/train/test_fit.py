@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data import check as doctor
+from vitrail.data.doctor import check as doctor
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError

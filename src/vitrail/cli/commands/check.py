@@ -11,7 +11,7 @@ from ...errors import DataError, UsageError, printable
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...data.findings import Findings
+    from ...data.doctor.findings import Findings
     from ...data.settings import DataSettings
     from ...data.source import Source
     from ...spec import ImageSpec
@@ -54,7 +54,7 @@ class Check(Command):
 
     def run(self) -> int:
         """Open the source, part it as a training would, look at every picture."""
-        from ...data.check import check
+        from ...data.doctor.check import check
         from ...doors import counting
         from ...train.dataset import open_dataset
         from ..output import print_json
@@ -93,7 +93,7 @@ class Check(Command):
         return config.override(Plan(data=DataSettings(source=self.source)), {**said, **data}).data, image
 
     def _write(self, folder: Path, findings: Findings, source: Source, spec: ImageSpec) -> None:
-        from ...data import excluded
+        from ...data.doctor import excluded
         from ...files.atomic import write_json
         from ...report import findings as page
 

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from ...errors import DataError
+from ..labels.targets import ROUNDING
+from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
-from ..targets import ROUNDING
-from ..tasks import Answers, infer
 from .given import array_of
 
 COLUMN, NUMBER = "label", "value"

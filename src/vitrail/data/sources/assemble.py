@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...errors import DataError, UsageError
+from ..labels.tasks import Answers
 from ..settings import DataSettings
 from ..source import Picture, Source
-from ..tasks import Answers
 from .rows import Chosen
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
-from ..cells import parts
-from ..coded import Cell, Coded, as_texts, code
-from ..columns import Columns
+from ..labels.cells import parts
+from ..labels.coded import Cell, Coded, as_texts, code
+from ..labels.columns import Columns
 from ..settings import DataSettings
 from ..source import Source
 from .locate import locate

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
-from ..formats import ACCEPTED, recognise
+from ..decoding.formats import ACCEPTED, recognise
 from ..open import MANIFESTS
 from ..settings import DataSettings
 from ..source import SPLITS, Source

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ..columns import listed, typed
+from ..labels.columns import listed, typed
+from ..labels.tasks import Answers
 from ..settings import DataSettings
 from ..source import Picture, Source
-from ..tasks import Answers
 from ..texts import Files
 from .assemble import assemble, refuse_settings
 from .hf_datasets import library

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..coded import Cell, text_of
+from ..labels.coded import Cell, text_of
 from ..settings import DataSettings
 from ..texts import Texts
 from .class_folders import ENDINGS

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError, UsageError
-from ..coded import as_texts, rows_of
-from ..columns import Columns, choose, groups_of, listed, split_rows, typed
+from ..labels.coded import as_texts, rows_of
+from ..labels.columns import Columns, choose, groups_of, listed, split_rows, typed
+from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
 from ..source import Source
-from ..tasks import Answers, infer
 from ..texts import Files
 from .locate import locate
 from .tables import Table, read_table

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..members import Members, Shard
-from ..tars import Entry, entries, quoted
 from ..texts import Texts
 from .class_folders import LITTER
+from .members import Members, Shard
+from .tars import Entry, entries, quoted
 
 PICTURES = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "jpe", "jfif", "dib", "npy", "dcm", "dicom")
 """Endings of pictures; of several in one sample the first of this list is taken."""

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..coded import Cell, as_texts, code
-from ..columns import choose, groups_of, split_rows
-from ..members import contents
+from ..labels.coded import Cell, as_texts, code
+from ..labels.columns import choose, groups_of, split_rows
+from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
-from ..tasks import Answers, infer
+from .members import contents
 from .samples import SHOWN, Samples
 from .tables import Columns
 

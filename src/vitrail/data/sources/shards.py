@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..members import Shard
 from ..settings import DataSettings
 from ..source import SPLITS, Source
 from .assemble import assemble, refuse_settings
 from .class_folders import ENDINGS, SPLIT_NAMES, natural
+from .members import Shard
 from .samples import gather
 from .shard_labels import kinds_wanted, read_labels
 

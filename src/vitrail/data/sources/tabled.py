@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...errors import DataError
-from ..coded import as_texts, code
-from ..columns import choose, groups_of, listed, split_rows
+from ..labels.coded import as_texts, code
+from ..labels.columns import choose, groups_of, listed, split_rows
+from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
-from ..tasks import Answers, infer
 from .answers import answers_of
 
 SEEN = 10_000

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..coded import Cell, Growing
+from ..labels.coded import Cell, Growing
 
 PIECE = 2**16
 """Rows that are read before they are packed."""

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from vitrail.data.formats import ACCEPTED
+from vitrail.data.decoding.formats import ACCEPTED
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.sources.class_folders import natural

@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from tar_files import END, filled, header, picture, write_tar
-from vitrail.data.members import Shard
+from vitrail.data.sources.members import Shard
 from vitrail.data.sources.samples import gather
 from vitrail.errors import DataError
 

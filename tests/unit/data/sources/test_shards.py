@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tar_files import classed, picture, write_tar
-from vitrail.data.check import check
 from vitrail.data.decode import decode
+from vitrail.data.doctor.check import check
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.sources.shards import braces, open_folder, open_shards, split_of

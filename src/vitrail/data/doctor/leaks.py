@@ -1,0 +1,248 @@
+"""Pictures that stand more than once, and groups that lie in more than one split: what makes a result too good."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..source import SPLITS, Source
+from . import duplicates
+from .findings import Concern, listed, pictures, shown
+from .looks import Looks
+
+SAME_SHARE = 0.3
+"""Share of all pictures that one and the same picture may have before it looks like a placeholder."""
+FLAT = 2.0
+"""Deviation in grey levels below which a picture says too little to be anybody's copy."""
+MOST_PAIRS = 1000
+"""Near copies that two groups of exact copies may make; of larger groups one each is named."""
+GROUP_NAMES = re.compile(
+    r"(patient|subject|person|case|module|panel|site|place|location|station|session|series|video|scene|study|donor"
+    r"|slide|plant|specimen|animal|machine|batch|lot|hospital|camera|exam)",
+    re.IGNORECASE,
+)
+WAY_OUT = (
+    "exclude.csv, which vitrail check --out DIR writes, lists the copies in {drop}: --exclude DIR/exclude.csv leaves "
+    "them out, and {keep} stays as it is."
+)
+
+Group = tuple[int, ...]
+UNFINISHED = Concern(
+    code="near-copies-unfinished",
+    severity="hint",
+    text="There was no time to compare all pictures that may be near copies.",
+    advice="vitrail check compares them all.",
+)
+
+
+def concerns(
+    source: Source, splits: Mapping[str, NDArray[np.int64]], looks: Looks, until: float | None = None
+) -> list[Concern]:
+    """Copies across and inside splits, contradicting labels, groups in two splits, columns that look like groups.
+
+    Args:
+        until: a value of `time.monotonic` at which the search for near copies ends.
+    """
+    owner = owners(len(source), splits)
+    exact = [tuple(looks.rows[places].tolist()) for places in duplicates.exact(looks.digests)]
+    near, complete = _near(looks, exact, until)
+    found = [*_groups_in_two_splits(source, owner), *_across(exact, owner, "exact"), *_across(near, owner, "near")]
+    found += _contradicting(source, exact, "exact")
+    found += _contradicting(source, near, "near")
+    found += _placeholder(source, exact, len(looks))
+    found += _inside(exact, owner, "exact")
+    found += _inside(near, owner, "near")
+    found += [] if complete else [UNFINISHED]
+    return [*found, *_columns_like_groups(source, owner)]
+
+
+def owners(n: int, splits: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """For each row of the source, the number of its split in SPLITS; -1 where it has none."""
+    owner = np.full(n, -1)
+    for number, split in enumerate(SPLITS):
+        owner[splits.get(split, np.zeros(0, np.int64))] = number
+    return owner
+
+
+def _near(looks: Looks, exact: Sequence[Group], until: float | None) -> tuple[list[Group], bool]:
+    """Near copies, two and two. Of exact copies one is enough to compare; the others then stand beside it.
+    Also whether there was time to compare all."""
+    members = {group[0]: group for group in exact}
+    again = {row for group in exact for row in group[1:]}
+    flat = set(looks.rows[looks.deviations < FLAT].tolist())
+    kept = np.array([row not in again and row not in flat for row in looks.sketched.tolist()], dtype=np.bool_)
+    rows = looks.sketched[kept]
+    pairs = duplicates.near(looks.sketches[kept], until)
+    found: list[Group] = []
+    for first, second in rows[pairs.places].tolist():
+        left, right = members.get(first, (first,)), members.get(second, (second,))
+        if len(left) * len(right) > MOST_PAIRS:
+            left, right = left[:1], right[:1]
+        found += itertools.product(left, right)
+    return found, pairs.complete
+
+
+def _across(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[Concern]:
+    """One concern for each pair of splits; the copy in the split that is judged last is kept."""
+    for first, second in ((0, 2), (0, 1), (1, 2)):
+        found = [group for group in groups if {first, second} <= set(owner[list(group)].tolist())]
+        if not found:
+            continue
+        keep, drop = SPLITS[second], SPLITS[first]
+        held = {row for group in found for row in group if owner[row] == second}
+        dropped = {row: group for group in found for row in group if owner[row] == first}
+        are = "is" if len(held) == 1 else "are"
+        kind = f"{are} also" if how == "exact" else f"{are} nearly the same as one"
+        why = "" if how == "exact" else " (resized, compressed, cropped, or the same thing twice)"
+        yield Concern(
+            code=f"{how}-copies-in-{drop}-and-{keep}",
+            severity="warning",
+            text=f"{pictures(len(held))} of {keep} {kind} in {drop}{why}, so the figure on {keep} will be too good.",
+            advice=WAY_OUT.format(drop=drop, keep=keep),
+            rows=tuple(sorted(held)),
+            groups=tuple(_between(group, owner, (first, second)) for group in found),
+            leave_out=tuple((row, f"{how} copy of a picture in {keep}") for row in sorted(dropped)),
+        )
+
+
+def _between(group: Group, owner: NDArray[np.int64], splits: tuple[int, int]) -> Group:
+    """The members of a group in two splits, the one to keep first."""
+    members = [row for row in group if owner[row] in splits]
+    return tuple(sorted(members, key=lambda row: (-owner[row], row)))
+
+
+def _inside(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iterator[Concern]:
+    """Copies within one split weigh a picture twice, no more."""
+    for number, split in enumerate(SPLITS):
+        found = [tuple(row for row in group if owner[row] == number) for group in groups]
+        found = [group for group in found if len(group) > 1]
+        if found:
+            extra = pictures(len({row for group in found for row in group[1:]}))
+            copies = "exact copies" if how == "exact" else "near copies"
+            yield Concern(
+                code=f"{how}-copies-in-{split}",
+                severity="hint",
+                text=f"{split} holds {copies} of its own pictures: {extra} more than there are different ones.",
+                rows=tuple(sorted({row for group in found for row in group})),
+                groups=tuple(found),
+            )
+
+
+def _contradicting(source: Source, groups: Sequence[Group], how: str) -> list[Concern]:
+    """Copies that were labelled differently."""
+    found = [group for group in groups if _differ(source.targets[list(group)])]
+    if not found:
+        return []
+    rows = sorted({row for group in found for row in group})
+    told = ""
+    if source.task == "classes":
+        told = f": {listed(Counter(_classes(source, group) for group in found))}"
+    if how == "near":
+        text = f"{pictures(len(rows))} are nearly the same as another one with a different label{told}."
+        advice = "Either a label is wrong, or what makes the difference is small."
+        return [_labelled_differently(how, text, advice, found, ())]
+    text = f"{pictures(len(rows))} are each the same picture as another one with a different label{told}."
+    advice = "Only a person can say which label is right; exclude.csv of vitrail check --out DIR lists them all."
+    leave_out = tuple((row, "the same picture stands elsewhere with a different label") for row in rows)
+    return [_labelled_differently(how, text, advice, found, leave_out)]
+
+
+def _labelled_differently(
+    how: str, text: str, advice: str, groups: list[Group], leave_out: tuple[tuple[int, str], ...]
+) -> Concern:
+    return Concern(
+        code=f"{how}-copies-with-different-labels",
+        severity="warning",
+        text=text,
+        advice=advice,
+        rows=tuple(sorted({row for group in groups for row in group})),
+        groups=tuple(groups),
+        leave_out=leave_out,
+    )
+
+
+def _differ(targets: np.ndarray) -> bool:
+    """Whether rows of targets contradict each other; what is unknown contradicts nothing."""
+    if targets.dtype.kind in "iu":
+        return bool((targets != targets[0]).any())
+    known = ~np.isnan(targets)
+    high = np.where(known, targets, -np.inf).max(0)
+    low = np.where(known, targets, np.inf).min(0)
+    return bool((high - low > 1e-6 * np.maximum(1, np.abs(high)))[known.any(0)].any())
+
+
+def _classes(source: Source, group: Group) -> str:
+    numbers = source.targets[list(group)]
+    numbers = numbers.argmax(1) if source.soft else numbers
+    return " / ".join(source.classes[number] for number in np.unique(numbers).tolist())
+
+
+def _placeholder(source: Source, exact: Sequence[Group], n: int) -> list[Concern]:
+    largest = max(exact, key=len, default=())
+    if len(largest) <= SAME_SHARE * n:
+        return []
+    return [
+        Concern(
+            code="one-picture-many-times",
+            severity="warning",
+            text=f"{len(largest) / n:.0%} of all pictures are one and the same ({source.ids[largest[0]]} and "
+            f"{len(largest) - 1:,} more).",
+            advice='Is it a placeholder such as "no picture available"? Then leave it out.',
+            rows=largest,
+        )
+    ]
+
+
+def _groups_in_two_splits(source: Source, owner: NDArray[np.int64]) -> list[Concern]:
+    if source.groups is None:
+        return []
+    names, counts = _shared(source.groups, owner)
+    if not names:
+        return []
+    inside = np.isin(np.array([str(name) for name in source.groups]), names)
+    return [
+        Concern(
+            code="group-in-two-splits",
+            severity="stop",
+            text=f"{len(names):,} groups, of {counts:,} pictures, lie in more than one split, so the result would be "
+            f"too good: {shown(names)}.",
+            advice="Put each group into one split, or leave the split column out and let Vitrail part by groups.",
+            rows=tuple(np.flatnonzero(inside & (owner >= 0)).tolist()),
+        )
+    ]
+
+
+def _shared(values: Sequence[object] | np.ndarray, owner: NDArray[np.int64]) -> tuple[list[str], int]:
+    """Values that stand in more than one split, and the pictures that have them."""
+    used = np.flatnonzero(owner >= 0)
+    names, places = np.unique(np.array([str(values[row]) for row in used.tolist()], dtype=np.str_), return_inverse=True)
+    inside = np.zeros((len(names), len(SPLITS)), dtype=np.int64)
+    np.add.at(inside, (places, owner[used]), 1)
+    shared = ((inside > 0).sum(1) > 1) & (names != "")
+    return [str(name) for name in names[shared]], int(inside[shared].sum())
+
+
+def _columns_like_groups(source: Source, owner: NDArray[np.int64]) -> Iterator[Concern]:
+    """Columns called like something that has several pictures, when no group was named."""
+    if source.groups is not None:
+        return
+    for column, values in source.metadata.items():
+        distinct = len(set(values) - {""})
+        if not GROUP_NAMES.search(column) or not 2 * len(SPLITS) <= distinct < 0.9 * len(values):
+            continue
+        names, count = _shared(values, owner)
+        if names:
+            yield Concern(
+                code="column-like-a-group",
+                severity="warning",
+                text=f"Column {column!r} has {distinct:,} values for {len(values):,} pictures, and {len(names):,} of "
+                f"them (of {count:,} pictures) lie in more than one split.",
+                advice="If they are one patient, part or place each, the result will be too good: "
+                f"--group {shlex.quote(column)} keeps them together.",
+            )

@@ -1,0 +1,1 @@
+"""From columns of a table, whoever wrote it, to what is to be learnt."""

@@ -1,0 +1,71 @@
+"""The table is short, and the JSON holds all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vitrail.data.doctor.findings import Concern, Findings, pictures, shown
+
+
+def findings(*concerns: Concern, bad: int = 0) -> Findings:
+    return Findings(
+        name="zoo",
+        pictures=100,
+        looked=100,
+        bad=[(f"p{row}", "broken") for row in range(bad)],
+        bad_indices=np.arange(bad),
+        class_counts={},
+        smallest=None,
+        largest=None,
+        depths={"uint8": 90, "uint16": 10},
+        kinds={"PNG": 100},
+        remarks={},
+        concerns=concerns,
+        notes=("Read from a CSV.",),
+        ids=tuple(f"p{row}" for row in range(100)),
+    )
+
+
+def test_every_bad_picture_is_named_and_other_lists_are_cut_short():
+    many = Concern(code="x", severity="hint", text="Odd ones.", rows=tuple(range(30, 60)))
+    table = findings(many, bad=30).table()
+    assert all(f"           p{row}  broken" in table for row in range(30))
+    assert "p30, p31," in table and "p49 and 10 more" in table and "p50" not in table
+
+
+def test_groups_are_shown_as_equal_and_cut_short():
+    groups = tuple((row, row + 50) for row in range(9))
+    table = findings(Concern(code="x", severity="warning", text="Copies.", groups=groups, advice="Do.")).table()
+    assert "p0 = p50" in table and "p5 = p55" in table and "p6" not in table.replace("p60", "")
+    assert "and 3 more" in table
+    assert table.index("Copies.") < table.index("p0 = p50") < table.index("Do.")
+
+
+def test_the_json_holds_all():
+    groups = tuple((row, row + 50) for row in range(9))
+    told = findings(Concern(code="x", severity="warning", text="Copies.", groups=groups)).to_json()["concerns"][0]
+    assert told["groups"][-1] == ["p8", "p58"] and len(told["groups"]) == 9
+
+
+def test_only_stops_stop():
+    found = findings(
+        Concern(code="x", severity="warning", text="W."),
+        Concern(code="y", severity="stop", text="S.", advice="A."),
+        Concern(code="z", severity="stop", text="T."),
+    )
+    assert found.stops == ("S. A.", "T.")
+
+
+def test_each_picture_is_left_out_once_with_its_first_reason():
+    found = findings(
+        Concern(code="x", severity="warning", text="W.", leave_out=((5, "copy"), (0, "copy"))),
+        Concern(code="y", severity="warning", text="W.", leave_out=((5, "label"), (2, "label"))),
+        bad=1,
+    )
+    assert found.leave_out() == [(0, "broken"), (2, "label"), (5, "copy")]
+
+
+def test_numbers_of_pictures_are_said_in_words():
+    assert (pictures(1), pictures(1200)) == ("1 picture", "1,200 pictures")
+    assert shown(list("abc")) == "a, b, c"
+    assert shown(["a"] * 20, 23).endswith("a and 3 more")

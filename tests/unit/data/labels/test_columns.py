@@ -1,0 +1,131 @@
+"""Which column is for what: told by name and content, or by the settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitrail.data.labels.columns import choose, group_hint, groups_of, split_rows, typed
+from vitrail.data.settings import DataSettings
+from vitrail.errors import DataError
+
+PICTURES = ["a.png", "b.JPG", "c.tif"]
+
+
+def roles(columns: dict[str, list[object]], **said: object):
+    return choose(tuple(columns), columns, DataSettings(**said), "films.csv")
+
+
+def where(row: int) -> str:
+    return f"films.csv, line {row + 2}"
+
+
+@pytest.mark.parametrize("name", ["path", "Image Index", "file_name", "FilePath", "img"])
+def test_the_column_of_pictures_is_known_by_name(name):
+    found = roles({"label": ["x", "y", "x"], name: ["one", "two", "three"]})
+    assert found.path == name and found.targets == ("label",)
+
+
+def test_the_column_of_pictures_is_known_by_the_endings_in_it_rather_than_by_name():
+    found = roles({"id": ["1", "2", "3"], "what": PICTURES, "label": ["x", "y", "x"]})
+    assert found.path == "what"
+    assert found.metadata == ("id",)
+
+
+def test_of_several_columns_of_pictures_one_is_taken_and_the_others_named():
+    found = roles({"mask": PICTURES, "image": PICTURES, "label": ["x", "y", "x"]})
+    assert found.path == "image"
+    assert "'image', 'mask' all name pictures; 'image' is taken. --data.path mask" in found.notes[0]
+
+
+def test_a_list_without_any_picture_has_no_path():
+    assert roles({"alpha": ["1", "2"], "label": ["x", "y"]}).path == ""
+
+
+@pytest.mark.parametrize("words", [["train", "val", "test"], ["Training", "validation", "TEST"], ["train", "dev", ""]])
+def test_the_split_column_is_known_by_its_words_whatever_its_name(words):
+    found = roles({"path": PICTURES, "label": ["x", "y", "x"], "purpose": words})
+    assert found.split == "purpose" and found.metadata == ()
+
+
+def test_a_column_called_split_that_holds_no_split_is_metadata():
+    found = roles({"path": PICTURES, "label": ["x", "y", "x"], "set": ["A", "B", "A"]})
+    assert found.split == "" and found.metadata == ("set",)
+
+
+def test_a_label_column_with_the_words_train_and_test_is_still_the_label():
+    found = roles({"path": PICTURES, "label": ["train", "test", "train"]})
+    assert found.split == "" and found.targets == ("label",)
+
+
+def test_splits_are_rows_and_an_unknown_word_names_its_line():
+    assert {k: v.tolist() for k, v in split_rows("s", ["test", "train", "valid", "train"], where).items()} == {
+        "train": [1, 3],
+        "val": [2],
+        "test": [0],
+    }
+    assert {k: v.tolist() for k, v in split_rows("s", ["test", "", None], where).items()} == {"test": [0]}
+    with pytest.raises(DataError, match=r"films\.csv, line 4: column 's' says 'extra', which is none of train"):
+        split_rows("s", ["train", "test", "extra"], where)
+    with pytest.raises(DataError, match=r"films\.csv, line 3: column 's' is empty, in 1 rows in all"):
+        split_rows("s", ["train", "", "test"], where)
+
+
+def test_what_the_settings_say_is_taken_and_a_wrong_name_is_refused_with_the_nearest():
+    columns = {"a": PICTURES, "b": PICTURES, "c": ["x", "y", "x"], "d": ["train"] * 3, "e": ["1", "1", "2"]}
+    found = roles(columns, path="b", targets=("c",), split="d", group="e")
+    assert (found.path, found.targets, found.split, found.group, found.metadata) == ("b", ("c",), "d", "e", ("a",))
+    with pytest.raises(DataError, match=r"films\.csv has no column 'lable'\. Did you mean label\?"):
+        roles({"path": PICTURES, "label": ["x", "y", "x"]}, targets=("lable",))
+
+
+def test_columns_of_zeros_and_ones_are_learnt_together_and_the_rest_is_metadata():
+    flags = {"MEL": ["1.0", "0.0", "0.0"], "NV": ["0.0", "1.0", ""], "BCC": ["0", "-1", "1"]}
+    found = roles({"image": PICTURES, **flags, "age": ["1", "0", "1"], "city": ["x", "y", "z"]})
+    assert found.targets == ("MEL", "NV", "BCC") and found.metadata == ("age", "city")
+
+
+def test_the_only_column_left_is_learnt_though_its_name_says_nothing():
+    found = roles(
+        {"column 1": ["0", "1", "2"], "path": PICTURES, "sex": ["f", "m", "f"], "fruit": ["plum", "pear", "plum"]}
+    )
+    assert found.targets == ("fruit",) and found.metadata == ("column 1", "sex")
+
+
+def test_of_several_columns_that_may_be_learnt_none_is_guessed():
+    with pytest.raises(DataError, match=r"2 columns that may be learnt: 'the fruit', 'shop'.*--data.targets \"the fru"):
+        roles({"path": PICTURES, "the fruit": ["plum", "pear", "plum"], "shop": ["a", "b", "a"]})
+
+
+@pytest.mark.parametrize("name", ["Patient ID", "patient_id", "subjectId", "module", "lesion_id", "site"])
+def test_D19_a_column_that_looks_like_a_group_is_never_taken_but_named_with_its_flag(name):
+    found = roles({"path": PICTURES, "label": ["x", "y", "x"], name: ["p1", "p1", "p2"]})
+    assert found.group == "" and name in found.metadata
+    assert f"--group {typed(name)} keeps each" in found.notes[0] and "such as 'p1'" in found.notes[0]
+    assert roles({"path": PICTURES, "label": ["x", "y", "x"], name: ["p1", "p1", "p2"]}, group=name).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("patient_id", ["1", "2", "3"]),  # every row its own
+        ("patient", ["1", "0", "1"]),  # a label: zeros and ones
+        ("colour", ["red", "red", "blue"]),
+        ("id", ["1", "1", "2"]),
+    ],
+)
+def test_D19_columns_that_are_no_group_bring_no_hint(name, cells):
+    assert group_hint(name, cells) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("a_b", "a_b"), ("Patient ID", '"Patient ID"'), ('5" $x', "'5\" $x'"), ("it's!", "'it'\\''s!'")]
+)
+def test_names_are_written_as_a_shell_reads_them(name, word):
+    assert typed(name) == word
+
+
+def test_rows_without_a_group_are_each_a_group_of_their_own():
+    groups, note = groups_of("patient", ["p1", "", "p1", None], where)
+    assert groups.tolist() == ["p1", "(none, films.csv, line 3)", "p1", "(none, films.csv, line 5)"]
+    assert note == "2 rows have an empty 'patient'; each counts as a group of its own."
+    assert groups_of("patient", [1, 1, 2], where)[1] == ""

@@ -1,0 +1,212 @@
+"""What is to be learnt, inferred from cells, always with a reason; and what each wrong cell is called."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from vitrail.data.labels.tasks import infer
+from vitrail.data.settings import DataSettings
+from vitrail.errors import DataError
+
+NAN = np.nan
+
+
+def where(row: int) -> str:
+    return f"films.csv, line {row + 2}"
+
+
+def answers(*columns: list[object], **said: object):
+    return infer({"abcdefgh"[place]: cells for place, cells in enumerate(columns)}, DataSettings(**said), where)
+
+
+def of(name: str, cells: list[object], **said: object):
+    return infer({name: cells}, DataSettings(**said), where)
+
+
+def test_words_are_classes_in_natural_order_and_the_reason_counts_them():
+    found = of("label", ["type 10", "type 2", " type 1 ", "type 2"])
+    assert (found.task, found.classes) == ("classes", ("type 1", "type 2", "type 10"))
+    assert found.targets.dtype == np.int64 and found.targets.tolist() == [2, 1, 0, 1]
+    assert found.reason == "column 'label' holds 3 different words, so a picture has one of 3 classes"
+    assert found.kept is None and found.notes == ()
+
+
+def test_D10_words_that_look_like_something_else_stay_the_words_they_are():
+    cells = ["NA", "None", "null", "01", "1.0", "TRUE", "1", "nan", "1e5", "=cmd()"]
+    found = of("label", cells)
+    assert found.task == "classes" and set(found.classes) == set(cells)
+    assert [found.classes[number] for number in found.targets] == cells
+
+
+def test_D10_numbers_written_differently_are_different_classes():
+    assert of("label", ["01", "1", "1.0", "01"]).classes == ("01", "1", "1.0")
+    assert of("label", [True, False, True]).classes == ("False", "True")
+
+
+@pytest.mark.parametrize("empty", ["", "  ", None, float("nan")])
+def test_D11_a_row_without_its_class_is_named_by_line(empty):
+    with pytest.raises(DataError, match=r"films\.csv, line 3: 'label' is empty, in 2 rows in all.*--data.uncertain ig"):
+        of("label", ["a", empty, "b", empty])
+    found = of("label", ["a", empty, "b", empty], uncertain="ignore")
+    assert found.kept is not None and found.kept.tolist() == [0, 2] and found.targets.tolist() == [0, 1]
+    assert found.notes == ("Left out 2 rows whose 'label' is empty or -1 (--data.uncertain ignore).",)
+
+
+def test_D11_a_minus_one_among_class_numbers_is_asked_about():
+    with pytest.raises(DataError, match=r"line 4: 'label' is '-1', in 1 rows in all.*--data.uncertain ignore"):
+        of("label", ["0", "2", "-1", "1"])
+    with pytest.raises(DataError, match=r"line 4: 'label' is '-1'.*\(ignore leaves its rows out\)"):
+        of("label", ["0", "2", "-1", "1"], uncertain="zero")
+    assert of("label", ["0", "2", "-1", "1"], uncertain="ignore").targets.tolist() == [0, 2, 1]
+    assert of("label", ["0", "-1", "1"], uncertain="one").targets.tolist() == [0, 1, 1]
+    assert of("label", ["-2", "-1", "0", "1", "2"]).classes == ("0", "1", "2", "-1", "-2")
+
+
+def test_words_that_differ_only_in_case_or_spacing_are_refused_with_both_lines():
+    with pytest.raises(DataError, match=r"holds 'cat' \(films\.csv, line 2\) and 'Cat' \(films\.csv, line 4\)"):
+        of("label", ["cat", "dog", "Cat"])
+    assert of("label", ["caf\u00e9", "cafe\u0301", "tea"]).classes == ("caf\u00e9", "tea")
+
+
+def test_D7_one_class_can_be_measured_and_a_class_for_each_picture_is_noted():
+    assert of("label", ["cat", "cat"]).classes == ("cat",)  # a training refuses it, see train/dataset.py
+    found = of("label", [f"w{row}" for row in range(30)])
+    assert found.notes == ("Column 'label' has 30 classes for 30 pictures, so most have only one.",)
+
+
+@pytest.mark.parametrize(("mark", "name"), [("|", "|"), (";", ";"), (",", ",")])
+def test_words_joined_in_a_cell_are_labels(mark, name):
+    found = of("finding", [f"Mass{mark}Edema", "Mass", f"Edema {mark} Hernia", "Hernia"])
+    assert (found.task, found.classes) == ("labels", ("Edema", "Hernia", "Mass"))
+    assert found.targets.dtype == np.float32
+    assert found.targets.tolist() == [[1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 0]]
+    assert found.reason == f"column 'finding' holds 3 words joined by {name}, so a picture may have several: labels"
+
+
+def test_commas_inside_names_are_no_separators():
+    found = of("label", ["tench, Tinca tinca", "goldfish, Carassius auratus", "tench, Tinca tinca"])
+    assert found.task == "classes" and found.classes == ("goldfish, Carassius auratus", "tench, Tinca tinca")
+
+
+def test_empty_cells_of_joined_labels_are_unknown_and_no_finding_is_none_of_them():
+    found = of("finding", ["Mass|Edema", "", "No Finding", "Edema"])
+    np.testing.assert_array_equal(found.targets, np.array([[1, 1], [NAN, NAN], [0, 0], [1, 0]], np.float32))
+    assert "'No Finding' in column 'finding' was read as none of the labels" in found.notes[0]
+    assert found.notes[1].startswith("1 rows have an empty 'finding'")
+
+
+def test_lists_of_words_are_labels_and_an_empty_list_is_none_of_them():
+    found = of("tags", [["b", "a"], [], ["a"], None])
+    np.testing.assert_array_equal(found.targets, np.array([[1, 1], [0, 0], [1, 0], [NAN, NAN]], np.float32))
+    assert found.reason.startswith("column 'tags' holds lists of words")
+
+
+def test_columns_of_zeros_and_ones_are_labels_and_blanks_are_unknown():
+    found = answers(["1", "0.0", "TRUE", ""], ["1.0", "0", "1", "na"])
+    assert (found.task, found.classes) == ("labels", ("a", "b"))
+    np.testing.assert_array_equal(found.targets, np.array([[1, 1], [0, 0], [1, 1], [NAN, NAN]], np.float32))
+    assert found.reason == "columns 'a', 'b' hold zeros and ones, so a picture may have several: labels"
+    assert found.notes == ("2 of 8 labels are empty: they are not known and count neither way.",)
+
+
+@pytest.mark.parametrize(("policy", "value"), [("ignore", NAN), ("zero", 0.0), ("one", 1.0)])
+@pytest.mark.parametrize("word", ["-1", "-1.0", "u", "Uncertain", -1])
+def test_D11_an_uncertain_label_is_asked_about_and_then_read_as_told(word, policy, value):
+    with pytest.raises(DataError, match=r"films\.csv, line 3: 'b' is .*uncertain\. Say what to make.*--data.uncertain"):
+        answers(["1", "0", "0"], ["1", word, "0"])
+    found = answers(["1", "0", "0"], ["1", word, "0"], uncertain=policy)
+    np.testing.assert_array_equal(found.targets[:, 1], np.array([1, value, 0], np.float32))
+    assert found.notes[0].startswith("1 uncertain labels were read as")
+
+
+def test_D11_a_two_in_a_column_of_zeros_and_ones_is_named_by_line():
+    a, b, c = (["0", "1"] * 10 for _ in "abc")
+    b[15] = "2"
+    with pytest.raises(DataError, match=r"films\.csv, line 17: 'b' is '2', expected 0, 1 or nothing.*--task number"):
+        answers(a, b, c)
+    with pytest.raises(DataError, match=r"films\.csv, line 3: 'a' is 'maybe', expected 0, 1 or nothing"):
+        answers(["0", "maybe"], ["1", "1"], task="labels")
+
+
+def test_a_single_one_in_each_row_makes_classes_with_a_note():
+    found = answers(["1", "0", "0"], ["0", "1", "0"], ["0", "0", "1"])
+    assert (found.task, found.classes, found.targets.tolist()) == ("classes", ("a", "b", "c"), [0, 1, 2])
+    assert "hold a single one in each row" in found.reason and found.notes == (f"C{found.reason[1:]}.",)
+    assert answers(["1", "0"], ["0", "1"], task="labels").targets.tolist() == [[1, 0], [0, 1]]
+    with pytest.raises(DataError, match=r"line 3: 2 of the 2 classes 'a', 'b' are marked 1, expected exactly one; 1 s"):
+        answers(["1", "1"], ["0", "1"], task="classes")
+
+
+def test_D11_probabilities_that_sum_to_one_are_soft_classes():
+    found = answers(["0.25", "1"], ["0.75", "0"])
+    assert (found.task, found.targets.dtype) == ("classes", np.float32)
+    np.testing.assert_allclose(found.targets, [[0.25, 0.75], [1, 0]])
+    assert found.reason == "columns 'a', 'b' sum to 1 in each row, so they are probabilities of 2 classes"
+    rounded = answers(["0.33", "0.5"], ["0.33", "0.5"], ["0.33", "0"])
+    np.testing.assert_allclose(rounded.targets.sum(1), 1, atol=1e-6)
+
+
+def test_D11_a_row_of_probabilities_that_does_not_sum_to_one_is_named():
+    a, b = ["0.4"] * 20, ["0.6"] * 20
+    b[15] = "0.3"
+    with pytest.raises(DataError, match=r"line 17: the probabilities are 0\.4, 0\.3 and sum to 0\.7.*1 such rows"):
+        answers(a, b)
+
+
+@pytest.mark.parametrize("cells", [["0.5", "1", "2.25"], ["0,5", "1", "2,25"], [0.5, 1, 2.25]])
+def test_numbers_with_decimals_are_numbers(cells):
+    found = of("label", cells)
+    assert (found.task, found.classes, found.targets.tolist()) == ("number", ("label",), [[0.5], [1], [2.25]])
+    assert "holds numbers with decimals (3 different values from 0.5 to 2.25)" in found.reason
+
+
+def test_whole_numbers_are_classes_in_a_label_column_and_numbers_where_there_are_many():
+    numbers = [str(number) for number in range(100)] * 3
+    found = of("label", numbers)
+    assert (found.task, len(found.classes)) == ("classes", 100) and found.classes[:3] == ("0", "1", "2")
+    assert found.reason.endswith("so a picture has one of 100 classes; --task number would predict them as numbers")
+    assert of("cells counted", numbers).task == "number"
+    assert of("label", numbers, task="number").targets.shape == (300, 1)
+    assert of("cells counted", numbers, task="classes").task == "classes"
+    assert of("stars", ["1", "5", "3", "1"]).task == "classes"
+    assert of("label", [str(7 * number) for number in range(100)]).task == "number"  # each its own, with gaps
+
+
+def test_numbers_that_are_not_known_are_masked_and_words_among_them_are_named():
+    found = answers(["0.5", "", "NaN"], ["3", "4.5", "7"])
+    np.testing.assert_array_equal(found.targets, np.array([[0.5, 3], [NAN, 4.5], [NAN, 7]], np.float32))
+    assert found.task == "number" and found.notes == ("2 of 6 numbers are empty: they are not known and masked.",)
+    with pytest.raises(DataError, match=r"films\.csv, line 4: 'x' is 'tall', expected a finite number or nothing"):
+        of("x", ["1", "2", "tall"], task="number")
+    with pytest.raises(DataError, match=r"'x' is 'inf'"):
+        of("x", ["1", "inf"], task="number")
+    with pytest.raises(DataError, match=r"Column 'x' .* holds no numbers at all"):
+        of("x", ["", ""], task="number")
+
+
+def test_several_columns_of_words_fit_no_task():
+    with pytest.raises(
+        DataError, match=r"'a' holds words such as 'cat'\. Name one column of words with --data.targets"
+    ):
+        answers(["cat", "dog"], ["1", "0"])
+
+
+def test_no_column_and_no_row_are_refused():
+    for columns in ({}, {"label": []}):
+        with pytest.raises(DataError, match="There are no labels"):
+            infer(columns, DataSettings(), where)
+
+
+def test_a_person_may_say_labels_where_spaces_part_them_or_where_each_has_one():
+    assert of("tags", ["clear road", "clear", "haze"], task="labels").classes == ("clear", "haze", "road")
+    assert of("tags", ["a", "b"], task="labels").targets.tolist() == [[1, 0], [0, 1]]
+    assert of("ill", ["1", "0", ""], task="labels").targets.shape == (3, 1)
+    assert of("tags", ["a|b", "a"], task="classes").classes == ("a", "a|b")
+    assert of("tags", ["a|b", "a"], task="classes").reason == "--task classes says so"
+
+
+def test_a_column_of_captions_is_not_read_as_labels():
+    captions = [f"w{row}|w{row + 1}" for row in range(10_001)]
+    with pytest.raises(DataError, match=r"'text' holds 10,002 different words, .* Is it a column of captions\?"):
+        of("text", captions)
