@@ -11,9 +11,8 @@ from io import StringIO
 from pathlib import Path
 
 from .data.open import is_memory
-from .data.source import Picture
 from .doors import converting, evaluation, models, progress, saying, wishes
-from .doors.predicting import open_predictor
+from .doors.predicting import open_predictor, several
 from .errors import UsageError
 from .evaluate.metrics import Metrics
 from .evaluate.predictions import Predictions
@@ -54,15 +53,16 @@ class Run:
         """The trained model with its class names, on the best device here; opened when it is first asked for."""
         return open_predictor(self.path)
 
-    def predict(self, pictures: Sequence[str | Picture], skip_bad: bool = False) -> Predictions:
-        """One row per picture, in order; a picture is a path or an array [H, W] or [H, W, C].
+    def predict(self, pictures: Sequence[object], skip_bad: bool = False) -> Predictions:
+        """One row per picture, in order; a picture is what `fit` takes as one.
+
+        Args:
+            pictures: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow pictures.
 
         Raises:
             DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
         """
-        if isinstance(pictures, str):
-            raise UsageError(f"predict takes a list of pictures. Got the text {pictures!r}; write [{pictures!r}].")
-        asked = [Path(picture) if isinstance(picture, str) else picture for picture in pictures]
+        asked = several(pictures)
         return self.predictor.predict(asked, skip_bad=skip_bad)
 
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Metrics:

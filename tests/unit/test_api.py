@@ -124,9 +124,7 @@ def test_a_run_that_knows_its_pictures_takes_no_others(tmp_path):
 
 def test_predicting_wants_a_list(monkeypatch, tmp_path):
     monkeypatch.setattr(vitrail.Run, "__init__", lambda self, path: setattr(self, "path", path))
-    with pytest.raises(
-        UsageError, match=r"predict takes a list of pictures\. Got the text 'a\.png'; write \['a\.png'\]"
-    ):
+    with pytest.raises(UsageError, match=r"predict takes a list of pictures\. Got 'a\.png'; write \['a\.png'\]"):
         vitrail.Run(tmp_path).predict("a.png")
 
 

@@ -44,14 +44,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # so that a reader who has gone is noticed here
         return code
     except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_nowhere()
         return 0
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in words:
             traceback.print_exc()
         message, code = failure(error)
-        print(f"vitrail: {message}", file=sys.stderr)
+        try:
+            print(f"vitrail: {message}", file=sys.stderr, flush=True)
+        except BrokenPipeError:  # Ctrl-C has ended `| tee`, too
+            _write_nowhere()
         return code
+
+
+def _write_nowhere() -> None:
+    """Let Python end in peace when nobody reads its streams any more."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
 
 
 def _run(words: list[str]) -> int:

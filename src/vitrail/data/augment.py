@@ -69,12 +69,14 @@ def resized_crop(
     boxes: Int64[np.ndarray, "B 4"],
     size: tuple[int, int],
     interpolation: Interpolation = "bicubic",
+    antialias: bool = True,
 ) -> UInt8[Tensor, "B C h w"]:
     """Cut each picture's box (top, left, height, width) out of it and resize all to one size (height, width).
 
-    Antialiased wherever a box is larger than the size. On a CPU by the one resize of the package, picture by picture,
-    which is several times as fast there; elsewhere all at once by matrix products, within one grey level of it, of two
-    where bicubic overshoots at hard edges. A picture's result is the same bits in any batch.
+    Antialiased wherever a box is larger than the size, unless told not to. On a CPU by the one resize of the package,
+    picture by picture, which is several times as fast there; elsewhere all at once by matrix products, within one grey
+    level of it, of two where bicubic overshoots at hard edges; without antialiasing picture by picture everywhere.
+    A picture's result is the same bits in any batch.
 
     Raises:
         UsageError: a box is empty or reaches beyond its picture.
@@ -84,13 +86,13 @@ def resized_crop(
     wrong = (boxes[:, :2] < 0).any(1) | (boxes[:, 2:] < 1).any(1) | (ends > (H, W)).any(1)
     if wrong.any():
         raise UsageError(f"Boxes must lie in their pictures of {H} x {W} pixels. Got {boxes[wrong][0].tolist()}.")
-    if images.device.type != "cpu" or len(images) == 0:
+    if len(images) == 0 or (images.device.type != "cpu" and antialias):
         return cut_and_resized(images, onto(boxes, images.device), size, interpolation)
     cuts = (
         image[None, :, top : top + height, left : left + width]
         for image, (top, left, height, width) in zip(images, boxes.tolist(), strict=True)
     )
-    return torch.cat([resize(cut, size, interpolation) for cut in cuts])
+    return torch.cat([resize(cut, size, interpolation, antialias) for cut in cuts])
 
 
 def _reflected(places: Tensor, length: int) -> Tensor:

@@ -7,6 +7,7 @@ What a file stores and what a model reads are tied by the value range low..high 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from jaxtyping import Shaped, UInt8
@@ -26,7 +27,8 @@ def decode(picture: Picture | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W 
     Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
     match. Values beyond low..high become black or white, as an overexposed film does, but a picture with more than
     5 % of them is of another range and is refused. 8-bit pictures are taken as 0..255 already when low..high belongs
-    to deeper or fractional ones (high above 255, or at most 1).
+    to deeper or fractional ones (high above 255, or at most 1). Fractions 0..1 are refused where 255 or more is white:
+    they would all be black.
 
     Raises:
         DataError: not readable, too large, of another value range or channel count; the message names the picture.
@@ -49,19 +51,6 @@ def convert(stored: Stored, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
     return to_bytes(values, stored.alpha, spec.channels, spec.low, spec.high)
 
 
-def stored_range(picture: Picture, spec: ImageSpec) -> tuple[float, float]:
-    """Smallest and largest stored value; (0, 255) for any 8-bit picture, whatever it holds.
-
-    Raises:
-        DataError: not readable, or it holds values that are not finite.
-    """
-    values = read(picture, spec).values
-    if values.dtype == np.uint8:
-        return 0.0, 255.0
-    check_finite(values)
-    return float(values.min()), float(values.max())
-
-
 def to_bytes(
     values: Shaped[np.ndarray, "*B H W c"],
     alpha: Shaped[np.ndarray, "*B H W"] | None,
@@ -69,38 +58,57 @@ def to_bytes(
     low: float,
     high: float,
 ) -> UInt8[np.ndarray, "*B H W C"]:
-    """Scale, lay on white, convert channels: for one picture or a stack of them."""
+    """Scale, lay on white, convert channels: for one picture or a stack of them.
+
+    Raises:
+        DataError: of the first picture of the stack that `decode` would refuse.
+    """
     scaled = _scale(values, low, high)
     if alpha is not None:
-        scaled = _on_white(scaled, _scale(alpha, 0, np.iinfo(alpha.dtype).max)[..., None])
+        opacity = alpha if alpha.dtype == np.uint8 else _stretch(alpha, 0, np.iinfo(alpha.dtype).max)
+        scaled = _on_white(scaled, opacity[..., None])
     return _with_channels(scaled, channels)
 
 
 def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
     if values.dtype == np.uint8 and ((low, high) == (0, 255) or high > 255 or high <= 1):
         return values
-    check_finite(values)
-    beyond = np.count_nonzero((values < low) | (values > high)) / values.size
-    if beyond > TOLERATED:
-        raise DataError(
-            f"Values {low:g} to {high:g} become black to white. This picture holds {values.min():g} to "
-            f"{values.max():g}, with {beyond:.0%} of its values beyond. Set the value range (low and high) to fit."
-        )
+    _check_values(values.reshape(-1, *values.shape[-3:]), low, high)
     if values.dtype == np.uint8:
         return _stretch(np.arange(256), low, high)[values]
     return _stretch(values, low, high)
 
 
+def _check_values(pictures: Shaped[np.ndarray, "B H W c"], low: float, high: float) -> None:
+    """Refuse the first picture with values that are no numbers, that are fractions of 0..255, or of another range."""
+    one = (1, 2, 3)  # each rule looks at one picture at a time, however many there are
+    beyond = np.count_nonzero((pictures < low) | (pictures > high), axis=one) / max(1, pictures[:1].size)
+    wrong = beyond > TOLERATED
+    if pictures.dtype.kind == "f":
+        wrong |= ~np.isfinite(pictures).all(axis=one)
+        if high >= 255:
+            largest = pictures.max(axis=one)
+            wrong |= (pictures.min(axis=one) >= 0) & (largest > 0) & (largest <= 1)
+    for place in np.flatnonzero(wrong)[:1]:
+        _refuse(pictures[place], low, high, float(beyond[place]))
+
+
+def _refuse(values: np.ndarray, low: float, high: float, beyond: float) -> NoReturn:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        unsound = values.size - np.count_nonzero(np.isfinite(values))
+        raise DataError(f"{unsound:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
+    if beyond <= TOLERATED:
+        way = f"multiply by {high:g}" if low == 0 else "bring them to that range"
+        raise DataError(f"holds fractions 0 to 1, the model reads {low:g} to {high:g}; {way}.")
+    raise DataError(
+        f"Values {low:g} to {high:g} become black to white. This picture holds {values.min():g} to "
+        f"{values.max():g}, with {beyond:.0%} of its values beyond. Set the value range (low and high) to fit."
+    )
+
+
 def _stretch(values: np.ndarray, low: float, high: float) -> np.ndarray:
     exact: NDArray[np.floating] = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
     return np.rint((exact - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
-
-
-def check_finite(values: np.ndarray) -> None:
-    """Refuse NaN and infinity, which no pixel can be."""
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        wrong = values.size - np.count_nonzero(np.isfinite(values))
-        raise DataError(f"{wrong:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
 
 
 def _on_white(values: np.ndarray, alpha: np.ndarray) -> np.ndarray:

@@ -1,6 +1,10 @@
-"""Text cells of our own CSV files: a spreadsheet would run, or swallow, one that begins like a formula."""
+"""Our own CSV files: text that a spreadsheet would run, or swallow, made plain, and lines that read back as written."""
 
 from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
 
@@ -13,3 +17,14 @@ def guarded(cell: str) -> str:
 def unguarded(cell: str) -> str:
     """The text that `guarded` was given."""
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA) else cell
+
+
+def lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """One line of CSV for each row, ending in a line feed; names that hold a lone carriage return stay whole."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\r\n")  # only so does the module quote a lone carriage return
+    for row in rows:
+        table.writerow(row)
+        yield text.getvalue().removesuffix("\r\n") + "\n"
+        text.seek(0)
+        text.truncate()

@@ -77,11 +77,13 @@ class Resident:
         indices: Int64[np.ndarray, " n"] | None = None,
         cut: Cut | None = None,
         interpolation: Interpolation = "bicubic",
+        antialias: bool = True,
     ):
         self.images = images
         self.indices = np.arange(len(images)) if indices is None else indices
         self._cut = cut
         self._interpolation = interpolation
+        self._antialias = antialias
         self._values = images.numpy()  # NumPy gathers a batch in 0.02 ms; torch, waking its threads, took up to 16
         self._places = _places(self.indices)
 
@@ -94,7 +96,7 @@ class Resident:
         size = (images.shape[2], images.shape[3])
         drawn_by = indices if copies is None else keys(indices, copies)
         boxes = self._cut.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
-        return resized_crop(images, boxes, size, self._interpolation)
+        return resized_crop(images, boxes, size, self._interpolation, self._antialias)
 
     def begin(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
@@ -236,13 +238,13 @@ def load(
     if isinstance(source.pictures, np.ndarray):
         for start in range(0, len(indices), STACKED):
             images[start : start + STACKED] = prepare_stack(source.pictures[indices[start : start + STACKED]], spec)
-        return Resident(images, indices, cut, spec.interpolation)
+        return Resident(images, indices, cut, spec.interpolation, spec.antialias)
     maker, values = Maker(source, spec, training=training or cut is not None), images.numpy()
     chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
     for failed in in_order(lambda places: maker.fill(values, places, indices, indices, 0), chunks, workers):
         for place in sorted(failed):
             raise failed[place]
-    return Resident(images, indices, cut, spec.interpolation)
+    return Resident(images, indices, cut, spec.interpolation, spec.antialias)
 
 
 def steps(

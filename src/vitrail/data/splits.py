@@ -1,24 +1,22 @@
 """Which pictures are trained on, which are watched meanwhile, and which are kept for the end.
 
 Published splits are respected. What is missing is carved out of the training pictures: classes, labels and numbers in
-proportion, whole groups only, decided by the seed and each picture's number.
+proportion, whole groups only, decided by the seed and each picture's id: another order of the same pictures changes
+nothing, and where some are added the others stay on their side as far as proportions allow.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
+from hashlib import blake2b
 
 import numpy as np
+from jaxtyping import Float64
 from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
-from ..files.atomic import write_bytes
 from ..randomness import uniform
 from .carve import deal, numbered, share_groups, share_labels, share_pictures
-from .formulas import guarded, unguarded
 from .settings import DataSettings
 from .source import SPLITS, Source
 from .strata import strata
@@ -53,7 +51,7 @@ def complete(source: Source, settings: DataSettings, seed: int) -> dict[str, Row
         kept["val" if "test" in kept else "test"], pool = part, np.setdiff1d(pool, part)
     fractions = {"val": settings.val_fraction, "test": settings.test_fraction}
     wanted = {split: fraction for split, fraction in fractions.items() if split not in kept}
-    if min(fractions.values()) < 0 or sum(wanted.values()) >= 1:
+    if not all(0 <= fraction < 1 for fraction in fractions.values()) or sum(wanted.values()) >= 1:
         raise UsageError(
             "The fractions for val and test must be 0 or more and leave something to train on. "
             f"Got val {settings.val_fraction:g} and test {settings.test_fraction:g}."
@@ -75,7 +73,7 @@ def folds(source: Source, k: int, seed: int) -> list[Rows]:
     have = len(rows) if source.groups is None else len(np.unique(numbered(source.groups[rows])))
     if have < k:
         raise UsageError(f"{k} folds need at least {k} {things}. {source.name} has {have:,} to part; ask for fewer.")
-    keys = uniform(seed, "folds", 0, rows, 1)[:, 0]
+    keys = _keys(source, rows, seed, "folds")
     shown = strata(source, rows)
     if source.groups is None and shown.ndim == 1:
         share = deal(shown, keys, k)
@@ -119,49 +117,11 @@ def without(splits: Mapping[str, Rows], rows: Rows) -> dict[str, Rows]:
     return {split: members[~np.isin(members, rows)] for split, members in splits.items()}
 
 
-def write(path: Path, source: Source, splits: Mapping[str, Rows]) -> None:
-    """Keep splits as a CSV of `id,split`, so that they outlive a changed order of files.
-
-    Raises:
-        DataError: two pictures have the same id, so that they could not be told apart again.
-    """
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("id", "split"))
-    seen: set[str] = set()
-    for split in SPLITS:
-        table.writerows((guarded(name), split) for name in _names(source, splits[split], seen))
-    write_bytes(path, text.getvalue().encode("utf-8", "surrogateescape"))
-
-
-def read(path: Path, source: Source) -> dict[str, Rows]:
-    """The splits that `write` kept, for the same pictures wherever they stand now.
-
-    Raises:
-        DataError: a picture is gone, or a line is not `id,split`.
-    """
-    rows = {name: row for row, name in enumerate(source.ids)}
-    found: dict[str, list[int]] = {split: [] for split in SPLITS}
-    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-        lines = csv.reader(file)
-        next(lines, None)
-        for line in lines:
-            if len(line) != 2 or line[1] not in found:
-                raise DataError(f"{path}, line {lines.line_num}: expected an id and one of {SPLITS}. Got {line}.")
-            row = rows.get(unguarded(line[0]))
-            if row is None:
-                raise DataError(
-                    f"{path}, line {lines.line_num}: picture {unguarded(line[0])} is no longer in {source.name}."
-                )
-            found[line[1]].append(row)
-    return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in found.items()}
-
-
 def _carve(source: Source, pool: Rows, wanted: Mapping[str, float], seed: int) -> dict[str, Rows]:
     """Split `pool` into train and the wanted splits."""
     names = ["train", *(name for name, fraction in wanted.items() if fraction > 0)]
     fractions = np.array([1 - sum(wanted.values()), *(wanted[name] for name in names[1:])], dtype=np.float64)
-    keys = uniform(seed, "split", 0, pool, 1)[:, 0]
+    keys = _keys(source, pool, seed, "split")
     share = _share(source, pool, strata(source, pool), keys, fractions)
     carved = {name: np.sort(pool[share == number]) for number, name in enumerate(names)}
     return {name: np.zeros(0, dtype=np.int64) for name in wanted} | carved
@@ -176,10 +136,9 @@ def _share(source: Source, rows: Rows, shown: np.ndarray, keys: np.ndarray, frac
     return share_labels(shown, keys, fractions) if shown.ndim == 2 else share_pictures(shown, keys, fractions)
 
 
-def _names(source: Source, rows: Rows, seen: set[str]) -> Iterator[str]:
-    for row in rows.tolist():
-        name = source.ids[row]
-        if name in seen:
-            raise DataError(f"Two pictures of {source.name} are called {name}. Each needs a name of its own.")
-        seen.add(name)
-        yield name
+def _keys(source: Source, rows: Rows, seed: int, purpose: str) -> Float64[np.ndarray, " n"]:
+    """A random number in [0, 1) for each row that depends on the seed and the row's id alone."""
+    letters = (name.encode("utf-8", "surrogateescape") for name in source.ids)
+    hashed = b"".join(blake2b(name, digest_size=8).digest() for name in letters)
+    numbers = (np.frombuffer(hashed, dtype="<u8") >> np.uint64(1)).astype(np.int64)
+    return uniform(seed, purpose, 0, numbers[rows], 1)[:, 0]

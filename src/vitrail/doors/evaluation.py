@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from .. import config
 from ..data.doctor import excluded
 from ..data.open import MANIFESTS, open_source
 from ..data.settings import DataSettings
-from ..data.source import SPLITS, Source
+from ..data.source import SPLITS, Picture, Source
 from ..errors import DataError, UsageError
 from ..evaluate.metrics import Metrics, measure
 from ..evaluate.predictions import Predictions, join, path_of
@@ -47,6 +48,28 @@ class Labelled:
     source: Source
     rows: NDArray[np.int64]
     split: str
+    notes: tuple[str, ...] = ()
+    """What is not as it was when the run began that held them out."""
+
+
+class Chosen(Sequence[Picture]):
+    """The pictures of some rows, each made when it is asked for."""
+
+    def __init__(self, labelled: Labelled):
+        self._pictures = labelled.source.pictures
+        self._rows = labelled.rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Picture: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Picture]: ...
+    def __getitem__(self, index: int | slice) -> Picture | list[Picture]:
+        if isinstance(index, slice):
+            return [self._pictures[row] for row in self._rows[index].tolist()]
+        return self._pictures[int(self._rows[index])]
 
 
 def evaluate(
@@ -77,14 +100,15 @@ def held_out(run: Path, split: str | None, given: object | None = None) -> Label
 
     Raises:
         UsageError: not a run folder, no such split, or nothing in it.
+        DataError: the data is not what the run was begun with.
     """
     folder = RunFolder.existing(run)
     if not folder.splits_file.is_file():
         raise UsageError(f"The run {run} does not say which pictures it held out: {folder.splits_file} is missing.")
     plan = folder.read_plan()
-    dataset = open_dataset(plan.data, plan.seed, stored=folder.splits_file, given=given)
+    dataset = open_dataset(plan.data, plan.seed, folder, given)
     chosen = split or next((name for name in ("test", "val") if len(dataset.splits[name])), "test")
-    return _part(dataset.source, dataset.splits, chosen)
+    return replace(_part(dataset.source, dataset.splits, chosen), notes=dataset.notes)
 
 
 def other_source(source: object, split: str | None, settings: DataSettings) -> Labelled:
@@ -165,9 +189,8 @@ def _answers(
     predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool
 ) -> Iterator[Predictions]:
     source = labelled.source
-    pictures = [source.pictures[row] for row in labelled.rows.tolist()]
-    starts = range(0, len(pictures), BATCH)
-    for start, part in zip(starts, predictor.parts(pictures, BATCH, skip_bad), strict=True):
+    starts = range(0, len(labelled.rows), BATCH)
+    for start, part in zip(starts, _parts(predictor, labelled, skip_bad), strict=True):
         rows = labelled.rows[start : start + BATCH]
         bad = {name for name, _ in part.skipped}
         places = enumerate(rows.tolist(), start)
@@ -179,3 +202,12 @@ def _answers(
             split=labelled.split,
             targets=numbers[class_of(source, np.array(kept, np.int64))],
         )
+
+
+def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[Predictions]:
+    try:
+        yield from predictor.parts(Chosen(labelled), BATCH, skip_bad)
+    except DataError as error:
+        raise DataError(
+            f"{error} Put the picture back or mend it, or leave such pictures out with --skip-bad."
+        ) from error

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from .. import runtime
+from ..data.source import Picture
+from ..data.sources.given import values_of
 from ..errors import UsageError
 from ..evaluate.predictions import UNKNOWN, Predictions
 from ..predict.predictor import Predictor
 from .models import bundle_in, find, located
+
+
+def several(pictures: object) -> list[Picture | bytes]:
+    """What a person hands over as pictures, as the predictor takes them; files are read when their turn comes.
+
+    Raises:
+        UsageError: a single picture, which would be taken for a list of its rows or letters.
+        DataError: something in the list is no picture.
+    """
+    axes = getattr(pictures, "ndim", None)
+    if axes is None and not isinstance(pictures, Sequence) or isinstance(pictures, str | bytes):
+        raise UsageError(f"predict takes a list of pictures. Got {_short(pictures)}; write [{_short(pictures)}].")
+    if axes is not None and axes < 4:
+        raise UsageError(
+            f"predict takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; write "
+            "[picture], or list(pictures) if they are grey."
+        )
+    return [
+        Path(picture) if isinstance(picture, str | os.PathLike) else values_of(picture, f"picture {place}")
+        for place, picture in enumerate(cast("Sequence[object]", pictures))
+    ]
+
+
+def _short(given: object) -> str:
+    """An object in few letters."""
+    return repr(given) if isinstance(given, str | os.PathLike) else f"a {type(given).__name__}"
 
 
 def open_predictor(given: str | Path, device: str = "auto") -> Predictor:

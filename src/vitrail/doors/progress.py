@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -103,8 +103,9 @@ class Lines:
                 return
             self.last = time.monotonic()
         if text := words(event):
-            self.stream.write(f"{text}\n")
-            self.stream.flush()
+            with suppress(BrokenPipeError):  # who watched has gone; a training goes on without
+                self.stream.write(f"{text}\n")
+                self.stream.flush()
 
 
 class Terminal:

@@ -55,7 +55,9 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
     changes = dict(asked.changes or {})
     check_names(changes)
     _check_once(asked, changes)
-    said = {name: str(value) for name, (_, value) in _same(asked).items() if value and name.startswith("data.")}
+    said = {
+        name: str(value) for name, (_, value) in _same(asked).items() if value is not None and name.startswith("data.")
+    }
     data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
     compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
     rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
@@ -90,7 +92,7 @@ def changed(plan: Plan, asked: Asked) -> Plan:
     changes = dict(asked.changes or {})
     check_names(changes)
     _check_once(asked, changes)
-    said = {name: str(value) for name, (_, value) in _same(asked).items() if value}
+    said = {name: str(value) for name, (_, value) in _same(asked).items() if value is not None}
     return config.override(plan, {**said, **changes})
 
 
@@ -127,18 +129,18 @@ def _same(asked: Asked) -> dict[str, tuple[str, object]]:
     return {
         "data.source": ("SOURCE", asked.source),
         "data.data_root": ("--data-root", asked.data_root),
-        "data.skip_bad": ("--skip-bad", asked.skip_bad and "true"),
+        "data.skip_bad": ("--skip-bad", "true" if asked.skip_bad else None),
         "data.task": ("--task", asked.task),
         "data.group": ("--group", asked.group),
         "data.exclude": ("--exclude", asked.exclude),
         "compute.device": ("--device", None if asked.device == "auto" else asked.device),
         "recipe.steps": ("--steps", asked.steps),
-        "seed": ("--seed", None if asked.seed is None else str(asked.seed)),
+        "seed": ("--seed", asked.seed),
         "model.channels": ("--channels", asked.channels),
     }
 
 
 def _check_once(asked: Asked, changes: Mapping[str, str]) -> None:
     for name, (flag, value) in _same(asked).items():
-        if value and name in changes:
+        if value is not None and name in changes:
             raise UsageError(f"{flag} and --{name} are the same setting. Give one of them.")

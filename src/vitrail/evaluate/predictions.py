@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.formulas import guarded, lines, unguarded
 from ..data.source import Picture
 from ..errors import DataError, UsageError
 from ..files import atomic
@@ -23,7 +24,6 @@ UNKNOWN = -1
 
 _BEFORE = ("path", "id", "split", "target", "label", "probability")
 _AFTER = ("abstain",)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")  # a spreadsheet would run, or swallow, a cell that begins so
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,18 +75,18 @@ class Predictions:
 
     def csv_bytes(self) -> bytes:
         """The same table as the bytes of a file, for standard output."""
-        return "".join(_line(row) for row in self._rows()).encode("utf-8", "surrogateescape")
+        return "".join(lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def _rows(self) -> Iterator[list[str]]:
         yield [*_BEFORE, *(f"prob_{name}" for name in self.classes), *_AFTER]
-        names = [_guard(name) for name in self.classes]
-        split = _guard(self.split)
+        names = [guarded(name) for name in self.classes]
+        split = guarded(self.split)
         labels, confidences = self.labels, self.confidences
         targets = np.full(len(self), UNKNOWN) if self.targets is None else self.targets
         for i, (path, id) in enumerate(zip(self.paths, self.ids, strict=True)):
             target = "" if targets[i] == UNKNOWN else names[targets[i]]
             numbers = [f"{p:.9g}" for p in self.probabilities[i].tolist()]
-            yield [_guard(path), _guard(id), split, target, names[labels[i]], f"{confidences[i]:.9g}", *numbers, "0"]
+            yield [guarded(path), guarded(id), split, target, names[labels[i]], f"{confidences[i]:.9g}", *numbers, "0"]
 
 
 def path_of(picture: Picture) -> str:
@@ -146,10 +146,10 @@ def read_csv(path: Path) -> Predictions:
                 f"{where}: a row must have {len(_BEFORE) + len(classes) + len(_AFTER)} cells, as the header. "
                 f"Got {len(row)}."
             )
-        paths.append(_unguard(row[0]))
-        ids.append(_unguard(row[1]))
-        splits.append(_unguard(row[2]))
-        targets.append(_position(_unguard(row[3]), positions, where))
+        paths.append(unguarded(row[0]))
+        ids.append(unguarded(row[1]))
+        splits.append(unguarded(row[2]))
+        targets.append(_position(unguarded(row[3]), positions, where))
         numbers.append(_numbers(row[len(_BEFORE) : -len(_AFTER)], where))
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
@@ -189,17 +189,3 @@ def _numbers(cells: list[str], where: str) -> list[float]:
         return [float(cell) for cell in cells]
     except ValueError as problem:
         raise DataError(f"{where}: probabilities must be numbers. Got {', '.join(cells)[:200]}.") from problem
-
-
-def _line(row: list[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(row)  # only so does the module quote a lone carriage return
-    return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _guard(cell: str) -> str:
-    return "'" + cell if cell.startswith(_FORMULA) else cell
-
-
-def _unguard(cell: str) -> str:
-    return cell.removeprefix("'")

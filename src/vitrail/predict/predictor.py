@@ -80,7 +80,7 @@ class Predictor:
         chosen = number_format or str(found.info.get("number_format", "float32"))
         return cls(found.model, found.spec, found.classes, device, chosen, bool(found.info.get("mirror", False)))
 
-    def predict(self, pictures: Sequence[Picture], batch: int = 64, skip_bad: bool = False) -> Predictions:
+    def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Predictions:
         """One row per picture, in order.
 
         Args:
@@ -93,7 +93,9 @@ class Predictor:
         parts = list(self.parts(pictures, batch, skip_bad))
         return join(parts) if parts else self._table([], np.zeros((0, 0), np.float32), [])
 
-    def parts(self, pictures: Sequence[Picture], batch: int = 64, skip_bad: bool = False) -> Iterator[Predictions]:
+    def parts(
+        self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False
+    ) -> Iterator[Predictions]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
         if batch < 1:
             raise UsageError(f"batch must be at least 1. Got {batch}.")
@@ -112,7 +114,7 @@ class Predictor:
             return found.cpu().numpy()
 
     def _read(
-        self, pictures: Sequence[Picture], batch: int
+        self, pictures: Sequence[Picture | bytes], batch: int
     ) -> Iterator[list[tuple[str, str, UInt8[Tensor, "C H W"] | DataError]]]:
         """Batches of (path, id, prepared picture or why not), decoded one batch ahead of the reader."""
         with ThreadPoolExecutor(READERS) as pool:
@@ -136,14 +138,14 @@ class Predictor:
         )
 
 
-def _named(picture: Picture, position: int) -> tuple[str, str]:
+def _named(picture: Picture | bytes, position: int) -> tuple[str, str]:
     """(path, id): a file is called by its name, an array by its place in what was asked."""
-    if isinstance(picture, np.ndarray):
+    if isinstance(picture, np.ndarray | bytes):
         return "", str(position)
     return path_of(picture), picture.name
 
 
-def _prepared(picture: Picture, spec: ImageSpec) -> UInt8[Tensor, "C H W"] | DataError:
+def _prepared(picture: Picture | bytes, spec: ImageSpec) -> UInt8[Tensor, "C H W"] | DataError:
     try:
         return prepare(picture, spec)
     except DataError as problem:

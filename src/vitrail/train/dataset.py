@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 from numpy.typing import NDArray
 
+from ..data import kept_splits
 from ..data import splits as parts
 from ..data.doctor import excluded
 from ..data.loader import Pictures, load
@@ -20,6 +21,8 @@ from ..data.source import Source
 from ..errors import DataError, UsageError
 from ..randomness import permutation
 from ..spec import ImageSpec
+from . import identity
+from .run import RunFolder
 
 MEMORY = "memory"
 """What a plan calls a source that was an object of a Python program."""
@@ -35,7 +38,7 @@ class Dataset:
     source: Source
     splits: Splits
     notes: tuple[str, ...] = ()
-    """What a person should know about how it was parted."""
+    """What a person should know about how it was parted, and about what is not as it was when the run began."""
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """What the pictures of a split show, in the split's order, as the source has it."""
@@ -45,9 +48,9 @@ class Dataset:
         """The shard that each picture of a split lies in, where pictures lie in shards."""
         return None if self.source.blocks is None else self.source.blocks[self.splits[split]]
 
-    def pictures(self, split: str, spec: ImageSpec) -> Pictures:
+    def pictures(self, split: str, spec: ImageSpec, workers: int) -> Pictures:
         """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
-        return load(self.source, self.splits[split], spec, RESIDENT_BYTES)
+        return load(self.source, self.splits[split], spec, RESIDENT_BYTES, workers)
 
     def training_pictures(self, spec: ImageSpec, cut: Cut | None, workers: int) -> Pictures:
         """Those of the train split, cut as the recipe asks, and decoded as only a training may."""
@@ -59,8 +62,10 @@ class Dataset:
         return rows if len(rows) <= most else np.sort(rows[permutation(seed, "sample", 0, len(rows))[:most]])
 
 
-def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None, given: object | None = None) -> Dataset:
-    """Open the source and part it; with `stored`, by the splits that an earlier start of the run has written.
+def open_dataset(
+    settings: DataSettings, seed: int, begun: RunFolder | None = None, given: object | None = None
+) -> Dataset:
+    """Open the source and part it; with `begun`, as that run has parted it, if it is still the same data.
 
     What `settings.exclude` lists is taken out after the parting, so that nobody else changes sides.
 
@@ -69,12 +74,12 @@ def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None, 
 
     Raises:
         UsageError: the source cannot be had again, or a setting that it cannot follow.
-        DataError: the source cannot be read, or a picture of the stored splits is gone.
+        DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of `begun`.
     """
     source = open_source(_asked(settings, given), settings)
     _check_obeyed(source, settings)
-    if stored is not None:
-        return Dataset(source, parts.read(stored, source))
+    if begun is not None:
+        return _again(begun, source)
     splits = parts.complete(source, settings, seed)
     notes = list(_parting(source, settings, splits))
     if settings.exclude:
@@ -84,6 +89,16 @@ def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None, 
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
     return Dataset(source, splits, tuple(notes))
+
+
+def keep(run: RunFolder, dataset: Dataset) -> None:
+    """Write into a run folder what `open_dataset` needs to open the same data again.
+
+    Raises:
+        DataError: two pictures have the same id.
+    """
+    kept_splits.write(run.splits_file, dataset.source, dataset.splits)
+    identity.write(run.data_file, dataset.source)
 
 
 def class_of(source: Source, rows: NDArray[np.int64]) -> Int64[np.ndarray, " n"]:
@@ -112,6 +127,12 @@ def with_moments(spec: ImageSpec, pictures: Pictures, seed: int) -> ImageSpec:
     mean = tuple(round(float(m), 4) for m in first)
     std = tuple(max(round(float(s), 4), 0.01) for s in np.sqrt(np.maximum(second - first**2, 0)))
     return dataclasses.replace(spec, mean=mean, std=std)
+
+
+def _again(run: RunFolder, source: Source) -> Dataset:
+    changed = identity.check(run.data_file, source)  # first: who is gone means little under other classes
+    splits, gone = kept_splits.read(run.splits_file, source)
+    return Dataset(source, splits, changed + gone)
 
 
 def _asked(settings: DataSettings, given: object | None) -> object:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.decoding import dicom
-from ..data.decoding.stored import read
+from ..data.decoding.stored import file_bytes, read
+from ..data.decoding.values import DEPTHS
 from ..data.parallel import in_order
 from ..data.source import Picture, Source
 from ..errors import DataError
@@ -90,6 +91,8 @@ class _Extent:
 
     low: float
     high: float
+    whole: bool
+    """Whether all its values are whole numbers, of whatever type."""
     inner: tuple[float, float]
     values: np.ndarray
 
@@ -115,18 +118,18 @@ def _look(picture: Picture, spec: ImageSpec) -> _Look | DataError:
 
 def _windowed(films: list[Picture], spec: ImageSpec) -> tuple[ImageSpec, str]:
     """Apply the films' own windows if there is one in each: a mixture would make like films unlike."""
-    carry = sum(in_order(_has_window, films))
+    carry = sum(in_order(partial(_has_window, page=spec.page), films))
     if carry == len(films):
         return dataclasses.replace(spec, window="file"), f"each of {len(films):,} films looked at carries its window"
     reason = f"{carry:,} of {len(films):,} films looked at carry a window; stored values are comparable in all"
     return dataclasses.replace(spec, window="none"), reason
 
 
-def _has_window(picture: Picture) -> bool:
+def _has_window(picture: Picture, page: int) -> bool:
     if isinstance(picture, Path):
-        return dicom.has_window(picture.read_bytes())
+        return dicom.has_window(file_bytes(picture), page)
     data = b"" if isinstance(picture, np.ndarray) else picture.fetch()
-    return isinstance(data, bytes) and dicom.has_window(data)
+    return isinstance(data, bytes) and dicom.has_window(data, page)
 
 
 def _range(pictures: list[Picture], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
@@ -138,13 +141,13 @@ def _range(pictures: list[Picture], spec: ImageSpec, policy: str) -> tuple[float
     if policy == "auto" and deep and spec.window == "file":
         return 0.0, float(dicom.WHITE), "each film's own window ends there"
     if policy == "percentile" and extents:
-        return _percentiles(deep or extents)
+        return _percentiles(deep or extents, bool(deep))
     if not deep:
         return 0.0, 255.0, "8-bit pictures"
     low, high = min(extent.low for extent in deep), max(extent.high for extent in deep)
-    white = _full_scale(high)
+    white, why = _white(low, high, all(extent.whole for extent in deep))
     seen = f"{low:g} to {high:g} in {len(deep):,} deeper than 8 bits"
-    return min(low, 0.0), white, f"{_depth(white)}: the pictures looked at store {seen}"
+    return min(low, 0.0), white, f"{why}: the pictures looked at store {seen}"
 
 
 def _extent(picture: Picture, spec: ImageSpec) -> _Extent | None:
@@ -158,10 +161,11 @@ def _extent(picture: Picture, spec: ImageSpec) -> _Extent | None:
     flat = values.reshape(-1)
     few = flat[(uniform(0, "values", 0, np.arange(VALUES), 1)[:, 0] * len(flat)).astype(np.int64)]
     inner = np.percentile(few, TOLERATED)
-    return _Extent(float(flat.min()), float(flat.max()), (float(inner[0]), float(inner[1])), few)
+    whole = values.dtype.kind != "f" or bool((flat == np.rint(flat)).all())
+    return _Extent(float(flat.min()), float(flat.max()), whole, (float(inner[0]), float(inner[1])), few)
 
 
-def _percentiles(extents: list[_Extent]) -> tuple[float, float, str]:
+def _percentiles(extents: list[_Extent], deep: bool) -> tuple[float, float, str]:
     """Percentiles over all pictures, widened until no picture has more than 5 % beyond."""
     values = np.concatenate([extent.values for extent in extents])
     low, high = (float(value) for value in np.percentile(values, PERCENTILES))
@@ -172,19 +176,26 @@ def _percentiles(extents: list[_Extent]) -> tuple[float, float, str]:
             f"Nearly all values of the {len(extents):,} training pictures looked at are {low:g}, so percentiles "
             "give no range. Leave out --data.range percentile."
         )
+    if not deep and high <= 1:
+        raise DataError(
+            f"The {len(extents):,} training pictures looked at hold hardly more than the values 0 and 1 in 8 bits, and "
+            "a model of that range takes 8-bit pictures as 0 to 255 already, where 1 is black. Multiply the values by "
+            "255; --data.range percentile cannot stretch them."
+        )
     reason = f"asked for: 0.5th and 99.5th percentile of {len(extents):,} pictures, none with more than 5 % beyond"
     return low, high, reason
 
 
-def _full_scale(largest: float) -> float:
-    """The white that a largest stored value suggests: 1 for fractions, else the next full count of bits."""
-    if largest <= 1:
-        return 1.0
-    return next((float(2**bits - 1) for bits in (8, 10, 12, 14, 16) if largest <= 2**bits - 1), largest)
+def _white(low: float, high: float, whole: bool) -> tuple[float, str]:
+    """What white is for values low..high, and what they are taken for.
 
-
-def _depth(white: float) -> str:
-    bits = {float(2**bits - 1): bits for bits in (8, 10, 12, 14, 16)}
-    if white == 1:
-        return "fractions"
-    return f"{bits[white]} bits" if white in bits else "the largest value"
+    A number of bits is a guess that only whole numbers allow; fractions of any other scale end at the largest seen.
+    """
+    if low >= 0 and high <= 1:
+        return 1.0, "fractions"
+    if not whole:
+        return max(high, 0.0) if high <= low else high, "fractions, of which the largest is white"
+    if high <= 1:
+        return 1.0, "no value is above 1"
+    bits = next((bits for bits in DEPTHS if high <= 2**bits - 1), 0)
+    return (2.0**bits - 1, f"{bits} bits") if bits else (high, "the largest value")

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from ..checkpoints import bundle
 from ..data.loader import Pictures
+from ..errors import DataError
 from ..evaluate.collect import collect, probabilities_of
 from ..evaluate.metrics import Metrics, measure
 from ..evaluate.predictions import Predictions, path_of
@@ -38,16 +39,26 @@ class Spent:
 def conclude(
     run: RunFolder, plan: Plan, reasons: Mapping[str, str], learner: Learner, dataset: Dataset
 ) -> Iterator[Event]:
-    """Evaluate a trained learner on the held-out pictures and write everything that the run folder still lacks."""
+    """Evaluate a trained learner on the held-out pictures and write everything that the run folder still lacks.
+
+    Raises:
+        DataError: a held-out picture cannot be read any more; the model is in the run folder by then.
+    """
     spent = _spent(run)
+    write_bundle(run, learner, plan, dataset)
     yield Note("Evaluating on the held-out pictures.")
     measured, held_out, pictures = [], None, None
     for split in ("val", "test"):
         if len(dataset.splits[split]):
-            pictures = dataset.pictures(split, plan.image)
-            held_out = answers(learner, plan, dataset, split, pictures)
+            try:
+                pictures = dataset.pictures(split, plan.image, plan.compute.workers)
+                held_out = answers(learner, plan, dataset, split, pictures)
+            except DataError as error:
+                raise DataError(
+                    f"{error} The trained model is in {run.bundle}; put the picture back, or remove it, and let the "
+                    f"evaluation and the report follow with: vitrail train --resume {run.path}"
+                ) from error
             measured.append(write_predictions(run, held_out))
-    write_bundle(run, learner, plan, dataset)
     if held_out is None or pictures is None:
         yield Note(f"No pictures were held out, so there is no report. The model is in {run.bundle}.")
         return

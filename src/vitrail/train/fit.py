@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-from .. import config, runtime
+from .. import runtime
 from ..data import splits as parts
 from ..data.doctor.check import check
 from ..data.doctor.findings import Findings
@@ -16,17 +16,16 @@ from ..data.source import Source
 from ..errors import DataError, UsageError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create
-from ..spec import ImageSpec
 from . import planner, sheet, state
-from .dataset import MEMORY, Dataset, located, open_dataset, with_moments
+from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .events import Event, Note, Planned
-from .fingerprint import fingerprint
 from .finish import conclude
 from .follow import follow
 from .loop import prepare
 from .pace import seconds_per_step
 from .plan import Plan
-from .planner import Fingerprint, Reasons, Wishes
+from .planner import Reasons, Wishes
+from .reading import look
 from .run import RunFolder, default_path
 from .views import cut_of
 
@@ -59,13 +58,11 @@ def fit(
     dataset = open_dataset(wishes.data, wishes.seed, None, given)
     _check_task(dataset.source)
     yield from _told(dataset)
-    plan, reasons = planner.draft(_fingerprint(dataset, wishes), wishes, machine)
+    plan, reasons = planner.draft(look(dataset, wishes.data, wishes.overrides, wishes.seed), wishes, machine)
     dataset, findings = _checked(dataset, plan)
     yield from _found(dataset, findings)
     pictures = _pictures(dataset, plan)
-    if "image.mean" not in wishes.overrides and "image.std" not in wishes.overrides:
-        plan = dataclasses.replace(plan, image=with_moments(plan.image, pictures, plan.seed))
-        reasons["image.mean"] = reasons["image.std"] = "measured on the training pictures"
+    plan = _measured(plan, pictures, wishes, reasons)
     if plan.minutes and "recipe.steps" not in wishes.overrides:
         plan = planner.fix_steps(plan, *_pace(plan, pictures, dataset), reasons)
     yield Planned(plan, reasons)
@@ -110,7 +107,9 @@ def resume(path: Path, given: object | None = None) -> Iterator[Event]:
         return
     plan = run.read_plan()
     _apply(plan)
-    dataset = open_dataset(plan.data, plan.seed, run.splits_file, given)
+    dataset = open_dataset(plan.data, plan.seed, run, given)
+    for text in dataset.notes:
+        yield Note(text)
     yield Planned(plan, {})
     yield from _go(run, plan, {}, dataset, _pictures(dataset, plan))
 
@@ -150,17 +149,6 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {len(source.classes)} classes, pictures: {counts}.")
 
 
-def _fingerprint(dataset: Dataset, wishes: Wishes) -> Fingerprint:
-    """The training pictures, read as far as the wishes say how to read them."""
-    reading = ("image.window", "image.page", "image.max_pixels")
-    said = {name: text for name, text in wishes.overrides.items() if name in reading}
-    spec: ImageSpec = config.override(Plan(), said).image
-    choose_window = "image.window" not in said
-    return fingerprint(
-        dataset.source, dataset.splits["train"], wishes.seed, spec, wishes.data.range, choose_window=choose_window
-    )
-
-
 def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
     """Look at the pictures, at all of them where the minutes allow; leave out bad ones if asked to, else refuse.
 
@@ -196,6 +184,21 @@ def _found(dataset: Dataset, findings: Findings) -> Iterator[Event]:
             yield Note(text)
 
 
+def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) -> Plan:
+    """The plan with mean and deviation of the training pictures, but for what was asked for."""
+    open_fields = [name for name in ("mean", "std") if f"image.{name}" not in wishes.overrides]
+    if not open_fields:
+        return plan
+    spec = with_moments(plan.image, pictures, plan.seed)
+    image = dataclasses.replace(
+        plan.image,
+        mean=spec.mean if "mean" in open_fields else plan.image.mean,
+        std=spec.std if "std" in open_fields else plan.image.std,
+    )
+    reasons.update({f"image.{name}": "measured on the training pictures" for name in open_fields})
+    return dataclasses.replace(plan, image=image)
+
+
 def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
     return dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
 
@@ -207,7 +210,7 @@ def _pace(plan: Plan, pictures: Pictures, dataset: Dataset) -> tuple[float, floa
 def _begin(
     run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, findings: Findings, pictures: Pictures
 ) -> Iterator[Event]:
-    parts.write(run.splits_file, dataset.source, dataset.splits)
+    keep(run, dataset)
     run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
     write_json(run.path / "check.json", findings.to_json())
     try:

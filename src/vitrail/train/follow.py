@@ -37,13 +37,13 @@ def follow(
 
     Raises:
         InterruptedRun: Ctrl-C or SIGTERM came; the run is saved and the message says how to go on.
-        DataError: too many pictures were lost on the way; the run is saved here too.
+        DataError: too many pictures were lost on the way, or one of the val split was; the run is saved here too.
     """
     steps = plan.recipe.steps
     evaluate_every = plan.recipe.evaluate_every or max(1, steps // EVALUATIONS)
     record_every = max(1, steps // RECORDS)
     valid = dataset.sample("val", EVALUATED_PICTURES, plan.seed)
-    valid_pictures = dataset.pictures("val", plan.image) if len(valid) else None
+    valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
     saved_at = time.monotonic()
     with listening() as wish:
@@ -54,7 +54,10 @@ def follow(
                 run.record(_row(done, progress))
             yield progress
             if valid_pictures is not None and (done.step % evaluate_every == 0 or done.step == steps):
-                yield _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
+                try:
+                    yield _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
+                except DataError as error:
+                    raise _saved(run, learner, plan, done.step, error) from error
             due = plan.recipe.save_every and done.step % plan.recipe.save_every == 0
             due = due or (not plan.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or done.step == steps:
@@ -82,10 +85,14 @@ def _kept(
     except DataError as error:
         if not last:
             raise
-        state.save(run.checkpoints, last, learner.model, learner.optimizers, learner.average)
-        raise DataError(
-            f"{error} Step {last} of {plan.recipe.steps} is saved. Continue with: vitrail train --resume {run.path}"
-        ) from error
+        raise _saved(run, learner, plan, last, error) from error
+
+
+def _saved(run: RunFolder, learner: Learner, plan: Plan, step: int, error: DataError) -> DataError:
+    """Save the run after `step`; the same error, which then says how to go on."""
+    state.save(run.checkpoints, step, learner.model, learner.optimizers, learner.average)
+    go_on = f"Continue with: vitrail train --resume {run.path}"
+    return DataError(f"{error} Step {step} of {plan.recipe.steps} is saved. {go_on}")
 
 
 def _progress(done: Step, plan: Plan, pace: deque[float]) -> Progress:

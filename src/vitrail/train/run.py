@@ -31,6 +31,7 @@ class RunFolder:
         self.predictions = path / "predictions"
         self.figures = path / "figures"
         self.splits_file = path / "splits.csv"
+        self.data_file = path / "data.json"
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:

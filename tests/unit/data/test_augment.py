@@ -103,6 +103,17 @@ def test_resized_crops_are_torchvisions(size, interpolation):
     assert torch.equal(ours, torch.stack(theirs))
 
 
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+def test_resized_crops_are_not_antialiased_where_a_model_is_not(interpolation):
+    images = torch.randint(0, 256, (9, 3, 70, 90), dtype=torch.uint8)
+    boxes = Cut(0, scale=(0.3, 1.0)).boxes(np.arange(9), 0, np.tile([70, 90], (9, 1)))
+    ours = resized_crop(images, boxes, (16, 16), interpolation, antialias=False)
+    for image, (top, left, height, width), found in zip(images, boxes.tolist(), ours, strict=True):
+        cut = image[None, :, top : top + height, left : left + width].float()
+        theirs = torch.nn.functional.interpolate(cut, (16, 16), mode=interpolation, antialias=False)
+        assert (found - theirs[0].clamp(0, 255)).abs().max() <= 0.5
+
+
 MODES = {"bicubic": InterpolationMode.BICUBIC, "bilinear": InterpolationMode.BILINEAR}
 
 

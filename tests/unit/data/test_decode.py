@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from vitrail.data import decode as decoding
-from vitrail.data.decode import stored_range
 from vitrail.data.transforms import prepare
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
@@ -104,13 +103,17 @@ def test_arrays_of_other_things_are_refused(wrong):
         decode(wrong, 1, 0, 255)
 
 
-def test_the_stored_range_is_that_of_the_values(encode, tmp_path, photo):
-    assert stored_range(photo, ImageSpec()) == (0, 255)
-    assert stored_range(np.array([[3, 4000]], np.uint16), ImageSpec()) == (3, 4000)
-    (tmp_path / "f.tif").write_bytes(encode(np.array([[-1.5, 2]], np.float32), "TIFF"))
-    assert stored_range(tmp_path / "f.tif", ImageSpec()) == (-1.5, 2)
-    with pytest.raises(DataError, match="1 of 2 values are not finite"):
-        stored_range(np.array([[np.nan, 2]]), ImageSpec())
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_fractions_of_0_to_1_are_refused_where_255_is_white_instead_of_becoming_black(kind):
+    fractions = np.linspace(0, 1, 64, dtype=kind).reshape(8, 8)
+    with pytest.raises(DataError, match=r"^holds fractions 0 to 1, the model reads 0 to 255; multiply by 255\.$"):
+        decode(fractions, 1, 0, 255)
+    with pytest.raises(DataError, match=r"the model reads -1000 to 4095; bring them to that range\.$"):
+        decode(fractions, 1, -1000, 4095)
+    assert decode(fractions, 1, 0, 1).max() == 255
+    assert decode(fractions * 0, 1, 0, 255).max() == 0, "black is black in any unit"
+    assert decode(np.array([[-800.0, 0.5]]), 1, -1000, 4095).tolist() == [[[10], [50]]], "air in Hounsfield units"
+    assert decode(np.array([[0, 1]], np.uint16), 1, 0, 255).tolist() == [[[0], [1]]], "counts are no fractions"
 
 
 def test_a_12_bit_film_in_a_16_bit_file_keeps_255_levels_after_preprocessing(encode):

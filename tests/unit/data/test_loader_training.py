@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitrail.data.augment import resized_crop
 from vitrail.data.loader import AHEAD, LOST_FILES, Batch, Resident, Streamed, load, steps
 from vitrail.data.parallel import NAME
 from vitrail.data.regions import Cut
@@ -101,6 +103,19 @@ def test_a_cut_depends_on_the_picture_the_epoch_and_the_copy_alone(limit, photos
         for row in np.unique(batch.indices):
             copies = batch.images[torch.from_numpy(batch.indices == row)]
             assert len({image.numpy().tobytes() for image in copies}) == 3
+
+
+def test_resident_cuts_are_antialiased_only_where_the_model_is(photos):
+    cuts = {}
+    for antialias in (True, False):
+        spec = replace(SPEC, height=90, width=90, antialias=antialias)
+        pictures = load(photos, np.arange(PICTURES), spec, 2**30, 0, Cut(5, scale=(0.9, 1.0)), training=True)
+        assert isinstance(pictures, Resident)
+        cuts[antialias] = pictures.take(np.arange(PICTURES))
+        boxes = Cut(5, scale=(0.9, 1.0)).boxes(np.arange(PICTURES), 0, np.tile([90, 90], (PICTURES, 1)))
+        expected = resized_crop(pictures.images, boxes, (90, 90), "bicubic", antialias)
+        assert torch.equal(cuts[antialias], expected)
+    assert not torch.equal(cuts[True], cuts[False])
 
 
 def test_evaluation_is_exact_and_training_need_not_be(photos):

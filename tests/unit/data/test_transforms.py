@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from vitrail.data.transforms import fit, normalise, prepare, prepare_stack, resize, to_tensor
-from vitrail.errors import UsageError
+from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
 
 
@@ -83,6 +83,24 @@ def test_a_stack_is_prepared_as_its_pictures():
     stack = np.random.default_rng(0).integers(0, 4096, (3, 9, 11)).astype(np.uint16)
     spec = ImageSpec(height=6, width=14, channels=3, low=0, high=4095)
     assert torch.equal(prepare_stack(stack, spec), torch.stack([prepare(picture, spec) for picture in stack]))
+
+
+@pytest.mark.parametrize(
+    ("odd", "says"),
+    [(5000.0, "Values 0 to 4095 .*100% of its values beyond"), (np.nan, "99 of 99 values"), (0.5, "holds fractions")],
+)
+def test_one_odd_picture_in_a_stack_is_refused_in_the_words_it_would_get_alone(odd, says):
+    stack = np.full((300, 9, 11), 2000.0, np.float32)
+    stack[217] = odd
+    spec = ImageSpec(height=6, width=14, channels=1, low=0, high=4095)
+    with pytest.raises(DataError, match=says) as alone:
+        prepare(stack[217], spec)
+    with pytest.raises(DataError) as together:
+        prepare_stack(stack, spec)
+    assert str(together.value) == str(alone.value)
+    bright = np.full((300, 9, 11), 2000, np.uint16)
+    bright[:, 0, :4] = 5000
+    assert prepare_stack(bright, spec)[:, :, 0, 0].min() > 150, "4 % of each picture may be overexposed"
 
 
 def test_preparing_a_file_is_decoding_then_resizing_it(photo, encode, tmp_path):

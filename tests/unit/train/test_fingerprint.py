@@ -10,6 +10,7 @@ import pytest
 
 from vitrail.data.decoding import dicom
 from vitrail.data.source import Source
+from vitrail.data.transforms import prepare_stack
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 from vitrail.train import fingerprint as looking
@@ -46,6 +47,46 @@ def test_C34_the_depth_that_the_pictures_use_becomes_the_range():
     hounsfield = found(np.array([[[-1024.0, 3000.0]]]))
     assert (hounsfield.low, hounsfield.high) == (-1024.0, 4095.0)
     assert found(np.array([[[0.0, 1e6]]])).range_reason.startswith("the largest value: ")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "range_"),
+    [
+        (-1.7, 2.1, (-1.7, 2.1)),
+        (0.0, 255.4, (0, 255.4)),
+        (0.0, 4.095, (0, 4.095)),
+        (0.2, 0.9, (0, 1)),
+        (-1, 1, (-1, 1)),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_fractions_are_never_rounded_up_to_a_count_of_bits(low, high, range_, kind):
+    pictures = np.linspace(low, high, 4 * 900).reshape(4, 30, 30).astype(kind)
+    seen = found(pictures)
+    assert (seen.low, seen.high) == pytest.approx(range_)
+    expected = "fractions: " if range_ == (0, 1) else "fractions, of which the largest is white: "
+    assert seen.range_reason.startswith(f"{expected}the pictures looked at store {low:g} to {high:g} in 4")
+    prepared = prepare_stack(pictures, ImageSpec(height=30, width=30, channels=1, low=seen.low, high=seen.high))
+    assert len(prepared.unique()) > 150, "the grey scale is used"
+
+
+def test_one_fraction_among_whole_numbers_is_enough_to_know_no_bits():
+    films = np.zeros((3, 2, 2), np.float32)
+    films[0], films[1] = 3000, 700
+    assert found(films).high == 4095.0, "whole numbers may lie in floats"
+    films[2] = 0.5
+    assert found(films).high == 3000.0
+    assert found(np.full((2, 3, 3), -2.5)).high == 0.0
+
+
+def test_8_bit_masks_of_0_and_1_are_refused_because_no_stretch_would_follow():
+    masks = np.tile(np.array([[0, 1], [1, 0]], np.uint8), (3, 5, 5))
+    with pytest.raises(DataError, match=r"hardly more than the values 0 and 1 in 8 bits.*Multiply the values by 255"):
+        found(masks, policy="percentile")
+    assert found(masks * 9, policy="percentile").high == 9.0
+    deep = found(masks.astype(np.uint16), policy="percentile")
+    levels = prepare_stack(masks.astype(np.uint16), ImageSpec(height=10, width=10, low=deep.low, high=deep.high))
+    assert levels.unique().tolist() == [0, 255]
 
 
 def test_a_number_of_bits_is_taken_as_said():
@@ -100,7 +141,7 @@ def films_are_read(monkeypatch) -> None:
         return Stored(np.array([[0, top]], np.uint16), kind="DICOM")
 
     monkeypatch.setattr(looking, "read", read)
-    monkeypatch.setattr(dicom, "has_window", lambda data: b"window" in data)
+    monkeypatch.setattr(dicom, "has_window", lambda data, page: b"window" in data)
 
 
 def test_films_are_windowed_if_each_one_carries_its_window(films_are_read):

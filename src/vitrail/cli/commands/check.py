@@ -56,9 +56,13 @@ class Check(Command):
         """Open the source, part it as a training would, look at every picture."""
         from ...data.doctor.check import check
         from ...doors import counting
+        from ...files.disk import resource_errors
         from ...train.dataset import open_dataset
         from ..output import print_json
 
+        if self.out is not None:
+            with resource_errors(self.out):  # before minutes are spent on what could not be written
+                self.out.mkdir(parents=True, exist_ok=True)
         settings, overrides = self._settings()
         dataset = open_dataset(settings, seed=0)
         spec, patch = _reading(dataset, settings, overrides)
@@ -97,7 +101,6 @@ class Check(Command):
         from ...files.atomic import write_json
         from ...report import findings as page
 
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / "check.json", findings.to_json())
         excluded.write(folder / "exclude.csv", source, findings.leave_out())
         page.write(folder / "check.html", findings, source, spec)
@@ -117,20 +120,13 @@ def _reading(dataset: Dataset, settings: DataSettings, overrides: dict[str, str]
     """What a training without further wishes would read: the value range, and the patch of its model."""
     from ... import config, runtime
     from ...train import planner
-    from ...train.fingerprint import fingerprint
     from ...train.plan import Plan
+    from ...train.reading import look
 
-    reading_fields = ("image.window", "image.page", "image.max_pixels")
-    read = {name: text for name, text in overrides.items() if name in reading_fields}
-    spec = config.override(Plan(), overrides).image
-    reading = config.override(Plan(), read).image
-    train = dataset.splits["train"]
     try:
-        found = fingerprint(
-            dataset.source, train, 0, reading, settings.range, choose_window="image.window" not in overrides
-        )
+        found = look(dataset, settings, overrides, seed=0)
     except DataError:  # none can be read: the check will name them all, with their reasons
-        return spec, (1, 1)
+        return config.override(Plan(), overrides).image, (1, 1)
     machine = runtime.choose(runtime.RuntimeSettings())
     plan, _ = planner.draft(found, planner.Wishes(data=settings, overrides=overrides), machine)
     return plan.image, plan.model.patch

@@ -15,7 +15,7 @@ from ...errors import DataError
 from ...spec import ImageSpec
 from .exif import upright
 from .pillow import loaded
-from .values import END_MISSING, SEVERAL_FRAMES, Stored, check_size, damaged, profile_remark, truncated
+from .values import END_MISSING, SEVERAL_FRAMES, Stored, check_size, damaged, first_only, profile_remark, truncated
 
 FRAME, EXTENSION, TRAILER = 0x2C, 0x21, 0x3B
 MAX_FRAMES = 4096
@@ -31,6 +31,7 @@ class Frame(NamedTuple):
 
 def parse_gif(data: bytes, spec: ImageSpec) -> Stored:
     """The first frame on its canvas, with its transparency; of later frames only the sizes are looked at."""
+    first_only("GIF", spec.page)
     if len(data) < 13:
         raise truncated("GIF", len(data))
     width, height = struct.unpack_from("<HH", data, 6)
@@ -99,6 +100,7 @@ def _palette(flags: int) -> int:
 
 def parse_webp(data: bytes, spec: ImageSpec) -> Stored:
     """The first frame on its canvas, with its opacity."""
+    first_only("WebP", spec.page)
     needed = 8 + int.from_bytes(data[4:8], "little")
     if needed > len(data) or len(data) < 30:
         raise truncated("WebP", len(data), max(needed, 30))

@@ -12,22 +12,25 @@ import numpy as np
 
 from ...errors import DataError
 from ...spec import ImageSpec
+from .film_values import WHITE, grey, shows_itself
 from .jpeg_file import read_header
 from .values import Stored, check_size, choose, truncated
 
+__all__ = ["WHITE", "has_window", "parse_dicom"]
 KIND = "DICOM"
 INSTALL = "pip install 'vitrail[medical]'"
 DEFLATED = b"1.2.840.10008.1.2.1.99"
 PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 JPEGS = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51")
 PIXEL_TAG = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
-WHITE = 65535
 # fmt: off
 ELEMENTS = (
     *PIXELS, "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration",
     "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ExtendedOffsetTable",
     "ExtendedOffsetTableLengths", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "WindowCenter",
-    "WindowWidth", "VOILUTFunction", "VOILUTSequence",
+    "WindowWidth", "VOILUTFunction", "VOILUTSequence", "SharedFunctionalGroupsSequence",
+    "PerFrameFunctionalGroupsSequence",
+    *(f"{numbers}PixelPadding{end}" for numbers in ("", "Float", "DoubleFloat") for end in ("Value", "RangeLimit")),
     *(f"{colour}PaletteColorLookupTableDescriptor" for colour in ("Red", "Green", "Blue")),
     *(f"{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")),
     *(f"Segmented{colour}PaletteColorLookupTableData" for colour in ("Red", "Green", "Blue")),
@@ -40,7 +43,8 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> Stored:
 
     Grey films [H, W]: with the modality table or slope and intercept applied; MONOCHROME1, which counts white as 0, is
     turned round. By the spec's window "none" these values stay as they are, for low and high to cut; by "file" the
-    film's own window or VOI table makes them 0..65535. Palettes, RGB and YBR come out as RGB [H, W, 3].
+    film's own window or VOI table makes them 0..65535. Padding becomes the darkest value of the rest. Palettes, RGB and
+    YBR come out as RGB [H, W, 3].
 
     Raises:
         DataError: no pixels, several frames, no window where one is asked for, a decoder that is not installed.
@@ -55,31 +59,33 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> Stored:
     frame = choose(max(1, int(dataset.get("NumberOfFrames") or 1)), spec.page, "frames")
     _check_pixels(dataset, spec.max_pixels)
     values = _pixels(dataset, frame)
-    colours = str(dataset.PhotometricInterpretation)
-    if colours == "PALETTE COLOR":
+    if str(dataset.PhotometricInterpretation) == "PALETTE COLOR":
         return Stored(_palette(values, dataset))
     if values.ndim == 3:
         return Stored(values)
-    return Stored(_grey(values, dataset, colours == "MONOCHROME1", spec.window == "file"))
+    return Stored(grey(values, dataset, frame, spec.window == "file"))
 
 
-def has_window(data: bytes) -> bool:
+def has_window(data: bytes, page: int = 0) -> bool:
     """Whether a DICOM file says by itself what is black and white: by a window, a VOI table, or because it has colours.
+
+    A window that nothing can be seen through, such as one of width 0, is none.
+
+    Args:
+        page: the frame that is asked about, as in `ImageSpec`.
 
     Raises:
         DataError: pydicom is not installed.
     """
     try:
         dataset = _read(data, pixels=False)
+        return not str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME") or shows_itself(
+            dataset, max(0, page - 1)
+        )
     except DataError:
         raise
     except Exception:  # what cannot be parsed has no window; reading it says why
         return False
-    return bool(
-        not str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME")
-        or dataset.get("VOILUTSequence")
-        or _window(dataset)
-    )
 
 
 def _read(data: bytes, pixels: bool = True) -> Any:
@@ -147,78 +153,3 @@ def _palette(values: np.ndarray, dataset: Any) -> np.ndarray:
 
     colours = np.asarray(apply_color_lut(values, dataset))
     return (colours >> 8).astype(np.uint8) if colours.dtype.itemsize == 2 else colours.astype(np.uint8)
-
-
-def _grey(values: np.ndarray, dataset: Any, inverted: bool, windowed: bool) -> np.ndarray:
-    if windowed:
-        shown = _windowed(_in_units(values, dataset), dataset)
-        return np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
-    return _in_units(_turned_round(values, dataset) if inverted else values, dataset)
-
-
-def _turned_round(values: np.ndarray, dataset: Any) -> np.ndarray:
-    """White as the largest number of the stored bits; a second time gives back the first."""
-    if values.dtype.kind == "f":
-        raise DataError("is a MONOCHROME1 film of floats, whose white nobody knows; save it as MONOCHROME2.")
-    top = -1 if int(dataset.PixelRepresentation) else 2 ** int(dataset.BitsStored) - 1
-    return (top - values.astype(np.int64)).astype(values.dtype)
-
-
-def _in_units(values: np.ndarray, dataset: Any) -> np.ndarray:
-    """Modality units, such as Hounsfield's, in float32; the stored whole numbers where the file names no others."""
-    if dataset.get("ModalityLUTSequence"):
-        return _looked_up(values, dataset.ModalityLUTSequence[0], dataset)
-    slope, intercept = dataset.get("RescaleSlope"), dataset.get("RescaleIntercept")
-    slope, intercept = 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
-    if (slope, intercept) == (1, 0):
-        return values
-    return (values.astype(np.float64) * slope + intercept).astype(np.float32)
-
-
-def _looked_up(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
-    """uint16 by a table: what lies before its first number gets the first entry, what lies behind it the last.
-
-    Done here because pydicom 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
-    """
-    entries, first, _ = (int(number) for number in item.LUTDescriptor)
-    table = item.LUTData
-    if isinstance(table, bytes):
-        order = "<" if dataset.file_meta.TransferSyntaxUID.is_little_endian else ">"
-        table = np.frombuffer(table, np.uint8 if len(table) in (entries, entries + 1) else f"{order}u2")
-    table = np.asarray(table).astype(np.uint16)[: entries or 2**16]
-    return table[(np.rint(values).astype(np.int64) - first).clip(0, len(table) - 1)]
-
-
-def _windowed(values: np.ndarray, dataset: Any) -> np.ndarray:
-    """0 (black) to 1 (white), by the film's VOI table or its window (DICOM PS3.3, C.11.2.1)."""
-    if dataset.get("VOILUTSequence"):
-        item = dataset.VOILUTSequence[0]
-        shown = _looked_up(values, item, dataset).astype(np.float32)
-        return (shown / (2 ** int(item.LUTDescriptor[2]) - 1)).clip(0, 1)
-    window = _window(dataset)
-    if window is None:
-        raise DataError(
-            "carries no window, which --image.window file asks of every film; take --image.window none, and say with "
-            "--data.range what is black and white."
-        )
-    centre, width = window
-    function = str(dataset.get("VOILUTFunction") or "LINEAR")
-    exact = values.astype(np.float32)
-    if function == "SIGMOID":
-        return 1 / (1 + np.exp(-4 * (exact - centre) / width))
-    if function == "LINEAR":
-        centre, width = centre - 0.5, max(width - 1, 1e-6)
-    return ((exact - centre) / width + 0.5).clip(0, 1)
-
-
-def _window(dataset: Any) -> tuple[float, float] | None:
-    """Centre and width of the first window, if there is one."""
-    centre, width = _first(dataset.get("WindowCenter")), _first(dataset.get("WindowWidth"))
-    return None if centre is None or width is None else (centre, width)
-
-
-def _first(value: Any) -> float | None:
-    """A number, or the first of several; None where there is none."""
-    if value is None or value == "":
-        return None
-    return float(value if isinstance(value, int | float | str) else next(iter(value)))

@@ -28,11 +28,11 @@ def parse_bmp(data: bytes, spec: ImageSpec) -> Stored:
 def loaded(image: Image) -> Stored:
     """The values of a Pillow picture: deep ones as they are, all others as 8-bit grey or RGB."""
     image.load()
-    if image.mode in DEEP or image.mode.startswith("I;16"):
+    if is_deep(image):
         values = np.array(image)
         return Stored(values.astype(values.dtype.newbyteorder("="), copy=False))
     if image.mode in CLEAR or "transparency" in image.info:
-        values = np.array(image.convert("RGBA"))
+        values = np.array((image.convert("LA") if image.mode == "La" else image).convert("RGBA"))
         if image.mode in ("LA", "La", "1", "L"):
             return Stored(values[:, :, 0], values[:, :, 3])
         return Stored(values[:, :, :3], values[:, :, 3])
@@ -41,6 +41,11 @@ def loaded(image: Image) -> Stored:
     if image.mode == "LAB":
         return Stored(_from_lab(np.array(image)))
     return Stored(np.array(image.convert("L" if image.mode in ("1", "L") else "RGB")))
+
+
+def is_deep(image: Image) -> bool:
+    """Whether a picture is grey with more than 8 bits, which Pillow converts to nothing without cutting them off."""
+    return image.mode in DEEP or image.mode.startswith("I;16")
 
 
 def _from_lab(numbers: np.ndarray) -> np.ndarray:

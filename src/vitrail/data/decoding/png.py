@@ -18,7 +18,17 @@ from ...errors import DataError
 from ...spec import ImageSpec
 from .exif import upright
 from .pillow import deep_colour, high_and_low, loaded
-from .values import DAMAGE_BESIDE, END_MISSING, SEVERAL_FRAMES, Stored, check_size, damaged, profile_remark, truncated
+from .values import (
+    DAMAGE_BESIDE,
+    END_MISSING,
+    SEVERAL_FRAMES,
+    Stored,
+    check_size,
+    damaged,
+    first_only,
+    profile_remark,
+    truncated,
+)
 
 KIND = "PNG"
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -52,6 +62,8 @@ def parse_png(data: bytes, spec: ImageSpec) -> Stored:
     width, height, depth, colour = struct.unpack_from(">IIBB", data, 16)
     check_size(height, width, spec.max_pixels)
     kept, exif, remarks = _sorted_out(data)
+    if SEVERAL_FRAMES in remarks:
+        first_only("animated PNG", spec.page)
     stream = _stream(kept, depth, colour)
     image = PngImageFile(io.BytesIO(stream))
     if (depth, colour) == (16, GREY_ALPHA):

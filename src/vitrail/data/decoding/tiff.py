@@ -87,6 +87,7 @@ def _is_scientific(page: Page) -> bool:
     if samples == 1:
         return (
             (form, bits) in ((FLOAT, 16), (FLOAT, 64))
+            or (form == FLOAT and page.number(PHOTOMETRIC) == WHITE_IS_ZERO)
             or bits == 64
             or (form == 1 and bits == 32 and page.writing.order == ">")
         )
@@ -124,12 +125,12 @@ def _as_written(values: np.ndarray, page: Page) -> np.ndarray:
 def _by_tifffile(page: Page) -> Stored:
     bits, samples = page.number(BITS, 1), page.number(SAMPLES, 1)
     kind = f"{samples} channel{'s' if samples > 1 else ''} of {bits}-bit {NAMES.get(page.number(FORMAT, 1), 'numbers')}"
+    if page.number(PHOTOMETRIC) not in (BLACK_IS_ZERO, RGB):
+        raise DataError(f"is a TIFF file with {kind} in colours that Vitrail does not know; save it as grey or RGB.")
     try:
         import tifffile
     except ImportError as problem:
         raise DataError(f"is a TIFF file with {kind}; such need tifffile: pip install 'vitrail[medical]'.") from problem
-    if page.number(PHOTOMETRIC) not in (BLACK_IS_ZERO, RGB):
-        raise DataError(f"is a TIFF file with {kind} in colours that Vitrail does not know; save it as grey or RGB.")
     with tifffile.TiffFile(io.BytesIO(page.alone())) as file:
         first = file.pages[0]
         axes = str(first.axes)

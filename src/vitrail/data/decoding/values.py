@@ -62,6 +62,15 @@ def choose(count: int, page: int, noun: str) -> int:
     return max(0, page - 1)
 
 
+def first_only(kind: str, page: int) -> None:
+    """Refuse a page beyond the first of a file of which only the first frame is ever read."""
+    if page > 1:
+        raise DataError(
+            f"of {kind} files only the first frame is read, not the {page:,} that --image.page asks for; save that "
+            "frame as a file of its own, or take --image.page 1."
+        )
+
+
 def truncated(kind: str, length: int, needed: int = 0) -> DataError:
     """The error for a file of `length` bytes that ends too early; `needed` is how many its header promises."""
     if needed > length:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...files.atomic import write_bytes
-from ..formulas import guarded, unguarded
+from ..formulas import guarded, lines, unguarded
 from ..source import Source
 
 COLUMNS = ("id", "path", "reason")
@@ -22,14 +22,8 @@ NAMED = 5
 
 def write(path: Path, source: Source, rows: Iterable[tuple[int, str]]) -> None:
     """Replace a CSV of id, path and reason, one line per (row, reason); `path` is empty where there is no file."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    for row, reason in rows:
-        picture = source.pictures[row]
-        place = str(picture) if isinstance(picture, Path) else ""
-        table.writerow([guarded(cell) for cell in (source.ids[row], place, reason)])
-    write_bytes(path, text.getvalue().encode("utf-8", "surrogateescape"))
+    text = "".join(lines([COLUMNS, *(_cells(source, row, reason) for row, reason in rows)]))
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
 def read(path: Path, source: Source) -> NDArray[np.int64]:
@@ -56,6 +50,12 @@ def read(path: Path, source: Source) -> NDArray[np.int64]:
             "it, or write it again with vitrail check SOURCE --out DIR."
         )
     return np.unique(np.array(found, dtype=np.int64))
+
+
+def _cells(source: Source, row: int, reason: str) -> list[str]:
+    picture = source.pictures[row]
+    place = str(picture) if isinstance(picture, Path) else ""
+    return [guarded(cell) for cell in (source.ids[row], place, reason)]
 
 
 def _named(path: Path) -> tuple[set[str], set[str]]:

@@ -14,15 +14,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import ImageOps
-from PIL.Image import Image
+from PIL.Image import Image, fromarray
 from torch import Tensor
 
 from ...errors import DataError
+from ..decoding.pillow import CLEAR, is_deep, loaded
+from ..decoding.stored import file_bytes
 
 FEW = 4
 """Channels of ordinary pictures: grey, grey with opacity, RGB, RGB with opacity."""
-LIMIT = 512 * 2**20
-"""Bytes of the largest picture file."""
+DEEPEST = 65535
 
 
 def values_of(picture: object, name: str) -> bytes | np.ndarray:
@@ -42,7 +43,7 @@ def values_of(picture: object, name: str) -> bytes | np.ndarray:
     if isinstance(picture, str | os.PathLike):
         return _contents(Path(picture), name)
     if isinstance(picture, Image):
-        return _of_pillow(picture)
+        return _of_pillow(picture, name)
     if isinstance(picture, Tensor):
         return one_picture(array_of(picture), name, is_tensor=True)
     if isinstance(picture, np.ndarray):
@@ -115,23 +116,40 @@ def in_numbers(values: np.ndarray, name: str) -> np.ndarray:
 
 def _contents(path: Path, name: str) -> bytes:
     try:
-        if path.stat().st_size > LIMIT:
-            raise DataError(f"{name}: file is larger than {LIMIT // 2**20} MiB.")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise DataError(f"{name}: {path} cannot be read ({said.lower()}).") from error
+        return file_bytes(path)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error.__cause__
 
 
-def _of_pillow(image: Image) -> bytes | np.ndarray:
+def _of_pillow(image: Image, name: str) -> bytes | np.ndarray:
     """An opened picture upright, every value kept."""
-    upright = ImageOps.exif_transpose(image)
-    mode = upright.mode
-    if "transparency" in upright.info or mode in ("LA", "La", "P", "PA", "RGBA", "RGBa"):
-        file = io.BytesIO()
-        upright.convert("RGBA").save(file, "PNG", compress_level=1)
-        return file.getvalue()
-    if mode in ("L", "RGB", "I", "F") or mode.startswith("I;16"):
-        values = np.array(upright)
-        return values.astype(values.dtype.newbyteorder("="), copy=False)  # I;16B comes out in the other byte order
-    return np.array(upright.convert("L" if mode == "1" else "RGB"))
+    try:
+        upright = ImageOps.exif_transpose(image)
+        if is_deep(upright):
+            return _deep(upright, name)
+        if "transparency" not in upright.info and upright.mode not in CLEAR:
+            return loaded(upright).values
+        plain = upright.convert("LA") if upright.mode == "La" else upright  # of which Pillow makes no RGBA
+        return _png(plain.convert("RGBA"))
+    except (OSError, ValueError, SyntaxError) as error:  # its file is damaged, or nothing converts its mode
+        raise DataError(f"{name}: the Pillow picture of mode {image.mode} cannot be read ({error}).") from error
+
+
+def _deep(image: Image, name: str) -> bytes | np.ndarray:
+    """A grey picture of 16 or 32 bits; with the opacity that one transparent value means, as PNG."""
+    values = loaded(image).values
+    key = image.info.get("transparency")
+    if key is None:
+        return values
+    if not isinstance(key, int) or values.dtype.kind == "f" or values.min() < 0 or values.max() > DEEPEST:
+        raise DataError(
+            f"{name}: the Pillow picture of mode {image.mode} calls the value {key} transparent, which is understood "
+            f"of whole numbers 0 to {DEEPEST} only; take the key out of its info, or lay the picture on a background."
+        )
+    return _png(fromarray(values.astype(np.uint16)), key)
+
+
+def _png(image: Image, key: int | None = None) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=1, transparency=key)
+    return file.getvalue()

@@ -38,6 +38,15 @@ def test_16_bit_films_whose_white_is_zero_are_turned_round():
     assert np.array_equal(opened(plain_tiff(RAMP, order="<", photometric=0)).values, 65535 - RAMP)
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.int8, np.int16, np.uint32, np.int32])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_deeper_pictures_whose_white_is_zero_are_refused_and_never_shown_inside_out(kind, order):
+    values = np.array([[0, 1], [2, 3]], kind)
+    form = {"u": 1, "i": 2, "f": 3}[values.dtype.kind]
+    with pytest.raises(DataError, match=r"^is a TIFF file with 1 channel of .* in colours that Vitrail does not know"):
+        opened(plain_tiff(values, form, order, photometric=0))
+
+
 def test_pages_are_chosen_and_thumbnails_are_no_pages():
     first, second = Image.fromarray(grey()), Image.fromarray(255 - grey())
     data = encoded(first, "TIFF", save_all=True, append_images=[second])

@@ -138,10 +138,10 @@ def test_columns_cannot_be_named_where_there_are_none(photo):
 @pytest.mark.parametrize(
     ("picture", "words"),
     [
-        ({"bytes": None, "path": "/nowhere/a.png"}, r"x: /nowhere/a\.png cannot be read \(no such file"),
+        ({"bytes": None, "path": "/nowhere/a.png"}, r"x: /nowhere/a\.png: cannot be read \(no such file"),
         ({"bytes": None, "path": None}, r"x: a picture must be a path.* Got nothing\."),
         ([1, 2], r"x: a picture must be a path.* Got a list\."),
-        ("a\0b", r"x: a\x00b cannot be read"),
+        ("a\0b", r"x: a\x00b: cannot be read"),
         (np.array(["a"]), r"x: a picture must have the shape"),
         (np.array([["a"]]), r"x: pictures must hold integers or fractions"),
     ],

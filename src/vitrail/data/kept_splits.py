@@ -1,0 +1,112 @@
+"""Splits in the folder of a run: written once, read again for the same pictures, and refused for others."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..files.atomic import write_bytes
+from .formulas import guarded, lines, unguarded
+from .loader import LOST_FILES, LOST_SHARE
+from .source import SPLITS, Source
+
+COLUMNS = ("id", "split", "target")
+NAMED = 5
+Rows = NDArray[np.int64]
+
+
+def write(path: Path, source: Source, splits: Mapping[str, Rows]) -> None:
+    """Keep splits as a CSV of `id,split,target`, so that they outlive a changed order of files.
+
+    `target` is a checksum of what the picture shows: `read` knows by it that a picture still shows the same.
+
+    Raises:
+        DataError: two pictures have the same id, so that they could not be told apart again.
+    """
+    text = "".join(lines(chain([COLUMNS], _table(source, splits))))
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+
+
+def read(path: Path, source: Source) -> tuple[dict[str, Rows], tuple[str, ...]]:
+    """The splits that `write` kept, for the same pictures wherever they stand now, and a sentence if some are gone.
+
+    As many pictures may be gone as may vanish while a training runs; they are left out.
+
+    Raises:
+        DataError: more are gone, a picture shows something else now, or a line is not `id,split,target`.
+    """
+    rows = {name: row for row, name in enumerate(source.ids)}
+    marks = _marks(source, np.arange(len(source)))
+    found: dict[str, list[int]] = {split: [] for split in SPLITS}
+    gone: list[str] = []
+    changed: list[str] = []
+    for name, split, *mark in _kept(path):
+        row = rows.get(name)
+        if row is None:
+            gone.append(name)
+        elif mark and mark[0] != marks[row]:
+            changed.append(name)
+        else:
+            found[split].append(row)
+    if changed:
+        raise DataError(
+            f"{len(changed):,} pictures of {source.name} show something else than when the run began: {_named(changed)}"
+            ". Give them back their classes or labels, or begin a new run with the data as it is now."
+        )
+    notes = _check_gone(source, gone, len(gone) + sum(map(len, found.values())))
+    return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in found.items()}, notes
+
+
+def _kept(path: Path) -> Iterator[list[str]]:
+    """[id, split, checksum] of each line; runs of older versions kept no checksum."""
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        table = csv.reader(file)
+        width = len(next(table, COLUMNS))
+        for line in table:
+            if len(line) != width or width < 2 or line[1] not in SPLITS:
+                raise DataError(
+                    f"{path}, line {table.line_num}: expected an id and one of {', '.join(SPLITS)}. Got {line}."
+                )
+            yield [unguarded(line[0]), *line[1:]]
+
+
+def _check_gone(source: Source, gone: list[str], count: int) -> tuple[str, ...]:
+    if not gone:
+        return ()
+    what = f"{len(gone):,} of the run's {count:,} pictures are no longer in {source.name}: {_named(gone)}."
+    if len(gone) >= LOST_FILES and len(gone) > LOST_SHARE * count:
+        raise DataError(f"{what} Put them back where they were, or begin a new run with those that are left.")
+    return (f"{what} It goes on without them.",)
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED:,} more" if len(names) > NAMED else "")
+
+
+def _table(source: Source, splits: Mapping[str, Rows]) -> Iterator[tuple[str, str, str]]:
+    """A line for each picture, split after split."""
+    seen: set[str] = set()
+    for split in SPLITS:
+        for row, mark in zip(splits[split].tolist(), _marks(source, splits[split]), strict=True):
+            name = source.ids[row]
+            if name in seen:
+                raise DataError(f"Two pictures of {source.name} are called {name}. Each needs a name of its own.")
+            seen.add(name)
+            yield guarded(name), split, mark
+
+
+def _marks(source: Source, rows: Rows) -> list[str]:
+    """A checksum of what each picture shows, in eight letters."""
+    targets = source.targets[rows]
+    if targets.dtype.kind == "f":
+        targets = np.where(np.isnan(targets), np.float32(np.nan), targets + 0)  # one NaN, one zero
+        return [f"{crc32(target.tobytes()):08x}" for target in targets.astype("<f4")]
+    marks = [f"{crc32(number.tobytes()):08x}" for number in np.arange(targets.max(initial=-1) + 1, dtype="<i8")]
+    return [marks[number] for number in targets.tolist()]
