@@ -129,6 +129,11 @@ def test_resuming_takes_nothing_else(vitrail, run_folder):
     assert "so --seed cannot be given with it" in said
 
 
+def test_zero_beside_a_resumed_run_is_refused_too(vitrail, run_folder):
+    said = sentence(vitrail("train", "--resume", run_folder, "--seed", 0, "--steps", 0), 2)
+    assert "so --steps and --seed cannot be given with it" in said
+
+
 def test_resuming_what_is_no_run(vitrail, flowers):
     assert "is not a run folder: it has no plan.toml" in sentence(vitrail("train", "--resume", flowers), 2)
 

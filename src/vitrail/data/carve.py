@@ -81,7 +81,8 @@ def share_groups(
     """As the others, whole groups only: the largest first, each to the split that then misses its classes least.
 
     A split misses the square of the shares of every class, and of all pictures, that it has not got yet. Greedy, so
-    proportions hold as well as the sizes of groups allow. The first split is never left empty.
+    proportions hold as well as the sizes of groups allow. The first split is never left empty, nor any other while
+    there are groups enough: the last ones go to splits that have none.
 
     Args:
         rows, strata: picture rows[i] shows strata[i]; a picture may stand there often, once or not at all.
@@ -99,11 +100,14 @@ def share_groups(
     gains = (counts / totals[kinds] ** 2).tolist()  # what one missing picture of this stratum is worth to the group
     inside, amounts = kinds.tolist(), counts.tolist()
     home = np.zeros(len(ends) - 1, dtype=np.int64)
+    empty = set(np.flatnonzero(fractions > 0).tolist())
     for rank, group in enumerate(_largest_first(groups, keys)):
         entries = range(ends[group], ends[group + 1])
         worth = [sum([lacks[inside[entry]] * gains[entry] for entry in entries]) for lacks in missing]
-        chosen = worth.index(max(worth)) if rank else 0
+        among = sorted(empty) if len(home) - rank <= len(empty) else range(len(missing))
+        chosen = max(among, key=worth.__getitem__) if rank else 0
         home[group] = chosen
+        empty.discard(chosen)
         for entry in entries:
             missing[chosen][inside[entry]] -= amounts[entry]
     return home[groups]

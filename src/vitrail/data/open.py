@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import DataError
+from .honoured import Kind, refuse_others
 from .settings import DataSettings
 from .source import Source
 
@@ -26,10 +27,12 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         settings: how it is to be read; its own `source` is not looked at.
 
     Raises:
+        UsageError: a setting that this kind of source cannot follow.
         DataError: nothing there, or its contents cannot be used.
     """
     settings = settings or DataSettings()
     if isinstance(source, Source):
+        refuse_others(settings, "opened", f"{source.name}, which is open already,")
         return source
     if not isinstance(source, str | Path):
         from .sources.objects import open_object
@@ -37,6 +40,8 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
         return open_object(source, settings)
     name = str(source)
     if isinstance(source, str) and name in BUILT_IN:
+        kind: Kind = "built-in set" if name in MADE else "usual set"
+        refuse_others(settings, kind, f"the set {name}")
         return BUILT_IN[name](settings)
     if name.startswith(HUB):
         from .sources.hf_datasets import open_hub
@@ -180,6 +185,8 @@ def _root(settings: DataSettings) -> Path | None:
 
 MANIFESTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 ARRAYS = (".npz", ".npy")
+MADE = ("digits", "planted")
+"""Sets that come with Vitrail, without files of their own."""
 BUILT_IN: dict[str, Callable[[DataSettings], Source]] = {
     "digits": _digits,
     "planted": _planted,

@@ -32,7 +32,7 @@ class DataSettings:
     keep_empty: bool = False
     """Keep class folders without pictures as classes."""
     allow_outside_root: bool = False
-    """Let a manifest name pictures outside its own folder."""
+    """Let a manifest name pictures outside its own folder, and class folders link to such."""
     range: Literal["auto", "8", "12", "16", "percentile"] = "auto"
     """Which stored values are black and white: the depth that the training pictures use, a number of bits, or their
     0.5th and 99.5th percentile."""

@@ -24,7 +24,7 @@ def several(pictures: object) -> list[Picture | bytes]:
         DataError: something in the list is no picture.
     """
     axes = getattr(pictures, "ndim", None)
-    if axes is None and not isinstance(pictures, Sequence) or isinstance(pictures, str | bytes):
+    if (axes is None and not isinstance(pictures, Sequence)) or isinstance(pictures, str | bytes):
         raise UsageError(f"predict takes a list of pictures. Got {_short(pictures)}; write [{_short(pictures)}].")
     if axes is not None and axes < 4:
         raise UsageError(

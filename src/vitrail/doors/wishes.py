@@ -127,7 +127,7 @@ def pixels(text: str | int | tuple[int, int]) -> tuple[int, int]:
 def _same(asked: Asked) -> dict[str, tuple[str, object]]:
     """Plan fields that have a flag of their own: name -> (the flag, what it was given)."""
     return {
-        "data.source": ("SOURCE", asked.source),
+        "data.source": ("SOURCE", asked.source or None),
         "data.data_root": ("--data-root", asked.data_root),
         "data.skip_bad": ("--skip-bad", "true" if asked.skip_bad else None),
         "data.task": ("--task", asked.task),

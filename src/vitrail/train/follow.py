@@ -55,9 +55,10 @@ def follow(
             yield progress
             if valid_pictures is not None and (done.step % evaluate_every == 0 or done.step == steps):
                 try:
-                    yield _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
+                    evaluated = _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
                 except DataError as error:
                     raise _saved(run, learner, plan, done.step, error) from error
+                yield evaluated
             due = plan.recipe.save_every and done.step % plan.recipe.save_every == 0
             due = due or (not plan.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or done.step == steps:

@@ -39,10 +39,8 @@ def check(path: Path, source: Source) -> tuple[str, ...]:
         )
     if begun["fingerprint"] == source.fingerprint():
         return ()
-    return (
-        f"The data of {source.name} has changed since the run began (pictures added, removed or replaced), so what "
-        "follows is not bit for bit what the unbroken run would have given.",
-    )
+    changed = f"The data of {source.name} has changed since the run began (pictures added, removed or replaced)"
+    return (f"{changed}, so results are no longer bit for bit those of the unbroken run.",)
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:

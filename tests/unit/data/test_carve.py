@@ -70,6 +70,23 @@ def test_groups_go_where_least_is_missed_then():
         assert np.array_equal(share, least_missed(strata, keys, fractions, groups))
 
 
+def test_no_split_is_empty_while_there_are_groups_enough():
+    fractions = np.array([0.7, 0.1, 0.2])
+    for seed in range(200):
+        draw = np.random.default_rng(seed)
+        for sizes in ([20] * 5, draw.integers(1, 61, 8).tolist(), [100, 1, 1], [1, 50, 900]):
+            groups = np.repeat(np.arange(len(sizes)), sizes)
+            n = len(groups)
+            share = share_groups(np.arange(n), draw.integers(0, 3, n), draw.random(n), fractions, groups)
+            assert np.bincount(share, minlength=3).all(), (seed, sizes)
+
+
+def test_two_groups_fill_two_of_three_splits_train_first():
+    groups = np.repeat([0, 1], [9, 1])
+    share = share_groups(np.arange(10), np.zeros(10, int), np.arange(10) / 10, np.array([0.7, 0.1, 0.2]), groups)
+    assert share.tolist() == [0] * 9 + [2]
+
+
 def test_nothing_is_dealt_out_to_nobody():
     nothing, fractions = np.zeros(0, np.int64), np.array([0.5, 0.5])
     assert share_pictures(nothing, nothing.astype(float), fractions).size == 0

@@ -60,6 +60,13 @@ def test_a_plan_can_go_back_to_seed_0():
     assert changed(Plan(seed=5), Asked(seed=0)).seed == 0
 
 
+def test_zero_is_asked_for_too():
+    with pytest.raises(UsageError, match=r"recipe\.steps"):
+        changed(Plan(), Asked(steps=0))
+    with pytest.raises(UsageError, match=r"--steps and --recipe\.steps are the same setting"):
+        changed(Plan(), Asked(steps=0, changes={"recipe.steps": "4"}))
+
+
 def test_a_plan_refuses_what_it_has_settled():
     with pytest.raises(UsageError, match=r"A plan has settled --model and --epochs already"):
         changed(Plan(), Asked(model="vit_mu_patch8_16", epochs=2))

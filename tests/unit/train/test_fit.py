@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 import torch
 
+from vitrail.data import loader
 from vitrail.data.doctor import check as doctor
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
 from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
+from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
 from vitrail.train import follow
-from vitrail.train.events import Event, Finished, Note
+from vitrail.train.events import Event, Finished, Note, Planned
 from vitrail.train.planner import Wishes
 from vitrail.train.run import RunFolder
 
@@ -127,7 +129,7 @@ def test_ranges_and_reading_are_passed_on(fit):
 def test_D8_one_split_is_parted_once_written_down_and_used_again(fit, tmp_path):
     fit(drawn())
     written = (tmp_path / "run" / "splits.csv").read_text()
-    assert written.count(",train\n") == 11 and written.count(",val\n") == 2 and written.count(",test\n") == 3
+    assert written.count(",train,") == 11 and written.count(",val,") == 2 and written.count(",test,") == 3
     assert json.loads((tmp_path / "run" / "metrics-test.json").read_text())["n"] == 3
 
 
@@ -194,3 +196,26 @@ def test_D7_a_last_batch_of_one_is_evaluated(fit, monkeypatch):
 def test_D7_a_single_picture_says_that_one_class_is_too_few(fit):
     with pytest.raises(DataError, match=r"drawn has only one class, 'c0'; at least two are needed"):
         fit(drawn((1,)))
+
+
+@pytest.mark.parametrize("given", ["mean", "std"])
+def test_mean_and_deviation_are_measured_unless_they_were_given(fit, given):
+    planned = next(e for e in fit(drawn(), dry_run=True, **{f"image__{given}": "0.3"}) if isinstance(e, Planned))
+    other = "std" if given == "mean" else "mean"
+    assert vars(planned.plan.image)[given] == (0.3,)
+    assert len(vars(planned.plan.image)[other]) == 3
+    assert planned.reasons[f"image.{given}"] == "asked for"
+    assert planned.reasons[f"image.{other}"] == "measured on the training pictures"
+
+
+def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monkeypatch, tmp_path):
+    asked = []
+
+    def watched(*words: object, **more: object) -> object:
+        asked.append(words[4])
+        return loader.load(*words, **more)
+
+    monkeypatch.setattr(training_dataset, "load", watched)
+    wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
+    list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", given=drawn()))
+    assert asked == [0, 0, 0, 0], "those of the training, of its evaluations, and val and test at the end"

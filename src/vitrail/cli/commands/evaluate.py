@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ...errors import UsageError
+from ...errors import UsageError, printable
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Evaluate(Command):
         from ..output import print_json
 
         labelled = self._labelled()
+        for note in labelled.notes:
+            print(printable(note), file=sys.stderr)
         predictor = open_predictor(self.model, self.device)
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
         if self.json:

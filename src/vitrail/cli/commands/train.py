@@ -93,7 +93,8 @@ class Train(Command):
     def _check_way(self) -> None:
         """There are three ways to begin, and only one at a time."""
         if self.resume is not None:
-            given = [flag for flag, value in self._beside_resume().items() if value not in (None, "", False, ())]
+            beside = self._beside_resume().items()
+            given = [flag for flag, value in beside if value not in (None, "") and value is not False]
             if given:
                 raise UsageError(
                     f"--resume goes on exactly as the run's own plan says, so {' and '.join(given)} cannot be given "

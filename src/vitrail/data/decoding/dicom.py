@@ -79,12 +79,14 @@ def has_window(data: bytes, page: int = 0) -> bool:
     """
     try:
         dataset = _read(data, pixels=False)
-        return not str(dataset.get("PhotometricInterpretation", "")).startswith("MONOCHROME") or shows_itself(
-            dataset, max(0, page - 1)
-        )
     except DataError:
         raise
     except Exception:  # what cannot be parsed has no window; reading it says why
+        return False
+    try:
+        colours = str(dataset.get("PhotometricInterpretation", ""))
+        return not colours.startswith("MONOCHROME") or shows_itself(dataset, max(0, page - 1))
+    except Exception:  # its elements are parsed only here
         return False
 
 

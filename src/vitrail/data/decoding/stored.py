@@ -93,6 +93,8 @@ def file_bytes(path: Path) -> bytes:
         if info.st_size > MAX_BYTES:
             raise DataError(f"{path}: file is {info.st_size / 2**20:,.0f} MiB, limit {MAX_BYTES // 2**20} MiB.")
         return path.read_bytes()
+    except DataError:
+        raise
     except ValueError as error:  # a NUL in its name
         raise DataError(f"{path}: cannot be read ({error}).") from error
     except OSError as error:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import re
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..labels.columns import like_a_group, typed
 from ..source import SPLITS, Source
 from . import duplicates
 from .findings import Concern, listed, pictures, shown
@@ -22,11 +21,6 @@ FLAT = 2.0
 """Deviation in grey levels below which a picture says too little to be anybody's copy."""
 MOST_PAIRS = 1000
 """Near copies that two groups of exact copies may make; of larger groups one each is named."""
-GROUP_NAMES = re.compile(
-    r"(patient|subject|person|case|module|panel|site|place|location|station|session|series|video|scene|study|donor"
-    r"|slide|plant|specimen|animal|machine|batch|lot|hospital|camera|exam)",
-    re.IGNORECASE,
-)
 WAY_OUT = (
     "exclude.csv, which vitrail check --out DIR writes, lists the copies in {drop}: --exclude DIR/exclude.csv leaves "
     "them out, and {keep} stays as it is."
@@ -233,16 +227,15 @@ def _columns_like_groups(source: Source, owner: NDArray[np.int64]) -> Iterator[C
     if source.groups is not None:
         return
     for column, values in source.metadata.items():
-        distinct = len(set(values) - {""})
-        if not GROUP_NAMES.search(column) or not 2 * len(SPLITS) <= distinct < 0.9 * len(values):
-            continue
-        names, count = _shared(values, owner)
+        alike = like_a_group(column, values)
+        names, count = _shared(values, owner) if alike else ([], 0)
         if names:
+            distinct = len(set(values) - {""})
             yield Concern(
                 code="column-like-a-group",
                 severity="warning",
                 text=f"Column {column!r} has {distinct:,} values for {len(values):,} pictures, and {len(names):,} of "
                 f"them (of {count:,} pictures) lie in more than one split.",
-                advice="If they are one patient, part or place each, the result will be too good: "
-                f"--group {shlex.quote(column)} keeps them together.",
+                advice=f"If each is one {alike}, the result will be too good: --group {typed(column)} keeps each "
+                f"{alike} in one split.",
             )

@@ -1,14 +1,14 @@
 """Which column of a table names the pictures, which is to be learnt, which parts the rows: by name and by content.
 
 What a person says (`DataSettings.path`, `targets`, `split`, `group`) is taken as it is. A group is never taken unless
-a person says so, because it changes the result; a column that looks like one becomes a note with the flag to type.
+a person says so, because it changes the result; the doctor warns of a column that looks like one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,8 @@ ASIDE = frozenset((
 GROUPS = frozenset((
     "patient", "subject", "case", "module", "place", "site", "person", "participant", "individual", "animal", "plant",
     "device", "wafer", "panel", "plate", "slide", "lesion", "specimen", "sample", "study", "session", "sequence",
-    "video", "scene", "location", "family", "household", "farm", "field", "hospital", "group", "identity",
+    "video", "scene", "location", "family", "household", "farm", "field", "hospital", "group", "identity", "donor",
+    "exam", "batch", "lot", "series", "station", "machine", "camera",
 ))
 # fmt: on
 SEEN = 10_000  # rows of an uncoded column that decide
@@ -85,8 +86,6 @@ def choose(names: Sequence[str], sample: Mapping[str, Sequence[object]], setting
     rest = [name for name in rest if name != split]
     targets = settings.targets or _targets(rest, cells, where)
     rest = [name for name in rest if name not in targets]
-    if not settings.group:
-        notes += [hint for name in rest if (hint := group_hint(name, cells[name]))]
     return Columns(
         path=path,
         targets=tuple(targets),
@@ -95,6 +94,17 @@ def choose(names: Sequence[str], sample: Mapping[str, Sequence[object]], setting
         metadata=tuple(rest),
         notes=tuple(notes),
     )
+
+
+def without_split(columns: Columns, settings: DataSettings) -> Columns:
+    """The roles where there are official splits: these win over a column of splits that no setting names."""
+    if settings.split or not columns.split:
+        return columns
+    note = (
+        f"The official splits are used, and not column {columns.split!r}, which also names splits. "
+        f"--data.split {typed(columns.split)} takes the column instead."
+    )
+    return replace(columns, split="", metadata=(*columns.metadata, columns.split), notes=(*columns.notes, note))
 
 
 def listed(names: Sequence[str]) -> str:
@@ -192,7 +202,7 @@ def _identifies(name: str, column: Coded[Cell]) -> bool:
     counted = len(numbers) == len(column) > 2 and all(
         number is not None and number == place + (numbers[0] or 0) for place, number in enumerate(numbers)
     )
-    return counted or bool(group_hint(name, column)) or _words(name)[-1:] == ["id"]
+    return counted or bool(like_a_group(name, column)) or _words(name)[-1:] == ["id"]
 
 
 def _all(column: Coded[Cell], holds: Callable[[Cell], bool]) -> bool:
@@ -209,8 +219,8 @@ def _is_share(cell: Cell) -> bool:
     return number is not None and 0 <= number <= 1
 
 
-def group_hint(name: str, column: Sequence[Cell]) -> str:
-    """What to type if the column's equal values are one patient, module or place; empty if it does not look so."""
+def like_a_group(name: str, column: Sequence[Cell]) -> str:
+    """What a column's equal values seem to be one of: a patient, module or place; empty if it does not look so."""
     coded = code(column)
     words = _words(name)
     alike = next((word for word in words if word in GROUPS), "")
@@ -221,10 +231,7 @@ def group_hint(name: str, column: Sequence[Cell]) -> str:
     loose = words[-1:] != ["id"] and 10 * len(coded.values) > 9 * len(coded)  # nearly all differ, and no name says id
     if not alike or not repeats or len(coded.values) < 2 or loose or _all(coded, _is_flag):
         return ""
-    return (
-        f"Column {name!r} holds values that come again, such as {repeats[0]!r}, so one {alike} may land in both train "
-        f"and test, and the result be too good. --group {typed(name)} keeps each {alike} in one split."
-    )
+    return alike
 
 
 def split_rows(name: str, cells: Sequence[object], where: Callable[[int], str]) -> dict[str, NDArray[np.int64]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class Answers:
     targets: np.ndarray
     """As in `Source`: int64 [n], or float32 [n, K]."""
     reason: str
+    """Why the task is what it is, in a sentence."""
     notes: tuple[str, ...] = ()
     kept: NDArray[np.int64] | None = None
     """The rows that `targets` are of, where `--data.uncertain ignore` leaves some out; None if all."""
@@ -52,8 +53,10 @@ def infer(columns: Mapping[str, Sequence[object]], settings: DataSettings, where
         raise DataError("There are no labels: at least one column that says what each picture shows is needed.")
     if len(coded) == 1:
         ((name, column),) = coded.items()
-        return _of_one(name, column, settings, where)
-    return _of_several(coded, settings, where)
+        found = _of_one(name, column, settings, where)
+    else:
+        found = _of_several(coded, settings, where)
+    return replace(found, reason=f"{found.reason}.")
 
 
 def _of_one(name: str, column: Coded[Cell], settings: DataSettings, where: Callable[[int], str]) -> Answers:
@@ -70,12 +73,12 @@ def _of_one(name: str, column: Coded[Cell], settings: DataSettings, where: Calla
 
 
 def _told(settings: DataSettings) -> str:
-    return f"--task {settings.task} says so"
+    return f"As --task {settings.task} says"
 
 
 def _task_of_one(name: str, column: Coded[Cell]) -> tuple[Task, str]:
     """The task of a single column, and why."""
-    here = f"column {name!r} holds"
+    here = f"Column {name!r} holds"
     if any(isinstance(value, tuple) for value in column.values):
         return "labels", f"{here} lists of words, so a picture may have several: labels"
     numbers = [real(value) for value in column.values if not unknown(value)]
@@ -95,13 +98,13 @@ def _task_of_numbers(name: str, column: Coded[Cell], numbers: Sequence[float]) -
     count = len({text_of(value).strip() for value in column.values if not blank(value)})
     reach = f"{count:,} different values from {min(numbers):g} to {max(numbers):g}"
     if any(number != int(number) for number in numbers):
-        reason = f"column {name!r} holds numbers with decimals ({reach}), so a number is predicted"
+        reason = f"Column {name!r} holds numbers with decimals ({reach}), so a number is predicted"
         return "number", f"{reason}; --task classes would make each value a class"
     numbered = min(numbers) in (0, 1) and max(numbers) - min(numbers) == count - 1  # 0..K-1, or 1..K
     if count <= MANY or (bare(name) in TARGETS and (numbered or count <= len(column) / 2)):
-        reason = f"column {name!r} holds whole numbers ({reach}), so a picture has one of {count:,} classes"
+        reason = f"Column {name!r} holds whole numbers ({reach}), so a picture has one of {count:,} classes"
         return "classes", f"{reason}; --task number would predict them as numbers"
-    reason = f"column {name!r} holds many whole numbers ({reach}), so a number is predicted"
+    reason = f"Column {name!r} holds many whole numbers ({reach}), so a number is predicted"
     return "number", f"{reason}; --task classes would make each value a class"
 
 
@@ -133,13 +136,13 @@ def _of_several(columns: ways.Table, settings: DataSettings, where: Callable[[in
         return _of_flags(columns, settings, where)
     if settings.task == "classes" or (settings.task == "auto" and _meant_as_shares(columns)):
         made = ways.probabilities(columns, where)
-        reason = f"columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
+        reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
         return Answers("classes", made.classes, made.targets, _or_told(reason, settings), made.notes)
     if settings.task == "auto" and max(flags) == 1 and min(flags) >= 0.5 and sum(flags) >= MOST * len(flags):
         return _of_flags(columns, settings, where)  # which names the cell that is none
     _refuse_words(columns)
     made = ways.numbers(columns, where)
-    reason = f"columns {names} hold numbers, so {len(columns):,} numbers are predicted"
+    reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
     return Answers("number", made.classes, made.targets, _or_told(reason, settings), made.notes)
 
 
@@ -149,7 +152,7 @@ def _of_flags(columns: ways.Table, settings: DataSettings, where: Callable[[int]
     made = ways.zeros_and_ones(columns, settings, where)
     not_one = np.flatnonzero(made.targets.sum(1) != 1)
     if settings.task == "labels" or (settings.task == "auto" and len(not_one)):
-        reason = f"columns {names} hold zeros and ones, so a picture may have several: labels"
+        reason = f"Columns {names} hold zeros and ones, so a picture may have several: labels"
         return Answers("labels", made.classes, made.targets, _or_told(reason, settings), made.notes)
     if len(not_one):
         raise DataError(
@@ -157,10 +160,9 @@ def _of_flags(columns: ways.Table, settings: DataSettings, where: Callable[[int]
             f"{names} are marked 1, expected exactly one; {len(not_one):,} such rows in all. If a picture may have "
             "several, say --task labels."
         )
-    once = f"columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes"
+    once = f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes"
     reason = _or_told(f"{once}; --task labels would let it have several", settings)
-    notes = (*made.notes, f"{reason[0].upper()}{reason[1:]}.") if settings.task == "auto" else made.notes
-    return Answers("classes", made.classes, made.targets.argmax(1).astype(np.int64), reason, notes)
+    return Answers("classes", made.classes, made.targets.argmax(1).astype(np.int64), reason, made.notes)
 
 
 def _or_told(reason: str, settings: DataSettings) -> str:

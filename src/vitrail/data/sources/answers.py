@@ -105,7 +105,7 @@ def named(values: np.ndarray, names: Sequence[str], where: str) -> Answers:
         task="classes",
         classes=tuple(map(str, names)),
         targets=values.astype(np.int64),
-        reason=f"whole numbers that count in a list of {len(names)} class names: one of {len(names)}.",
+        reason=f"Labels are whole numbers that count in a list of {len(names)} class names: one of {len(names)}.",
         notes=(),
     )
 
@@ -135,10 +135,10 @@ def _of_rows(values: np.ndarray, settings: DataSettings, where: str, names: Sequ
     if settings.task in ("auto", "classes") and values.dtype.kind in "biuf" and len(columns) > 1:
         sums = values.sum(1, dtype=np.float64)
         if np.isin(values, (0, 1)).all() and (sums == 1).all():
-            reason = f"each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."
+            reason = f"Each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."
             return _classes(columns, values.argmax(1).astype(np.int64), reason)
         if (values >= 0).all() and (np.abs(sums - 1) < ROUNDING).all():
-            reason = f"each row of the labels sums to 1: probabilities of {len(columns)} classes."
+            reason = f"Each row of the labels sums to 1: probabilities of {len(columns)} classes."
             return _classes(columns, (values / sums[:, None]).astype(np.float32), reason)
     cells = {name: values[:, column].tolist() for column, name in enumerate(columns)}
     return infer(cells, settings, _place(where))

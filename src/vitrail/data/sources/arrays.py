@@ -16,10 +16,11 @@ import numpy as np
 
 from ...errors import DataError
 from ...files.array_file import ArrayFile
+from ..honoured import refuse_others
 from ..settings import DataSettings
 from ..source import SPLITS, Source
 from .answers import answers_of, plain
-from .assemble import assemble, refuse_settings
+from .assemble import assemble
 from .class_folders import SPLIT_NAMES
 from .rows import Joined, Numbered
 from .stacks import stack_of
@@ -52,10 +53,10 @@ def open_arrays(path: Path, settings: DataSettings) -> Source:
         DataError: no pictures, no labels, or arrays that do not belong together.
         DamagedFileError: a file is not whole, or holds Python objects.
     """
-    refuse_settings(settings, f"{path}, whose arrays' names tell their splits,", "split")
     file = ArrayFile(path)
-    if "" in file.headers:
-        refuse_settings(settings, str(path), "path", "group")
+    single = "" in file.headers
+    refuse_others(settings, "array" if single else "archive", f"{path}, whose arrays' names tell their splits,")
+    if single:
         return _source(path, [_single(file, settings)], (), settings, ())
     archive = _Archive(file, settings)
     return _source(path, archive.parts(), archive.class_names(), settings, archive.notes())

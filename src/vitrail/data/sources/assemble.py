@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ...errors import DataError, UsageError
+from ...errors import DataError
 from ..labels.tasks import Answers
-from ..settings import DataSettings
 from ..source import Picture, Source
 from .rows import Chosen
 
@@ -52,38 +51,25 @@ def assemble(
     return source
 
 
-def check_classes(source: Source) -> None:
+def check_classes(source: Source, name: str = "") -> None:
     """Refuse a class that is judged but never shown: it cannot be learnt.
+
+    Args:
+        name: what messages call the source; its own name if empty.
 
     Raises:
         DataError: val or test has a class that train does not have.
     """
     if source.task != "classes" or source.soft or "train" not in source.splits:
         return
-    shown = np.unique(source.targets[source.splits["train"]])
+    learnt = np.bincount(source.targets[source.splits["train"]], minlength=len(source.classes))
     for split, rows in source.splits.items():
-        unknown = np.setdiff1d(source.targets[rows], shown).tolist()
+        counts = np.bincount(source.targets[rows], minlength=len(source.classes))
+        unknown = np.flatnonzero((counts > 0) & (learnt == 0)).tolist()
         if unknown:
-            names = ", ".join(repr(source.classes[number]) for number in unknown[:5])
+            names = ", ".join(f"{source.classes[number]!r} ({counts[number]:,} pictures)" for number in unknown[:10])
+            more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
             raise DataError(
-                f"{split} of {source.name} has {len(unknown):,} classes that train does not have: {names}. A model "
-                "cannot learn them; add them to train, or leave them out."
+                f"{split} of {name or source.name} has classes that train does not have: {names}{more}. A model "
+                "cannot learn them; add them to train, or remove or rename them."
             )
-
-
-def refuse_settings(settings: DataSettings, where: str, *names: str) -> None:
-    """Refuse what only folders of classes have, and those settings that name columns where there are none.
-
-    Args:
-        names: of path, targets, split and group, those that say nothing about this kind of source.
-
-    Raises:
-        UsageError: one of them is set.
-    """
-    if settings.keep_empty:
-        raise UsageError(f"--data.keep_empty true keeps class folders without pictures; {where} has no folders.")
-    told = {"path": settings.path, "targets": ", ".join(settings.targets), "split": settings.split}
-    told["group"] = settings.group
-    for name in names:
-        if told[name]:
-            raise UsageError(f"--data.{name} {told[name]} names a column, and {where} has no columns.")

@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
+from ..honoured import refuse_others
 from ..labels.cells import parts
 from ..labels.coded import Cell, Coded, as_texts, code
 from ..labels.columns import Columns
 from ..settings import DataSettings
 from ..source import Source
 from .locate import locate
-from .manifest import Splits, assemble, check_settings
+from .manifest import Splits, assemble
 from .tables import Table, read_table
 
 # fmt: off
@@ -45,8 +46,8 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
         UsageError: settings that this layout has no use for.
         DataError: a file is not as published, a finding is none of the fourteen, or no picture is there.
     """
-    check_settings(settings)
     _check_layout(settings)
+    refuse_others(settings, "chest-xray14", "ChestX-ray14")
     table = read_table(_entries(folder))
     for column in (PICTURE, LABELS, settings.group or PATIENT):
         if column not in table.columns:

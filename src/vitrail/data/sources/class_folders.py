@@ -14,6 +14,7 @@ import numpy as np
 
 from ...errors import DataError, UsageError
 from ..decoding.formats import ACCEPTED, recognise
+from ..honoured import refuse_others
 from ..open import MANIFESTS
 from ..settings import DataSettings
 from ..source import SPLITS, Source
@@ -39,15 +40,18 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
     Where there is a train/ folder, it and val/ (valid/, validation/, dev/) and test/ are official splits, and the
     classes are those of train. Classes and files are in natural order: 1, 2, 10. Hidden files and the litter of file
     managers are left out and counted in the notes. Contents are not looked at, except of files without an ending.
+    Links inside the root are followed, those that lead out of it only where `settings.allow_outside_root` says so.
 
     Raises:
         UsageError: columns were named, which folders do not have.
         DataError: no pictures, no class folders, a class that train does not have, class names that differ only in
-            case or spacing, or two folders that are one by a link.
+            case or spacing, two folders that are one by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
     left_out = _LeftOut(keep_empty=settings.keep_empty, manifests=_manifests(root))
     pictures = _by_split(root, left_out)
+    if not settings.allow_outside_root:
+        _check_confined(root, left_out.links)
     main = "train" if "train" in pictures else WHOLE
     classes = tuple(pictures[main])
     _check_classes(root, classes, pictures, left_out)
@@ -87,6 +91,8 @@ class _LeftOut:
     nested: int = 0
     endings: Counter[str] = field(default_factory=Counter)
     sentences: list[str] = field(default_factory=list)
+    links: list[str] = field(default_factory=list)
+    """What is used, not left out, and is a link: names below the root."""
 
     def notes(self) -> tuple[str, ...]:
         notes = list(self.sentences)
@@ -116,6 +122,7 @@ def _check_settings(root: Path, settings: DataSettings) -> None:
             "Write a manifest, a CSV file with a line per picture and the columns path, label and "
             f"{settings.group or 'whatever else is known'}, and give that file instead of the folder."
         )
+    refuse_others(settings, "class folders", f"{root}, a folder of class folders,")
 
 
 def _manifests(root: Path) -> tuple[Path, ...]:
@@ -130,7 +137,7 @@ def _manifests(root: Path) -> tuple[Path, ...]:
 
 def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
     """Pictures per class, under their official splits in the order train, val, test; or all under WHOLE."""
-    folders, _ = _listing(root, _LeftOut())
+    folders, _, links = _listing(root, _LeftOut())
     splits: dict[str, str] = {}
     for folder in folders:
         split = SPLIT_NAMES.get(folder.lower())
@@ -141,6 +148,7 @@ def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
     if "train" not in splits:
         return {WHOLE: _classes(root, "", left_out, required=True)}
     _check_links(root, list(splits.values()), "every picture would be in both splits")
+    left_out.links += [folder for folder in splits.values() if folder in links]
     beside = [folder for folder in folders if folder not in splits.values()]
     if beside:
         left_out.sentences.append(f"Left out what lies beside train/: {', '.join(map(repr, beside[:5]))}.")
@@ -156,18 +164,20 @@ def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
 def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Folders:
     """Class folders below root/inside with their pictures; empty ones, and pictures beside them, go to the notes."""
     folder = root / inside
-    folders, files = _listing(folder, left_out)
+    folders, files, links = _listing(folder, left_out)
     loose = len(_only_pictures(folder, files, left_out))
     _check_links(folder, folders, "the same pictures would have two classes")
     classes: Folders = {}
     for each in folders:
-        nested, within = _listing(folder / each, left_out)
+        nested, within, linked = _listing(folder / each, left_out)
         left_out.nested += len(nested)
         pictures = _only_pictures(folder / each, within, left_out)
         name = unicodedata.normalize("NFC", _text(each))
         _check_collision(folder, name, classes)
         if pictures or left_out.keep_empty:
             classes[name] = [f"{inside}{each}/{picture}" for picture in pictures]
+            left_out.links += [f"{inside}{each}"] * (each in links)
+            left_out.links += [f"{inside}{each}/{picture}" for picture in pictures if picture in linked]
         else:
             left_out.sentences.append(
                 f"Left out class folder {str(folder / each)!r}: it holds no pictures. --data.keep_empty true keeps it."
@@ -176,7 +186,8 @@ def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Fol
         sentence = _nothing(folder, folders, loose, left_out)
         if required:
             raise DataError(sentence)
-        left_out.sentences.append(f"Left out {str(folder)!r}: {sentence}")
+        split = SPLIT_NAMES[inside.rstrip("/").lower()]
+        left_out.sentences.append(f"{sentence[0].upper()}{sentence[1:]} So there is no official {split} split.")
         return {}
     if loose:
         left_out.sentences.append(f"Left out {loose:,} pictures beside the class folders of {str(folder)!r}.")
@@ -219,6 +230,18 @@ def _check_links(folder: Path, names: list[str], harm: str) -> None:
         seen[place] = name
 
 
+def _check_confined(root: Path, links: list[str]) -> None:
+    """Refuse links that lead out of the root."""
+    real = os.path.join(os.path.realpath(root), "")
+    outside = [name for name in links if not os.path.realpath(root / name).startswith(real)]
+    if outside:
+        them = f"{len(outside):,} links in {root} lead" if len(outside) > 1 else f"A link in {root} leads"
+        raise DataError(
+            f"{them} out of it, such as {outside[0]!r} to {os.path.realpath(root / outside[0])}. If what lies there is "
+            "meant to be used, say --data.allow_outside_root true."
+        )
+
+
 def _check_classes(root: Path, classes: tuple[str, ...], pictures: dict[str, Folders], left_out: _LeftOut) -> None:
     if len(classes) == 1 and left_out.manifests:
         raise DataError(
@@ -237,8 +260,8 @@ def _check_classes(root: Path, classes: tuple[str, ...], pictures: dict[str, Fol
             del folders[name]
 
 
-def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[str], list[str]]:
-    """Names of folders and of other entries in natural order, without litter."""
+def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[str], list[str], set[str]]:
+    """Names of folders and of other entries in natural order, without litter, and those of either that are links."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
@@ -249,13 +272,19 @@ def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[str], list[str]]:
     kept.sort(key=lambda entry: natural(entry.name))
     folders = [entry.name for entry in kept if _is_folder(entry)]
     files = [entry.name for entry in kept if not _is_folder(entry)]
-    return folders, files
+    return folders, files, {entry.name for entry in kept if entry.is_symlink()}
 
 
-def natural(name: str) -> tuple[tuple[str | int, ...], str]:
-    """Sorts 1, 2, 10 by value, and words without regard to case."""
+def natural(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
+    """Sorts 1, 2, 10 by value, however long numbers are, and words without regard to case."""
     parts = re.split(r"([0-9]+)", name.casefold())
-    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), name
+    return tuple(_value(part) if place % 2 else part for place, part in enumerate(parts)), name
+
+
+def _value(digits: str) -> tuple[int, str]:
+    """What orders whole numbers as their values do, of any length."""
+    plain = digits.lstrip("0")
+    return len(plain), plain
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

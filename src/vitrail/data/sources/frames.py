@@ -11,9 +11,10 @@ from PIL.Image import Image
 from torch import Tensor
 
 from ...errors import DataError
+from ..honoured import refuse_others
 from ..settings import DataSettings
 from ..source import Source
-from .assemble import assemble, refuse_settings
+from .assemble import assemble
 from .objects import pictures_of
 from .tabled import read_table
 
@@ -26,7 +27,7 @@ def open_frame(frame: Any, settings: DataSettings) -> Source:
     Raises:
         DataError: no rows, no column of pictures, or none of labels.
     """
-    refuse_settings(settings, "a DataFrame")
+    refuse_others(settings, "frame", "a DataFrame")
     names = [str(name) for name in frame.columns]
     if not len(frame):
         raise DataError("The DataFrame has no rows.")

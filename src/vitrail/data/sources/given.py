@@ -131,6 +131,8 @@ def _of_pillow(image: Image, name: str) -> bytes | np.ndarray:
             return loaded(upright).values
         plain = upright.convert("LA") if upright.mode == "La" else upright  # of which Pillow makes no RGBA
         return _png(plain.convert("RGBA"))
+    except DataError:
+        raise
     except (OSError, ValueError, SyntaxError) as error:  # its file is damaged, or nothing converts its mode
         raise DataError(f"{name}: the Pillow picture of mode {image.mode} cannot be read ({error}).") from error
 

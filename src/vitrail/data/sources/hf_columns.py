@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
+from ..honoured import refuse_others
 from ..labels.columns import listed, typed
 from ..labels.tasks import Answers
 from ..settings import DataSettings
 from ..source import Picture, Source
 from ..texts import Files
-from .assemble import assemble, refuse_settings
+from .assemble import assemble
 from .hf_datasets import library
 from .locate import locate
 from .rows import Items, Joined, Numbered
@@ -36,7 +37,7 @@ def source_of(
     Raises:
         DataError: no column of pictures or labels, tables whose columns differ, or a path that leads out of `home`.
     """
-    refuse_settings(settings, where)
+    refuse_others(settings, "tables", where)
     tables = _Tables({split: table.with_format(None) for split, table in parts.items()}, where)
     notes = (*notes, *tables.without_labels(settings))
     picture = tables.picture(settings.path)
@@ -44,7 +45,9 @@ def source_of(
     answers = tables.answers(label, settings) if label else None
     if label:
         settings = replace(settings, targets=(label,))
-    read = read_table(tables.plain(picture, settings), tables.cells, picture, settings, where, answers)
+    read = read_table(
+        tables.plain(picture, settings), tables.cells, picture, settings, where, answers, bool(tables.rows())
+    )
     pictures, ids = _pictures(tables, read, picture, settings, home)
     return assemble(
         name,
@@ -201,7 +204,7 @@ def _one(name: str, names: Sequence[str], values: Sequence[object], settings: Da
     """A ClassLabel: the numbers of its classes, in its own order, those without a picture too."""
     targets = np.array([-1 if value is None else value for value in values], dtype=np.int64)
     known = (targets >= 0) & (targets < len(names))
-    reason = f"column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes"
+    reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
     if known.all():
         return Answers("classes", tuple(names), targets, reason)
     first = int(np.flatnonzero(~known)[0])
@@ -225,5 +228,5 @@ def _several(name: str, names: Sequence[str], values: Sequence[object], where: s
         if not all(isinstance(label, int) and 0 <= label < len(names) for label in labels):
             raise DataError(f"{where}, row {row:,}: {name!r} is {labels}, but there are classes 0..{len(names) - 1}.")
         targets[row, labels] = 1
-    reason = f"column {name!r} holds lists of ClassLabel, so a picture may have several: labels"
+    reason = f"Column {name!r} holds lists of ClassLabel, so a picture may have several: labels."
     return Answers("labels", tuple(names), targets, reason)

@@ -9,13 +9,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import DataError, UsageError
+from ...errors import DataError
+from ..honoured import refuse_others
 from ..labels.coded import as_texts, rows_of
 from ..labels.columns import Columns, choose, groups_of, listed, split_rows, typed
 from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
 from ..source import Source
 from ..texts import Files
+from .assemble import check_classes
 from .locate import locate
 from .tables import Table, read_table
 
@@ -35,7 +37,7 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
         DataError: the table cannot be read; no column names pictures or is to be learnt; a cell does not fit its
             column; a path leads out of the folder; a picture stands twice with different labels.
     """
-    check_settings(settings)
+    refuse_others(settings, "manifest", "a manifest")
     table = read_table(path)
     roles = _roles(table, settings)
     root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
@@ -43,16 +45,6 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
     splits = split_rows(roles.split, table.columns[roles.split], table.where) if roles.split else {}
     source = assemble(path.stem, root, found.names, table, roles, splits, settings)
     return replace(source, notes=(*table.notes, *roles.notes, *found.notes, *source.notes))
-
-
-def check_settings(settings: DataSettings) -> None:
-    """Refuse what only folders of classes have.
-
-    Raises:
-        UsageError: `keep_empty` is set.
-    """
-    if settings.keep_empty:
-        raise UsageError("--data.keep_empty true keeps class folders without pictures, and a manifest has no folders.")
 
 
 def _roles(table: Table, settings: DataSettings) -> Columns:
@@ -98,9 +90,8 @@ def assemble(
         groups, note = groups_of(roles.group, table.columns[roles.group], table.where)
         groups, notes = groups[rows], notes + ((note,) if note else ())
     splits = _renumbered(splits, rows, len(table))
-    _check_classes(answers, targets, splits, table.name)
     kept = rows_of(names, rows)
-    return Source(
+    source = Source(
         name=name,
         task=answers.task,
         classes=answers.classes,
@@ -109,14 +100,12 @@ def assemble(
         ids=kept,
         groups=groups,
         splits=splits,
-        reason=_sentence(answers.reason),
+        reason=answers.reason,
         metadata={column: rows_of(as_texts(table.columns[column]), rows) for column in roles.metadata},
         notes=(*answers.notes, *notes),
     )
-
-
-def _sentence(reason: str) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}." if reason else ""
+    check_classes(source, table.name)
+    return source
 
 
 def _once(
@@ -173,19 +162,3 @@ def _renumbered(splits: Splits, rows: NDArray[np.int64], length: int) -> Splits:
     places = np.full(length, -1)
     places[rows] = np.arange(len(rows))
     return {split: places[members][places[members] >= 0] for split, members in splits.items()}
-
-
-def _check_classes(answers: Answers, targets: np.ndarray, splits: Splits, name: str) -> None:
-    """Every class of val and test must be one that train has."""
-    if "train" not in splits or targets.ndim != 1:
-        return
-    learnt = np.bincount(targets[splits["train"]], minlength=len(answers.classes))
-    for split, rows in splits.items():
-        counts = np.bincount(targets[rows], minlength=len(answers.classes))
-        unknown = np.flatnonzero((counts > 0) & (learnt == 0))
-        if len(unknown):
-            listing = ", ".join(f"{answers.classes[number]!r} ({counts[number]:,} pictures)" for number in unknown[:10])
-            raise DataError(
-                f"Split {split} of {name} has classes that train does not have: {listing}. A model cannot learn them; "
-                "add them to train, or remove or rename them."
-            )

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from ...errors import DataError
+from ..honoured import refuse_others
 from ..settings import DataSettings
 from ..source import Picture, Source
 from .answers import answers_of
-from .assemble import assemble, refuse_settings
+from .assemble import assemble
 from .given import array_of, one_picture
 from .rows import Items, Numbered
 from .stacks import stack_of
@@ -61,14 +62,15 @@ def open_object(given: object, settings: DataSettings) -> Source:
 
 def open_two(pictures: object, labels: object, settings: DataSettings) -> Source:
     """Pictures and labels apart: an array or tensor [n, ...], or a list of any pictures, and one label a picture."""
-    refuse_settings(settings, "what was given", "path", "targets", "split", "group")
     if isinstance(pictures, Tensor) or (isinstance(pictures, np.ndarray) and not pictures.dtype.hasobject):
+        refuse_others(settings, "arrays", "what was given")
         is_tensor = isinstance(pictures, Tensor)
         stack, notes = stack_of(array_of(pictures) if isinstance(pictures, Tensor) else pictures, "pictures", is_tensor)
         answers = answers_of(labels, len(stack), settings, "labels")
         return assemble("arrays", stack, Numbered("", len(stack)), answers, notes=notes)
     if isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence | np.ndarray):
         raise DataError(f"Pictures must be an array, a tensor or a list. Got a {type(pictures).__name__}. {EXPECTED}")
+    refuse_others(settings, "pairs", "what was given")
     answers = answers_of(labels, len(pictures), settings, "labels")
     found, ids = pictures_of(list(pictures))
     return assemble("pictures", found, ids, answers)
@@ -76,7 +78,7 @@ def open_two(pictures: object, labels: object, settings: DataSettings) -> Source
 
 def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
     """(picture, label) pairs."""
-    refuse_settings(settings, "what was given", "path", "targets", "split", "group")
+    refuse_others(settings, "pairs", "what was given")
     if not pairs:
         raise DataError("The list of (picture, label) pairs is empty.")
     split: list[tuple[object, object]] = []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ..labels.coded import Cell, as_texts, code
-from ..labels.columns import choose, groups_of, split_rows
+from ..labels.columns import choose, groups_of, split_rows, without_split
 from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
 from .members import contents
@@ -43,11 +43,14 @@ def kinds_wanted(settings: DataSettings) -> tuple[str, ...]:
     return tuple(dict.fromkeys((CLASS, TEXT, FIELDS, *settings.targets)))
 
 
-def read_labels(samples: Samples, settings: DataSettings, name: str) -> Told:
+def read_labels(samples: Samples, settings: DataSettings, name: str, official: bool = False) -> Told:
     """The task and every sample's answer, group, split and further fields.
 
     What is to be learnt are the files that `settings.targets` names by their suffix, or the fields of the .json files
     that it names; by default .cls, else a field that looks like a label, else .txt.
+
+    Args:
+        official: the shards' names tell their splits already.
 
     Raises:
         DataError: no labels at all, samples that lack one, captions instead of labels, or a file that cannot be read.
@@ -59,6 +62,7 @@ def read_labels(samples: Samples, settings: DataSettings, name: str) -> Told:
         raise DataError(_no_labels(samples, name))
     asked = replace(settings, path="", targets=settings.targets or (CLASS,) * (CLASS in columns))
     roles = choose((*columns, *fields), {**_few(columns), **fields}, asked, name)
+    roles = without_split(roles, settings) if official else roles
     if not roles.targets:
         raise DataError(_no_labels(samples, name))
     _check_complete(samples, roles.targets, columns)
@@ -87,8 +91,7 @@ def _answers(columns: Mapping[str, Sequence[Cell]], settings: DataSettings, samp
     if tuple(columns) == (CLASS,) and settings.task == "auto":
         found = infer(columns, replace(settings, task="classes"), samples.where)
         return replace(found, reason="Each sample has one class in its .cls file.")
-    found = infer(columns, settings, samples.where)
-    return replace(found, reason=f"{found.reason[:1].upper()}{found.reason[1:]}.")
+    return infer(columns, settings, samples.where)
 
 
 def _texts(samples: Samples, suffix: str) -> Sequence[Cell]:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ..honoured import refuse_others
 from ..settings import DataSettings
 from ..source import SPLITS, Source
-from .assemble import assemble, refuse_settings
+from .assemble import assemble
 from .class_folders import ENDINGS, SPLIT_NAMES, natural
 from .members import Shard
 from .samples import gather
@@ -96,7 +97,7 @@ def _choices(inside: str) -> Sequence[str]:
 
 
 def _open(paths: Sequence[Path], root: Path, name: str, settings: DataSettings, notes: tuple[str, ...] = ()) -> Source:
-    refuse_settings(settings, name)
+    refuse_others(settings, "shards", name)
     labels = {path: _text(path.relative_to(root).as_posix()) for path in paths}
     splits = {path: "" if settings.split else split_of(Path(label)) for path, label in labels.items()}
     beside = {path: labels[path] for path in paths if not splits[path] and "train" in splits.values()}
@@ -108,8 +109,8 @@ def _open(paths: Sequence[Path], root: Path, name: str, settings: DataSettings, 
     kept = [path for path in paths if path not in beside]
     shards = [(labels[path], Shard.at(path)) for path in kept]
     samples = gather(str(root), shards, kinds_wanted(settings), settings.path)
-    told = read_labels(samples, settings, name)
     of_shards = [splits[path] for path in kept]
+    told = read_labels(samples, settings, name, any(of_shards))
     source = assemble(
         name,
         samples.pictures,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..labels.coded import as_texts, code
-from ..labels.columns import choose, groups_of, listed, split_rows
+from ..labels.columns import choose, groups_of, listed, split_rows, without_split
 from ..labels.tasks import Answers, infer
 from ..settings import DataSettings
 from .answers import answers_of
@@ -34,7 +34,13 @@ class Tabled:
 
 
 def read_table(
-    names: Sequence[str], cells: Cells, picture: str, settings: DataSettings, where: str, answers: Answers | None = None
+    names: Sequence[str],
+    cells: Cells,
+    picture: str,
+    settings: DataSettings,
+    where: str,
+    answers: Answers | None = None,
+    official: bool = False,
 ) -> Tabled:
     """Find the roles of columns and read them.
 
@@ -43,6 +49,7 @@ def read_table(
         picture: the column of the pictures, where it is known by what it holds; "" to find it.
         where: what messages call the table.
         answers: where the labels are known already, and so is their column.
+        official: the splits are known already, unless the settings name their column.
 
     Raises:
         DataError: no pictures or labels among the columns, or a column that does not hold what it should.
@@ -51,6 +58,7 @@ def read_table(
     if picture:
         settings = replace(settings, path=picture)
     roles = choose(names, sample, settings, where)
+    roles = without_split(roles, settings) if official else roles
     if not roles.path:
         raise DataError(f"{where} has no column of pictures. Its columns: {listed(names)}. Name it with --data.path.")
     if answers is None and not roles.targets:

@@ -14,10 +14,11 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
 from ...errors import DataError
+from ..honoured import refuse_others
 from ..settings import DataSettings
 from ..source import Source
 from .answers import answers_of, plain
-from .assemble import assemble, refuse_settings
+from .assemble import assemble
 from .rows import Items, Numbered
 
 MOST = 100
@@ -38,7 +39,7 @@ def open_dataset(dataset: Any, settings: DataSettings) -> Source:
         from .objects import open_two
 
         return open_two(*dataset.tensors, settings)
-    refuse_settings(settings, f"a {_kind(dataset)}", "path", "targets", "split", "group")
+    refuse_others(settings, "torch data set", f"a {_kind(dataset)}")
     count = len(dataset)
     if not count:
         raise DataError(f"This {_kind(dataset)} has no rows.")

@@ -69,3 +69,9 @@ def test_a_file_that_is_no_such_list_is_an_error(tmp_path):
         excluded.read(tmp_path / "x.csv", SOURCE)
     with pytest.raises(DataError, match=r"y.csv: the list to exclude cannot be read \(no such file"):
         excluded.read(tmp_path / "y.csv", SOURCE)
+
+
+def test_a_carriage_return_in_a_name_comes_back(tmp_path):
+    source = of_arrays(pictures=np.zeros((2, 2, 2), np.uint8), targets=np.array([0, 1]), ids=("a\rb", "c"))
+    excluded.write(tmp_path / "x.csv", source, [(0, "two\rlines"), (1, "")])
+    assert excluded.read(tmp_path / "x.csv", source).tolist() == [0, 1]

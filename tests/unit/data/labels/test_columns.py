@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vitrail.data.labels.columns import choose, group_hint, groups_of, split_rows, typed
+from vitrail.data.labels.columns import choose, groups_of, like_a_group, split_rows, typed, without_split
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError
 
@@ -97,11 +97,11 @@ def test_of_several_columns_that_may_be_learnt_none_is_guessed():
 
 
 @pytest.mark.parametrize("name", ["Patient ID", "patient_id", "subjectId", "module", "lesion_id", "site"])
-def test_D19_a_column_that_looks_like_a_group_is_never_taken_but_named_with_its_flag(name):
+def test_D19_a_column_that_looks_like_a_group_is_never_taken_unasked(name):
     found = roles({"path": PICTURES, "label": ["x", "y", "x"], name: ["p1", "p1", "p2"]})
     assert found.group == "" and name in found.metadata
-    assert f"--group {typed(name)} keeps each" in found.notes[0] and "such as 'p1'" in found.notes[0]
-    assert roles({"path": PICTURES, "label": ["x", "y", "x"], name: ["p1", "p1", "p2"]}, group=name).notes == ()
+    assert like_a_group(name, ["p1", "p1", "p2"]) in name.lower()
+    assert found.notes == ()  # the doctor warns, which knows the splits
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,20 @@ def test_D19_a_column_that_looks_like_a_group_is_never_taken_but_named_with_its_
         ("id", ["1", "1", "2"]),
     ],
 )
-def test_D19_columns_that_are_no_group_bring_no_hint(name, cells):
-    assert group_hint(name, cells) == ""
+def test_D19_columns_that_are_no_group_do_not_look_like_one(name, cells):
+    assert like_a_group(name, cells) == ""
+
+
+def test_official_splits_win_over_a_column_that_nobody_named_and_both_are_told():
+    table = {"path": PICTURES, "label": ["x", "y", "x"], "set": ["train", "test", "train"]}
+    found = without_split(roles(table), DataSettings())
+    assert found.split == "" and "set" in found.metadata
+    (note,) = found.notes
+    assert note.startswith(
+        "The official splits are used, and not column 'set', which also names splits. --data.split set"
+    )
+    named = roles(table, split="set")
+    assert without_split(named, DataSettings(split="set")) is named
 
 
 @pytest.mark.parametrize(

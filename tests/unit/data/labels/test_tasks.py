@@ -28,7 +28,7 @@ def test_words_are_classes_in_natural_order_and_the_reason_counts_them():
     found = of("label", ["type 10", "type 2", " type 1 ", "type 2"])
     assert (found.task, found.classes) == ("classes", ("type 1", "type 2", "type 10"))
     assert found.targets.dtype == np.int64 and found.targets.tolist() == [2, 1, 0, 1]
-    assert found.reason == "column 'label' holds 3 different words, so a picture has one of 3 classes"
+    assert found.reason == "Column 'label' holds 3 different words, so a picture has one of 3 classes."
     assert found.kept is None and found.notes == ()
 
 
@@ -81,7 +81,7 @@ def test_words_joined_in_a_cell_are_labels(mark, name):
     assert (found.task, found.classes) == ("labels", ("Edema", "Hernia", "Mass"))
     assert found.targets.dtype == np.float32
     assert found.targets.tolist() == [[1, 0, 1], [0, 0, 1], [1, 1, 0], [0, 1, 0]]
-    assert found.reason == f"column 'finding' holds 3 words joined by {name}, so a picture may have several: labels"
+    assert found.reason == f"Column 'finding' holds 3 words joined by {name}, so a picture may have several: labels."
 
 
 def test_commas_inside_names_are_no_separators():
@@ -99,14 +99,14 @@ def test_empty_cells_of_joined_labels_are_unknown_and_no_finding_is_none_of_them
 def test_lists_of_words_are_labels_and_an_empty_list_is_none_of_them():
     found = of("tags", [["b", "a"], [], ["a"], None])
     np.testing.assert_array_equal(found.targets, np.array([[1, 1], [0, 0], [1, 0], [NAN, NAN]], np.float32))
-    assert found.reason.startswith("column 'tags' holds lists of words")
+    assert found.reason.startswith("Column 'tags' holds lists of words")
 
 
 def test_columns_of_zeros_and_ones_are_labels_and_blanks_are_unknown():
     found = answers(["1", "0.0", "TRUE", ""], ["1.0", "0", "1", "na"])
     assert (found.task, found.classes) == ("labels", ("a", "b"))
     np.testing.assert_array_equal(found.targets, np.array([[1, 1], [0, 0], [1, 1], [NAN, NAN]], np.float32))
-    assert found.reason == "columns 'a', 'b' hold zeros and ones, so a picture may have several: labels"
+    assert found.reason == "Columns 'a', 'b' hold zeros and ones, so a picture may have several: labels."
     assert found.notes == ("2 of 8 labels are empty: they are not known and count neither way.",)
 
 
@@ -129,10 +129,10 @@ def test_D11_a_two_in_a_column_of_zeros_and_ones_is_named_by_line():
         answers(["0", "maybe"], ["1", "1"], task="labels")
 
 
-def test_a_single_one_in_each_row_makes_classes_with_a_note():
+def test_a_single_one_in_each_row_makes_classes_with_the_reason():
     found = answers(["1", "0", "0"], ["0", "1", "0"], ["0", "0", "1"])
     assert (found.task, found.classes, found.targets.tolist()) == ("classes", ("a", "b", "c"), [0, 1, 2])
-    assert "hold a single one in each row" in found.reason and found.notes == (f"C{found.reason[1:]}.",)
+    assert "hold a single one in each row" in found.reason and found.notes == ()
     assert answers(["1", "0"], ["0", "1"], task="labels").targets.tolist() == [[1, 0], [0, 1]]
     with pytest.raises(DataError, match=r"line 3: 2 of the 2 classes 'a', 'b' are marked 1, expected exactly one; 1 s"):
         answers(["1", "1"], ["0", "1"], task="classes")
@@ -142,7 +142,7 @@ def test_D11_probabilities_that_sum_to_one_are_soft_classes():
     found = answers(["0.25", "1"], ["0.75", "0"])
     assert (found.task, found.targets.dtype) == ("classes", np.float32)
     np.testing.assert_allclose(found.targets, [[0.25, 0.75], [1, 0]])
-    assert found.reason == "columns 'a', 'b' sum to 1 in each row, so they are probabilities of 2 classes"
+    assert found.reason == "Columns 'a', 'b' sum to 1 in each row, so they are probabilities of 2 classes."
     rounded = answers(["0.33", "0.5"], ["0.33", "0.5"], ["0.33", "0"])
     np.testing.assert_allclose(rounded.targets.sum(1), 1, atol=1e-6)
 
@@ -165,7 +165,7 @@ def test_whole_numbers_are_classes_in_a_label_column_and_numbers_where_there_are
     numbers = [str(number) for number in range(100)] * 3
     found = of("label", numbers)
     assert (found.task, len(found.classes)) == ("classes", 100) and found.classes[:3] == ("0", "1", "2")
-    assert found.reason.endswith("so a picture has one of 100 classes; --task number would predict them as numbers")
+    assert found.reason.endswith("so a picture has one of 100 classes; --task number would predict them as numbers.")
     assert of("cells counted", numbers).task == "number"
     assert of("label", numbers, task="number").targets.shape == (300, 1)
     assert of("cells counted", numbers, task="classes").task == "classes"
@@ -203,7 +203,7 @@ def test_a_person_may_say_labels_where_spaces_part_them_or_where_each_has_one():
     assert of("tags", ["a", "b"], task="labels").targets.tolist() == [[1, 0], [0, 1]]
     assert of("ill", ["1", "0", ""], task="labels").targets.shape == (3, 1)
     assert of("tags", ["a|b", "a"], task="classes").classes == ("a", "a|b")
-    assert of("tags", ["a|b", "a"], task="classes").reason == "--task classes says so"
+    assert of("tags", ["a|b", "a"], task="classes").reason == "As --task classes says."
 
 
 def test_a_column_of_captions_is_not_read_as_labels():

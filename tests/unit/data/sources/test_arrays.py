@@ -135,9 +135,7 @@ def test_settings_name_arrays_and_groups(tmp_path):
     assert source.groups is not None and source.groups.tolist() == [5, 5, 6, 6]
     with pytest.raises(DataError, match=r"a\.npz has no array 'place'"):
         open_source(tmp_path / "a.npz", DataSettings(path="second", group="place"))
-    with pytest.raises(
-        UsageError, match=r"--data\.split fold names a column, and .*whose arrays' names tell their splits"
-    ):
+    with pytest.raises(UsageError, match=r"--data\.split fold names a column; .*whose arrays' names tell their splits"):
         open_source(tmp_path / "a.npz", DataSettings(split="fold"))
     with pytest.raises(DataError, match=r"labels are one array \[n\] or \[n, K\]"):
         open_source(tmp_path / "a.npz", DataSettings(path="second", targets=("a", "b")))

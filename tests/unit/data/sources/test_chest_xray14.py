@@ -135,5 +135,5 @@ def test_an_unknown_finding_or_a_foreign_table_stops(folder):
 def test_the_table_alone_is_an_ordinary_manifest(folder):
     source = read(folder / "Data_Entry_2017.csv")
     assert source.task == "labels" and len(source.classes) == 8
-    assert any('--group "Patient ID" keeps each patient in one split' in note for note in source.notes)
+    assert "Patient ID" in source.metadata
     assert not source.splits

@@ -156,10 +156,12 @@ def test_pictures_without_class_folders_have_their_own_sentence(draw):
 
 
 def test_an_unlabelled_test_folder_is_left_out_with_a_note(draw):
-    source = opened(draw("train/a/1.png", "train/b/1.png", "test/1.png"))
+    root = draw("train/a/1.png", "train/b/1.png", "test/1.png")
+    source = opened(root)
     assert list(source.splits) == ["train"]
-    assert "test': " in source.notes[0]
-    assert "holds 1 pictures but no class folders" in source.notes[0]
+    (note,) = source.notes
+    assert note.startswith(f"{root / 'test'} holds 1 pictures but no class folders.")
+    assert note.endswith("So there is no official test split.") and note.count(str(root)) == 1
 
 
 def test_what_lies_beside_train_is_noted(draw):
@@ -189,8 +191,51 @@ def test_D6_links_to_folders_are_followed_and_loops_do_no_harm(draw):
     (root / "set/cat").symlink_to(root / "store")
     (root / "set/dog/loop").symlink_to(root / "set")
     (root / "set/self").symlink_to(root / "set/self")
-    source = opened(root / "set")
+    source = opened(root / "set", allow_outside_root=True)
     assert tuple(source.ids) == ("cat/1.png", "dog/1.png")
+
+
+def test_D13_links_that_lead_out_of_the_folder_are_refused_unless_that_is_allowed(draw):
+    root = draw("store/1.png", "store/2.png", "set/cat/own.png", "set/dog/own.png")
+    (root / "set/cat/1.png").symlink_to(root / "store/1.png")
+    (root / "set/dog/2.png").symlink_to("../../store/2.png")
+    (root / "set/emu").symlink_to(root / "store")
+    (root / "set/dog/same.png").symlink_to("own.png")
+    (root / "set/dog/notes.txt").symlink_to("/etc/hostname")
+    with pytest.raises(DataError) as refused:
+        opened(root / "set")
+    assert str(refused.value) == (
+        f"3 links in {root / 'set'} lead out of it, such as 'cat/1.png' to {root / 'store/1.png'}. If what lies there "
+        "is meant to be used, say --data.allow_outside_root true."
+    )
+    assert len(opened(root / "set", allow_outside_root=True)) == 7
+    (root / "set/cat/1.png").unlink()
+    (root / "set/emu").unlink()
+    with pytest.raises(DataError, match=r"A link in .* leads out of it, such as 'dog/2\.png'"):
+        opened(root / "set")
+    (root / "set/dog/2.png").unlink()
+    assert tuple(opened(root / "set").ids) == ("cat/own.png", "dog/own.png", "dog/same.png")
+
+
+def test_D13_a_split_folder_that_is_a_link_out_of_the_folder_is_refused(draw):
+    root = draw("elsewhere/a/1.png", "set/train/a/1.png", "set/train/b/1.png")
+    (root / "set/test").symlink_to(root / "elsewhere")
+    with pytest.raises(DataError, match=r"leads out of it, such as 'test' to"):
+        opened(root / "set")
+
+
+def test_a_folder_that_is_itself_reached_by_a_link_is_like_any_other(draw):
+    root = draw("set/cat/1.png", "set/dog/1.png")
+    (root / "set/cat/again.png").symlink_to("1.png")
+    (root / "link").symlink_to(root / "set")
+    assert len(opened(root / "link")) == 3
+
+
+def test_D5_numbers_of_any_length_are_in_natural_order(draw):
+    long, longer = "9" * 200, "1" + "0" * 200
+    assert opened(draw(f"{longer}/1.png", f"{long}/1.png", "007/1.png")).classes == ("007", long, longer)
+    assert natural("1" * 5000) < natural("2" * 5000) < natural("1" * 5001)
+    assert sorted(["10", "2", "02", "1", "0"], key=natural) == ["0", "1", "02", "2", "10"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")

@@ -43,9 +43,9 @@ def test_rows_without_a_group_are_groups_of_their_own():
     assert "2 rows have an empty 'patient_id'; each counts as a group of its own." in source.notes
 
 
-def test_a_group_is_hinted_at_and_not_taken_unasked():
+def test_a_group_is_not_taken_unasked_and_stays_for_the_doctor_to_see():
     source = open_source(table())
-    assert source.groups is None and any("--group patient_id" in note for note in source.notes)
+    assert source.groups is None and "patient_id" in source.metadata
 
 
 def test_relative_paths_belong_to_the_data_root(tmp_path):

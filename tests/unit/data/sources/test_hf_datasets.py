@@ -50,7 +50,7 @@ def test_a_saved_dictionary_of_splits_is_read_with_its_class_names(tmp_path):
     datasets.DatasetDict(splits).save_to_disk(tmp_path / "birds")
     source = open_source(tmp_path / "birds")
     assert source.name == "birds" and source.classes == tuple(NAMES) and source.task == "classes"
-    assert source.reason == "column 'label' is a ClassLabel of 3 names, so a picture has one of 3 classes"
+    assert source.reason == "Column 'label' is a ClassLabel of 3 names, so a picture has one of 3 classes."
     assert {split: len(rows) for split, rows in source.splits.items()} == {"train": 6, "val": 2, "test": 4}
     assert source.targets.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
     assert source.notes == ("Left out the split 'unsupervised' (3 rows): it is none of train, validation and test.",)
@@ -81,7 +81,7 @@ def test_pictures_that_are_files_elsewhere_are_read_from_there(tmp_path):
     paths = [str(tmp_path / "a.png"), str(tmp_path / "gone.png")]
     source = open_source(table(2, image=paths))
     assert (decode(source.pictures[0], SPEC) == 7).all()
-    with pytest.raises(DataError, match=r"000001: .*gone\.png cannot be read \(no such file"):
+    with pytest.raises(DataError, match=r"000001: .*gone\.png: cannot be read \(no such file"):
         source.pictures[1].fetch()
 
 
@@ -273,3 +273,19 @@ def test_pictures_that_a_saved_table_names_lie_in_its_folder_or_below_the_data_r
         picture(9).save(tmp_path / "s" / name)
     assert (decode(open_source(tmp_path / "s").pictures[1], SPEC) == 9).all()
     assert (decode(open_source(tmp_path / "s", DataSettings(data_root=str(tmp_path))).pictures[1], SPEC) == 7).all()
+
+
+def test_official_splits_win_over_a_column_of_splits_that_nobody_named():
+    parts = {"train": table(4, split=["train", "train", "test", "test"]), "test": table(2, split=["train", "val"])}
+    source = open_source(datasets.DatasetDict(parts))
+    assert {split: rows.tolist() for split, rows in source.splits.items()} == {"train": [0, 1, 2, 3], "test": [4, 5]}
+    assert list(source.metadata["split"]) == ["train", "train", "test", "test", "train", "val"]
+    (note,) = [note for note in source.notes if "official splits" in note]
+    assert note.endswith("--data.split split takes the column instead.")
+    named = open_source(datasets.DatasetDict(parts), DataSettings(split="split"))
+    assert {split: rows.tolist() for split, rows in named.splits.items()} == {
+        "train": [0, 1, 4],
+        "val": [5],
+        "test": [2, 3],
+    }
+    assert not any("official splits" in note for note in named.notes)

@@ -143,7 +143,9 @@ def test_without_training_shards_all_but_the_test_ones_are_to_be_parted(tmp_path
 def test_D1_a_class_that_training_shards_lack_stops_the_reading(tmp_path):
     write_tar(tmp_path / "train-0.tar", classed("abab"))
     write_tar(tmp_path / "val-0.tar", classed("abcd"))
-    with pytest.raises(DataError, match=r"val of .* has 2 classes that train does not have: 'c', 'd'\."):
+    with pytest.raises(
+        DataError, match=r"val of .* has classes that train does not have: 'c' \(\d+ pictures\), 'd' \(\d+ pictures\)\."
+    ):
         open_source(tmp_path)
 
 
@@ -236,3 +238,18 @@ def test_the_fingerprint_follows_labels_and_places_and_not_the_folder(tmp_path):
 
     assert fingerprint("x", "abab") == fingerprint("y", "abab")
     assert len({fingerprint("x", "abab"), fingerprint("z", "abba"), fingerprint("w", "ababa")}) == 3
+
+
+def test_splits_in_the_names_of_shards_win_over_a_field_that_nobody_named(tmp_path):
+    for split, said in (("train", "test"), ("test", "train")):
+        samples = {}
+        for number in range(4):
+            fields = f'{{"label": "{"ab"[number % 2]}", "set": "{said if number > 1 else split}"}}'
+            samples |= {f"{number}.png": picture(number), f"{number}.json": fields.encode()}
+        write_tar(tmp_path / f"{split}-0.tar", samples)
+    source = open_source(tmp_path)
+    assert {split: len(rows) for split, rows in source.splits.items()} == {"train": 4, "test": 4}
+    assert "set" in source.metadata
+    assert any("--data.split set takes the column instead." in note for note in source.notes)
+    named = open_source(tmp_path, DataSettings(split="set"))
+    assert sorted(map(int, named.splits["train"])) != sorted(map(int, source.splits["train"]))

@@ -192,5 +192,5 @@ def test_other_data_sets_are_refused_in_a_sentence(dataset, words):
 
 
 def test_columns_cannot_be_named_where_there_are_none():
-    with pytest.raises(UsageError, match=r"--data\.group patient names a column, and a Counting has no columns"):
+    with pytest.raises(UsageError, match=r"--group patient names a column; a Counting has no columns"):
         open_source(Counting(), DataSettings(group="patient"))
