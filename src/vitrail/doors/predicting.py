@@ -6,7 +6,6 @@ from pathlib import Path
 
 from .. import runtime
 from ..errors import UsageError
-from ..evaluate.predictions import UNKNOWN, Predictions
 from ..predict.predictor import Predictor
 from .models import bundle_in, find, located
 
@@ -36,29 +35,3 @@ def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
     return Predictor(found.model, found.spec, found.classes, machine.device)
-
-
-def records(predictions: Predictions) -> list[dict[str, object]]:
-    """The rows of the table as dictionaries, with the columns of the CSV file; None where a cell is empty."""
-    classes = predictions.classes
-    targets = [None] * len(predictions) if predictions.targets is None else predictions.targets.tolist()
-    return [
-        {
-            "path": path,
-            "id": id,
-            "split": predictions.split,
-            "target": None if target is None or target == UNKNOWN else classes[target],
-            "label": classes[label],
-            "probability": max(row),
-            **{f"prob_{name}": chance for name, chance in zip(classes, row, strict=True)},
-            "abstain": 0,
-        }
-        for path, id, target, label, row in zip(
-            predictions.paths,
-            predictions.ids,
-            targets,
-            predictions.labels.tolist(),
-            predictions.probabilities.tolist(),
-            strict=True,
-        )
-    ]

@@ -18,6 +18,7 @@ from ..data.regions import Cut
 from ..data.settings import DataSettings
 from ..data.source import Source
 from ..errors import DataError, UsageError
+from ..evaluate.scaling import Scaling, scaling_of
 from ..randomness import permutation
 from ..spec import ImageSpec
 
@@ -40,6 +41,16 @@ class Dataset:
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """What the pictures of a split show, in the split's order, as the source has it."""
         return self.source.targets[self.splits[split]]
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The scale that numbers are learnt on, from the training targets; None for the other tasks."""
+        return scaling_of(self.targets("train")) if self.source.task == "number" else None
+
+    def learnt(self, split: str) -> Shaped[np.ndarray, " n *K"]:
+        """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, all others as they are."""
+        scaling = self.scaling
+        return self.targets(split) if scaling is None else scaling.standardised(self.targets(split))
 
     def blocks(self, split: str) -> Int64[np.ndarray, " n"] | None:
         """The shard that each picture of a split lies in, where pictures lie in shards."""
@@ -83,6 +94,7 @@ def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None, 
         notes.append(f"Left out {before - _count(splits):,} pictures that {settings.exclude} lists.")
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
+    notes += _known_enough(source, splits)
     return Dataset(source, splits, tuple(notes))
 
 
@@ -147,6 +159,8 @@ def _check_obeyed(source: Source, settings: DataSettings) -> None:
             f"--group {settings.group} was asked for, but {source.name} does not say which pictures belong together. "
             "Groups come from a column: write a manifest with one."
         )
+    if source.task != "classes" and len({*source.classes, ""}) <= len(source.classes):
+        raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classes" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
         raise DataError(f"{source.name} has only one class, {only}; at least two are needed to tell apart.")
@@ -163,6 +177,22 @@ def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str
             what = "pictures" if source.groups is None else "groups"
             notes.append(f"The {split} split is empty: there are too few {what} of {source.name} to part.")
     return notes
+
+
+def _known_enough(source: Source, splits: Splits) -> list[str]:
+    """Which outputs no training picture can teach.
+
+    Raises:
+        DataError: all of them.
+    """
+    if source.task == "classes":
+        return []
+    untold = np.isnan(source.targets[splits["train"]]).all(0)
+    what = "label" if source.task == "labels" else "number"
+    if untold.all():
+        raise DataError(f"No {what} of any training picture of {source.name} is known, so there is nothing to learn.")
+    names = [name for name, empty in zip(source.classes, untold.tolist(), strict=True) if empty]
+    return [f"No training picture tells the {what} {name!r}, so its answers will mean nothing." for name in names]
 
 
 def _count(splits: Splits) -> int:

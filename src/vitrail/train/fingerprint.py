@@ -70,6 +70,7 @@ def fingerprint(
         range_reason=why,
         window=spec.window,
         window_reason=reason,
+        task=source.task,
     )
 
 
