@@ -78,7 +78,9 @@ class Run:
         if source is None:
             labelled = evaluation.held_out(self.path, split, self._trained_on)
         else:
-            labelled = evaluation.other_source(source, split, evaluation.reading(self.path, source, {}, task=self.predictor.task))
+            labelled = evaluation.other_source(
+                source, split, evaluation.reading(self.path, source, {}, task=self.predictor.task)
+            )
         return evaluation.evaluate(self.predictor, labelled, skip_bad).metrics
 
     def resume(self, source: object | None = None, quiet: bool = False) -> Run:

@@ -179,9 +179,7 @@ def _part(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -
     return Labelled(source, rows, split)
 
 
-def _answers(
-    predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool
-) -> Iterator[Answers]:
+def _answers(predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool) -> Iterator[Answers]:
     source = labelled.source
     pictures = [source.pictures[row] for row in labelled.rows.tolist()]
     starts = range(0, len(pictures), BATCH)

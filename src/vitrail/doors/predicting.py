@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .. import runtime
+from ..data.source import as_task
 from ..errors import UsageError
 from ..predict.predictor import Predictor
 from .models import bundle_in, find, located
@@ -34,4 +35,4 @@ def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
             f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    return Predictor(found.model, found.spec, found.classes, machine.device)
+    return Predictor(found.model, found.spec, found.classes, machine.device, task=as_task(found.task))

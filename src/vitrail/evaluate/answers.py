@@ -34,12 +34,9 @@ def answers_of(
     Args:
         outputs: of the model, [n, K]; of no pictures, any empty array.
         names: of the K outputs.
-        scaling: of the task `number`, the scale that its numbers were learnt on.
+        scaling: of the task `number`, the scale that its numbers were learnt on; None if outputs have their unit.
         rows: (path, id) of each picture.
         targets: int64 [n] for classes, float32 [n, K] for the others.
-
-    Raises:
-        UsageError: numbers without their scale.
     """
     paths, ids = tuple(path for path, _ in rows), tuple(id for _, id in rows)
     outputs, left = outputs.reshape(len(rows), len(names)), tuple(skipped)
@@ -53,11 +50,9 @@ def answers_of(
             paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
             probabilities=chances_of(outputs),
         )  # fmt: skip
-    if scaling is None:
-        raise UsageError("A model of numbers needs the mean and deviation that its training targets had. Got none.")
     return NumberPredictions(
         paths=paths, ids=ids, split=split, targets=targets, skipped=left, columns=names,
-        values=scaling.values(outputs),
+        values=outputs if scaling is None else scaling.values(outputs),
     )  # fmt: skip
 
 

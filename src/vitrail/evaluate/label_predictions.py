@@ -60,7 +60,9 @@ class LabelPredictions(Table):
         """As `Table` says."""
         names = [escaped(name) for name in self.classes]
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        for target, answer, row in zip(targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True):
+        for target, answer, row in zip(
+            targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
+        ):
             words = [guard(cell_of(target, names)), guard(cell_of(list(map(float, answer)), names))]
             yield [*words, digits(max(row)), *map(digits, row)]
 

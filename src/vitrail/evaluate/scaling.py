@@ -46,13 +46,15 @@ def scaling_of(targets: Float[np.ndarray, "n K"]) -> Scaling:
     return Scaling(tuple(means), tuple(deviations))
 
 
-def scaling_in(info: Mapping[str, object], columns: int, where: str) -> Scaling:
-    """The scale that a bundle has noted.
+def scaling_in(info: Mapping[str, object], columns: int, where: str) -> Scaling | None:
+    """The scale that a bundle has noted; None if it has noted none, as one of a model that answers in units by itself.
 
     Raises:
-        DamagedFileError: there is none, or it is not one of this many columns.
+        DamagedFileError: it is not one of this many columns.
     """
-    noted = info.get(KEY)
+    if KEY not in info:
+        return None
+    noted = info[KEY]
     parts = [noted.get(name) for name in ("mean", "deviation")] if isinstance(noted, Mapping) else []
     good = [
         part for part in parts
@@ -61,7 +63,7 @@ def scaling_in(info: Mapping[str, object], columns: int, where: str) -> Scaling:
     ]  # fmt: skip
     if len(good) != 2 or not all(number > 0 for number in good[1]):
         raise DamagedFileError(
-            f"{where} must note the mean and deviation of its {columns} training targets, without which its numbers "
-            f"have no unit. Got {noted!r}. Use another copy."
+            f"{where} must note the mean and deviation of {columns} training targets, without which its numbers have "
+            f"no unit. Got {noted!r}. Use another copy."
         )
     return Scaling(tuple(map(float, good[0])), tuple(map(float, good[1])))

@@ -37,10 +37,10 @@ class Predictor:
         number_format: float32 or bfloat16; float32 is exact on every device.
         mirror: average each picture's answer with that to its mirror image.
         task: classes, labels or number; decides which table comes out.
-        scaling: the scale that numbers were learnt on, for the task `number`.
+        scaling: the scale that numbers were learnt on, for the task `number`; None if outputs have their unit.
 
     Raises:
-        UsageError: no class names, or numbers without their scale.
+        UsageError: no class names, or a scale for another task.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Predictor:
     ):
         if not classes:
             raise UsageError("A predictor needs the names of its classes. Got none.")
-        if (scaling is None) == (task == "number"):
+        if scaling is not None and task != "number":
             raise UsageError(f"A scale belongs to the task number and to no other. Got {scaling} for {task}.")
         self.model = model.to(device)
         self.spec = spec
@@ -76,7 +76,7 @@ class Predictor:
 
         Raises:
             UsageError: no bundle and no run folder at `path`.
-            DamagedFileError: the bundle's files are not those of its manifest, or it lacks the scale of its numbers.
+            DamagedFileError: the bundle's files are not those of its manifest, or it notes no scale that fits.
         """
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:

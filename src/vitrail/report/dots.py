@@ -32,7 +32,7 @@ def draw(rows: Sequence[Dot], span: Range, title: str, guide: float) -> str:
     height = TOP + ROW * len(rows) + BOTTOM
     base = height - BOTTOM
     parts = [f'<svg class="chart dots" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
-    for tick in ticks(span, 5):
+    for tick in ticks(span, 6):
         across = _across(tick, span)
         parts.append(f'<line class="grid" x1="{across:.1f}" x2="{across:.1f}" y1="{TOP}" y2="{base}"/>')
         parts.append(f'<text class="tick" x="{across:.1f}" y="{base + 18}" text-anchor="middle">{tick:g}</text>')

@@ -82,7 +82,7 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path) -> dict[str, A
         "facts": known,
         "metrics": metrics,
         "split": SPLITS.get(metrics.split, metrics.split),
-        "figure": name,
+        "figure": name.replace("R2", "R²"),
         "parts": [_part(known, count, metrics) for count in known.counts],
         "loss": curves.loss_chart(figures),
         "rising": rising,

@@ -94,7 +94,6 @@ def open_dataset(settings: DataSettings, seed: int, stored: Path | None = None, 
         notes.append(f"Left out {before - _count(splits):,} pictures that {settings.exclude} lists.")
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
-    notes += _known_enough(source, splits)
     return Dataset(source, splits, tuple(notes))
 
 
@@ -177,22 +176,6 @@ def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str
             what = "pictures" if source.groups is None else "groups"
             notes.append(f"The {split} split is empty: there are too few {what} of {source.name} to part.")
     return notes
-
-
-def _known_enough(source: Source, splits: Splits) -> list[str]:
-    """Which outputs no training picture can teach.
-
-    Raises:
-        DataError: all of them.
-    """
-    if source.task == "classes":
-        return []
-    untold = np.isnan(source.targets[splits["train"]]).all(0)
-    what = "label" if source.task == "labels" else "number"
-    if untold.all():
-        raise DataError(f"No {what} of any training picture of {source.name} is known, so there is nothing to learn.")
-    names = [name for name, empty in zip(source.classes, untold.tolist(), strict=True) if empty]
-    return [f"No training picture tells the {what} {name!r}, so its answers will mean nothing." for name in names]
 
 
 def _count(splits: Splits) -> int:

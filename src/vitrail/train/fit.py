@@ -132,8 +132,11 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     for text in (*source.notes, *dataset.notes):
         yield Note(text)
     counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
-    outputs = {"classes": "classes", "labels": "labels", "number": "columns of numbers"}[source.task]
-    yield Note(f"{source.name}: {len(source.classes)} {outputs}, pictures: {counts}.")
+    one, more = {
+        "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
+    }[source.task]  # fmt: skip
+    outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
+    yield Note(f"{source.name}: {outputs}, pictures: {counts}.")
 
 
 def _fingerprint(dataset: Dataset, wishes: Wishes) -> Fingerprint:
