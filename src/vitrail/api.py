@@ -66,7 +66,7 @@ class Run:
         return self.predictor.predict(asked, skip_bad=skip_bad)
 
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Figures:
-        """Figures with intervals on the held-out pictures, or on another source with the same classes, labels or numbers.
+        """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
 
         Args:
             source: as `fit` takes it; None is what the run was trained on.

@@ -103,14 +103,14 @@ class LabelMetrics:
     def table(self) -> str:
         """The headline and one line per label, for the terminal."""
         width = max(5, *(len(one.name) for one in self.per_label))
+        heads = f"{'label':<{width}}  {'known':>6}  {'with it':>7}  {'AUROC':>6}  {'95 % interval':>16}"
         lines = [
             f"AUROC             {_four(self.auroc)}  ({_span(self.auroc_interval)}, n = {self.n:,})",
             f"average precision {_four(self.average_precision)}",
             f"macro F1          {_four(self.f1)}",
             f"log loss          {self.log_loss:6.4f}",
             "",
-            f"{'label':<{width}}  {'known':>6}  {'with it':>7}  {'AUROC':>6}  {'95 % interval':>16}  precision  "
-            f"{'F1':>6}  sensitivity  specificity",
+            f"{heads}  precision  {'F1':>6}  sensitivity  specificity",
         ]
         for one in self.per_label:
             low_high = "-" if one.auroc_interval is None else "{:.4f} to {:.4f}".format(*one.auroc_interval)
@@ -173,8 +173,8 @@ def refuse_not_finite(answers: np.ndarray) -> None:
     """
     if bad := int(np.count_nonzero(~np.isfinite(answers))):
         raise DataError(
-            f"{bad:,} of {answers.size:,} answers are NaN or infinite, so they cannot be measured. The model is damaged "
-            "or has diverged; train it again with lower rates."
+            f"{bad:,} of {answers.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
+            "damaged or has diverged; train it again with lower rates."
         )
 
 

@@ -121,13 +121,11 @@ def measure(
             "target; `vitrail predict` answers pictures without one."
         )
     refuse_not_finite(predictions.values[known])
-    targets, values = predictions.targets.astype(np.float64), predictions.values.astype(np.float64)
+    pairs = np.stack([predictions.targets, predictions.values], 1).astype(np.float64)  # [n, 2, K]
     per_column = tuple(
-        _of_column(
-            name, np.stack([targets[:, k], values[:, k]], 1)[known[:, k]], None if means is None else means[k], seed, samples
-        )
+        _of_column(name, pairs[known[:, k], :, k], None if means is None else means[k], seed, samples)
         for k, name in enumerate(predictions.columns)
-    )  # fmt: skip
+    )
     ranked = [one.r2 for one in per_column if one.r2 is not None]
     return NumberMetrics(
         split=predictions.split,

@@ -14,8 +14,17 @@ import numpy as np
 
 from ..errors import DataError, UsageError
 from .table import (
-    Table, check_alike, check_shape, digits, guard, joined_targets, numbers, read_rows, unguard, wrong_header,
-)  # fmt: skip
+    Table,
+    check_alike,
+    check_shape,
+    digits,
+    guard,
+    joined_targets,
+    numbers,
+    read_rows,
+    unguard,
+    wrong_header,
+)
 
 UNKNOWN = -1
 """The target of a picture whose class is not known; an empty cell in the file."""

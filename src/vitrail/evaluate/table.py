@@ -1,4 +1,4 @@
-"""What the tables of answers of all three tasks share: rows with a name, safe cells, and one way into and out of CSV."""
+"""What the tables of answers of all three tasks share: rows with a name, safe cells, one way into and out of CSV."""
 
 from __future__ import annotations
 

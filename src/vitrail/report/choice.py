@@ -1,4 +1,4 @@
-"""Which pictures a report shows, for each task: the worst answers, and some others that nobody picked by their looks."""
+"""Which pictures a report shows, for each task: the worst answers, and others that nobody picked by their looks."""
 
 from __future__ import annotations
 

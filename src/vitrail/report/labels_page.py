@@ -50,7 +50,7 @@ def _pictures(answers: LabelPredictions, images: np.ndarray, indices: np.ndarray
 
 
 def _lines(answers: LabelPredictions, row: int) -> tuple[Line, ...]:
-    """The wrong labels of a picture, or those that it rightly has."""
+    """The wrong labels of a picture, or those that it rightly has and those that nobody knows."""
     assert answers.targets is not None
     targets, chances = answers.targets[row], answers.probabilities[row]
     wrong = np.flatnonzero(wrong_labels(answers)[row])
@@ -60,7 +60,10 @@ def _lines(answers: LabelPredictions, row: int) -> tuple[Line, ...]:
             Line("has" if targets[k] >= THRESHOLD else "no", answers.classes[k], f", said {chances[k]:.0%}", True)
             for k in order.tolist()
         )
-    there = np.flatnonzero(targets >= THRESHOLD).tolist()
-    if not there:
-        return (Line("none of", "the labels", f", highest {chances.max():.0%}"),)
-    return tuple(Line("", answers.classes[k], f" {chances[k]:.0%}") for k in there[:MOST_LINES])
+    there, known = np.flatnonzero(targets >= THRESHOLD).tolist(), answers.known[row]
+    lines = [Line("", answers.classes[k], f" {chances[k]:.0%}") for k in there]
+    if not lines:
+        of = "the labels" if known.all() else "the known labels"
+        lines = [Line("none of", of, f", highest {chances[known].max():.0%}")]
+    lines += [Line("not known:", answers.classes[k], f" {chances[k]:.0%}") for k in np.flatnonzero(~known).tolist()]
+    return tuple(lines[:MOST_LINES])

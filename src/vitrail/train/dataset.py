@@ -48,7 +48,7 @@ class Dataset:
         return scaling_of(self.targets("train")) if self.source.task == "number" else None
 
     def learnt(self, split: str) -> Shaped[np.ndarray, " n *K"]:
-        """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, all others as they are."""
+        """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, others as they are."""
         scaling = self.scaling
         return self.targets(split) if scaling is None else scaling.standardised(self.targets(split))
 

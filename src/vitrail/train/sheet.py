@@ -22,8 +22,8 @@ from ..data.source import Source
 from ..data.transforms import prepare
 from ..errors import UsageError
 from ..files import atomic
-from ..report.findings import label_of
 from ..randomness import permutation
+from ..report.findings import label_of
 from .plan import Plan
 from .views import augment, mixed
 

@@ -64,6 +64,17 @@ def test_labels_that_nobody_can_rank_have_a_page_too_and_names_are_escaped(tmp_p
     assert 'has <b class="wrong">&lt;b&gt;a</b>, said 20%' in built
 
 
+def test_labels_that_are_not_known_are_called_so_below_a_picture(tmp_path):
+    chances = [[0.9, 0.1], [0.1, 0.8], [0.2, 0.1]]
+    built = stored(tmp_path, test_label_predictions.table([[1, NAN], [0, NAN], [0, 0]], chances))
+    lines = re.findall(r"<figcaption>([^<]*<b.*?)</figcaption>", built)
+    assert [" ".join(re.sub(r"<[^>]+>", " ", line).split()) for line in lines] == [
+        "oedema 90% not known: nodule 10%",
+        "none of the known labels , highest 10% not known: nodule 80%",
+        "none of the labels , highest 20%",
+    ]
+
+
 def test_the_page_of_one_number_compares_it_with_a_constant(tmp_path):
     given = test_number_predictions.table([1, 2, 3, 4, NAN], [1, 2, 3, 5, 5], ("age",))
     built = stored(tmp_path, given, k=2)

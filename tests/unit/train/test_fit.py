@@ -74,7 +74,7 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
 
 
 ROWS = np.arange(16)[:, None]
-BLANK = np.where((ROWS + [0, 1]) % 3 == 0, np.nan, (ROWS // [1, 2]) % 2).astype(np.float32)
+BLANK = np.where((ROWS + np.arange(2)) % 3 == 0, np.nan, (ROWS // [1, 2]) % 2).astype(np.float32)
 """Two columns of zeros and ones, a third of them not known."""
 
 
