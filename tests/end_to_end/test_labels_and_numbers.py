@@ -196,3 +196,16 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
         assert answer.code == 0, answer.err
     refused = vitrail("train", cells, *TINY, "--recipe.smoothing", "0.1", "--steps", 4, "--out", tmp_path / "smooth")
     assert refused.code == 2 and "numbers have nothing to soften" in refused.err
+
+
+@pytest.mark.parametrize(("task", "kind"), [("labels", LabelPredictions), ("number", NumberPredictions)])
+def test_python_objects_are_fitted_answered_measured_and_exported(task, kind, threads_kept, tmp_path):
+    generator = np.random.default_rng(0)
+    pictures = generator.integers(0, 256, (60, 16, 16), dtype=np.uint8)
+    answers = generator.integers(0, 2, (60, 2)).astype(np.float32)
+    answers[::5, 1] = np.nan
+    given = (pictures, answers)
+    run = package.fit(given, model="vit_mu_patch8_16", steps=2, task=task, out=tmp_path / "run", quiet=True)
+    assert isinstance(run.predict(list(pictures[:2])), kind)
+    assert run.evaluate().split == "test" and run.evaluate(given, split="all").n == 60
+    assert run.export("timm").is_dir() and package.open(tmp_path / "run").predictor.task == task
