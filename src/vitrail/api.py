@@ -14,8 +14,8 @@ from .data.open import is_memory
 from .doors import converting, evaluation, models, progress, saying, wishes
 from .doors.predicting import open_predictor, several
 from .errors import UsageError
-from .evaluate.metrics import Metrics
-from .evaluate.predictions import Predictions
+from .evaluate.answers import Answers
+from .evaluate.measuring import Figures
 from .files.hub import is_hub_name
 from .model.sizes import named
 from .model.vit import ViT
@@ -53,7 +53,7 @@ class Run:
         """The trained model with its class names, on the best device here; opened when it is first asked for."""
         return open_predictor(self.path)
 
-    def predict(self, pictures: Sequence[object], skip_bad: bool = False) -> Predictions:
+    def predict(self, pictures: Sequence[object], skip_bad: bool = False) -> Answers:
         """One row per picture, in order; a picture is what `fit` takes as one.
 
         Args:
@@ -65,20 +65,22 @@ class Run:
         asked = several(pictures)
         return self.predictor.predict(asked, skip_bad=skip_bad)
 
-    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Metrics:
-        """Figures with intervals on the held-out pictures, or on another source with the same classes.
+    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Figures:
+        """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
 
         Args:
             source: as `fit` takes it; None is what the run was trained on.
             split: train, val, test or all; None takes test, or what there is of held-out pictures.
 
         Raises:
-            DataError: the source cannot be read, or has classes that the model does not know.
+            DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
         """
         if source is None:
             labelled = evaluation.held_out(self.path, split, self._trained_on)
         else:
-            labelled = evaluation.other_source(source, split, evaluation.reading(self.path, source, {}))
+            labelled = evaluation.other_source(
+                source, split, evaluation.reading(self.path, source, {}, task=self.predictor.task)
+            )
         return evaluation.evaluate(self.predictor, labelled, skip_bad).metrics
 
     def resume(self, source: object | None = None, quiet: bool = False) -> Run:

@@ -60,7 +60,7 @@ model = vitrail.load("PATH-OF-THIS-FOLDER")
 ## Answers
 
 {_listed(classes)}
-
+{_meaning(task, info)}
 ## From its training
 
 {_facts(info)}
@@ -72,6 +72,21 @@ def _listed(classes: tuple[str, ...]) -> str:
         return "The outputs have no names."
     more = f", and {len(classes) - 50} more in `config.json`" if len(classes) > 50 else ""
     return ", ".join(f"`{name}`" for name in classes[:50]) + more
+
+
+def _meaning(task: str, info: Mapping[str, object]) -> str:
+    """What somebody who runs the network without us must know of its outputs; one of K needs no words."""
+    if task == "labels":
+        return "\nEach has a probability of its own, the sigmoid of its output, and is answered from 0.5 on.\n"
+    noted = info.get("scaling")
+    if task != "number" or not isinstance(noted, Mapping) or not {"mean", "deviation"} <= noted.keys():
+        return ""
+    pairs = zip(noted["mean"], noted["deviation"], strict=True)
+    scale = (f"{deviation:.6g} x output + {mean:.6g}" for mean, deviation in pairs)
+    return (
+        "\nThe network's outputs are on the scale of the training targets; `vitrail predict` answers in their units. "
+        f"In the order of the names: {', '.join(scale)}.\n"
+    )
 
 
 def _facts(info: Mapping[str, object]) -> str:

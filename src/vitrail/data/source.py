@@ -11,11 +11,11 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, UsageError
 
 
 @runtime_checkable
@@ -47,6 +47,18 @@ Picture = Path | np.ndarray | Elsewhere
 Task = Literal["classes", "labels", "number"]
 SPLITS = ("train", "val", "test")
 CHUNK = 4096  # pictures of an array hashed at a time
+
+
+def as_task(word: str) -> Task:
+    """A task by its name.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    for task in get_args(Task):
+        if word == task:
+            return cast(Task, task)
+    raise UsageError(f"The task must be classes, labels or number. Got {word!r}.")
 
 
 @dataclass(frozen=True)

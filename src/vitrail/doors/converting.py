@@ -17,11 +17,13 @@ from ..checkpoints import save as writing
 from ..checkpoints.audit import Audit
 from ..checkpoints.writers import torchvision
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.scaling import KEY, scaling_in
 from ..files import atomic, hub
 from ..files.disk import flush, resource_errors
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from .models import NOTHING, Found, Said, find
+from .units import in_units
 
 Target = Literal["bundle", "timm", "transformers", "torchvision", "google-npz"]
 TARGETS: tuple[Target, ...] = get_args(Target)
@@ -68,6 +70,8 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
         raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
     check_free(out, to)
     info = _info(found)
+    if to != "bundle":
+        found, info = _for_others(found, info)
     with _draft(out) as draft:
         writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, info)
         again = find(str(draft), _to_read_back(found.config, to))
@@ -203,6 +207,14 @@ def _mirrored(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     if to == "bundle" or not info.get("mirror"):
         return ()
     return (f"vitrail predict averages over every picture and its mirror image here, and {to} does not",)
+
+
+def _for_others(found: Found, info: dict[str, object]) -> tuple[Found, dict[str, object]]:
+    """A model of numbers with its scale in its head, where no other library would look for it."""
+    scaling = scaling_in(info, len(found.classes), "the bundle") if found.task == "number" else None
+    if scaling is None:
+        return found, info
+    return replace(found, trained=in_units(found.model, scaling)), {k: v for k, v in info.items() if k != KEY}
 
 
 def _readers(found: Found, to: Target) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from ..evaluate.predictions import Predictions
+from ..evaluate.answers import Answers
 from .progress import SECONDS_BETWEEN_LINES, duration
 
 Thing = TypeVar("Thing")
@@ -15,7 +15,7 @@ SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LOOKS = 0.2
 
 
-def answered(parts: Iterator[Predictions], total: int) -> Iterator[Predictions]:
+def answered(parts: Iterator[Answers], total: int) -> Iterator[Answers]:
     """The same parts, passed on one by one; a terminal has one line that changes, a file one every five seconds."""
     return _counted(parts, total, lambda part: len(part) + len(part.skipped))
 
@@ -40,7 +40,7 @@ def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) 
         _write("", terminal)
 
 
-def tell_skipped(predictions: Predictions) -> None:
+def tell_skipped(predictions: Answers) -> None:
     """Name every picture that was left out, on standard error."""
     for path, reason in predictions.skipped:
         sys.stderr.write(f"left out {path}: {reason}\n")

@@ -14,10 +14,11 @@ from .. import config
 from ..data.doctor import excluded
 from ..data.open import MANIFESTS, open_source
 from ..data.settings import DataSettings
-from ..data.source import SPLITS, Picture, Source
+from ..data.source import SPLITS, Picture, Source, Task
 from ..errors import DataError, UsageError
-from ..evaluate.metrics import Metrics, measure
-from ..evaluate.predictions import Predictions, join, path_of
+from ..evaluate.answers import Answers, join
+from ..evaluate.measuring import Figures, measured
+from ..evaluate.table import path_of
 from ..predict.predictor import Predictor
 from ..train.dataset import class_of, open_dataset
 from ..train.plan import Plan
@@ -28,16 +29,24 @@ BATCH = 64
 READS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
 """Fields of [data] that say how another source is read; the others part one, or belong to the model."""
 ALL = "all"
-Counter = Callable[[Iterator[Predictions], int], Iterator[Predictions]]
+Counter = Callable[[Iterator[Answers], int], Iterator[Answers]]
 """Passes parts on while it shows how many of how many pictures have been answered."""
+
+
+ANSWERS: dict[Task, tuple[str, str]] = {
+    "classes": ("one of {} classes", "one class each"),
+    "labels": ("any of {} labels", "a column of zeros and ones for each label, or one of labels joined by |"),
+    "number": ("{} columns of numbers", "those numbers"),
+}
+"""What a model answers with, and what pictures must have that it is to be measured on."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """What was measured, and the answers that it was measured on."""
 
-    metrics: Metrics
-    predictions: Predictions
+    metrics: Figures
+    predictions: Answers
     source: str
 
 
@@ -79,17 +88,18 @@ def evaluate(
 
     Raises:
         DataError: a picture cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
-            shows something else than classes.
+            shows something else than the model answers with.
     """
-    if labelled.source.task != "classes":
+    if labelled.source.task != predictor.task:
+        answer, need = ANSWERS[predictor.task]
         raise DataError(
-            f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with one of "
-            f"{len(predictor.classes)} classes. Give pictures that have one class each."
+            f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
+            f"{answer.format(len(predictor.classes))}. Give pictures that have {need}."
         )
     numbers = class_numbers(labelled.source, predictor.classes)
     answered = _answers(predictor, labelled, numbers, skip_bad)
     predictions = join(list(counted(answered, len(labelled.rows)) if counted else answered))
-    return Evaluation(measure(predictions), predictions, labelled.source.name)
+    return Evaluation(measured(predictions, predictor.scaling), predictions, labelled.source.name)
 
 
 def held_out(run: Path, split: str | None, given: object | None = None) -> Labelled:
@@ -130,9 +140,16 @@ def other_source(source: object, split: str | None, settings: DataSettings) -> L
 
 
 def reading(
-    model: str | Path, source: object, changes: Mapping[str, str], data_root: Path | None = None
+    model: str | Path,
+    source: object,
+    changes: Mapping[str, str],
+    data_root: Path | None = None,
+    task: Task = "classes",
 ) -> DataSettings:
     """How another source is to be read: as the changes say; a manifest, if a run learnt from one, by the same columns.
+
+    Args:
+        task: what the model answers.
 
     Raises:
         UsageError: a change that is no field of [data].
@@ -144,7 +161,7 @@ def reading(
             f"Got --{foreign[0]}."
         )
     named = str(source) if isinstance(source, str | Path) else ""
-    settings = DataSettings(source=named, data_root=str(data_root or ""), task="classes")  # which is what models answer
+    settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
     folder = RunFolder(Path(model))
     if folder.plan_file.is_file():
         learnt = folder.read_plan().data
@@ -158,16 +175,17 @@ def _is_manifest(source: str) -> bool:
 
 
 def class_numbers(source: Source, classes: Sequence[str]) -> NDArray[np.int64]:
-    """For each class of the source its number in the model, by name.
+    """For each class, label or column of the source its number in the model, by name.
 
     Raises:
         DataError: the source has classes that the model does not know.
     """
     unknown = [name for name in source.classes if name not in classes]
     if unknown:
+        what = {"classes": "classes", "labels": "labels", "number": "columns"}[source.task]
         shown = ", ".join(map(repr, unknown[:5])) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
         raise DataError(
-            f"{source.name} has classes that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
+            f"{source.name} has {what} that the model does not know: {shown}. It knows {', '.join(classes[:10])}"
             f"{', ...' if len(classes) > 10 else ''}; rename the source's or leave them out."
         )
     return np.array([list(classes).index(name) for name in source.classes], np.int64)
@@ -185,9 +203,7 @@ def _part(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -
     return Labelled(source, rows, split)
 
 
-def _answers(
-    predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool
-) -> Iterator[Predictions]:
+def _answers(predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool) -> Iterator[Answers]:
     source = labelled.source
     starts = range(0, len(labelled.rows), BATCH)
     for start, part in zip(starts, _parts(predictor, labelled, skip_bad), strict=True):
@@ -200,14 +216,23 @@ def _answers(
             paths=tuple(path_of(source.pictures[row]) for row in kept),
             ids=tuple(source.ids[row] for row in kept),
             split=labelled.split,
-            targets=numbers[class_of(source, np.array(kept, np.int64))],
+            targets=_targets(source, np.array(kept, np.int64), numbers, len(predictor.classes)),
         )
 
 
-def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[Predictions]:
+def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[Answers]:
     try:
         yield from predictor.parts(Chosen(labelled), BATCH, skip_bad)
     except DataError as error:
         raise DataError(
             f"{error} Put the picture back or mend it, or leave such pictures out with --skip-bad."
         ) from error
+
+
+def _targets(source: Source, rows: NDArray[np.int64], numbers: NDArray[np.int64], outputs: int) -> np.ndarray:
+    """What rows of a source show, as the model counts; labels and columns that the source lacks are not known."""
+    if source.task == "classes":
+        return numbers[class_of(source, rows)]
+    targets = np.full((len(rows), outputs), np.nan, np.float32)
+    targets[:, numbers] = source.targets[rows]
+    return targets

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from .. import runtime
-from ..data.source import Picture
+from ..data.source import Picture, as_task
 from ..data.sources.given import values_of
 from ..errors import UsageError
-from ..evaluate.predictions import UNKNOWN, Predictions
 from ..predict.predictor import Predictor
 from .models import bundle_in, find, located
 
@@ -28,8 +27,8 @@ def several(pictures: object) -> list[Picture | bytes]:
         raise UsageError(f"predict takes a list of pictures. Got {_short(pictures)}; write [{_short(pictures)}].")
     if axes is not None and axes < 4:
         raise UsageError(
-            f"predict takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; write "
-            "[picture], or list(pictures) if they are grey."
+            f"predict takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; "
+            "write [picture], or list(pictures) if they are grey."
         )
     return [
         Path(picture) if isinstance(picture, str | os.PathLike) else values_of(picture, f"picture {place}")
@@ -66,30 +65,4 @@ def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
             f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    return Predictor(found.model, found.spec, found.classes, machine.device)
-
-
-def records(predictions: Predictions) -> list[dict[str, object]]:
-    """The rows of the table as dictionaries, with the columns of the CSV file; None where a cell is empty."""
-    classes = predictions.classes
-    targets = [None] * len(predictions) if predictions.targets is None else predictions.targets.tolist()
-    return [
-        {
-            "path": path,
-            "id": id,
-            "split": predictions.split,
-            "target": None if target is None or target == UNKNOWN else classes[target],
-            "label": classes[label],
-            "probability": max(row),
-            **{f"prob_{name}": chance for name, chance in zip(classes, row, strict=True)},
-            "abstain": 0,
-        }
-        for path, id, target, label, row in zip(
-            predictions.paths,
-            predictions.ids,
-            targets,
-            predictions.labels.tolist(),
-            predictions.probabilities.tolist(),
-            strict=True,
-        )
-    ]
+    return Predictor(found.model, found.spec, found.classes, machine.device, task=as_task(found.task))

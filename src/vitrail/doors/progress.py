@@ -114,14 +114,14 @@ class Terminal:
     def __init__(self, bar: Bar):
         self.bar = bar
         self.task = bar.add_task("train", total=None, visible=False, facts="", left="")
-        self.accuracy = ""
+        self.figure = ""
 
     def show(self, event: Event) -> None:
         """Move the bar by a step, or print a line above it."""
         if isinstance(event, Evaluated):
-            self.accuracy = f"  val {event.accuracy:.1%}"
+            self.figure = f"  val {_figure(event).removeprefix('accuracy ')}"
         elif isinstance(event, Progress):
-            facts = f"loss {event.loss:.3f}  {event.images_per_second:,.0f} images/s{self.accuracy}"
+            facts = f"loss {event.loss:.3f}  {event.images_per_second:,.0f} images/s{self.figure}"
             left = f"{duration(event.left)} left"
             self.bar.update(
                 self.task,
@@ -147,8 +147,15 @@ def words(event: Event) -> str:
             f"{event.images_per_second:,.0f} images/s  {duration(event.left)} left"
         )
     if isinstance(event, Evaluated):
-        return f"step {event.step:,}  validation accuracy {event.accuracy:.1%}  loss {event.loss:.3f}"
+        return f"step {event.step:,}  validation {_figure(event)}  loss {event.loss:.3f}"
     return ""
+
+
+def _figure(event: Evaluated) -> str:
+    """The figure with its name, which a bar has no room for where it is the usual one."""
+    if event.figure is None:
+        return f"{event.name} unknown"
+    return f"{event.name} {event.figure:.1%}" if event.name == "accuracy" else f"{event.name} {event.figure:.3f}"
 
 
 def planned(event: Planned) -> str:

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from ..data.loader import Pictures
+from ..data.source import Task
 from ..data.transforms import normalise
 from ..errors import UsageError
 from ..spec import ImageSpec
@@ -27,11 +29,12 @@ def collect(
     device: str | torch.device = "cpu",
     number_format: str = "float32",
     mirror: bool = False,
+    task: Task = "classes",
 ) -> np.ndarray:
-    """Logits float32 [n, K] of the pictures at `indices`, in that order.
+    """Outputs float32 [n, K] of the pictures at `indices`, in that order: logits, or numbers as they were learnt.
 
-    With `mirror` the probabilities of each picture and its mirror image are averaged, and their logarithms returned:
-    their softmax is the average. The model is on `device` already and comes back in the mode it came in.
+    With `mirror` the answers to each picture and its mirror image are averaged, as `averaged` says for each task. The
+    model is on `device` already and comes back in the mode it came in.
 
     Raises:
         UsageError: a number format that is not float32 or bfloat16, or a batch below 1.
@@ -41,7 +44,7 @@ def collect(
     parts: list[np.ndarray] = []
     with answering(model):
         for images in _batches(pictures, indices, batch):
-            parts.append(logits_of(model, images, spec, device, number_format, mirror).cpu().numpy())
+            parts.append(logits_of(model, images, spec, device, number_format, mirror, task).cpu().numpy())
     return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
 
@@ -63,8 +66,9 @@ def logits_of(
     device: str | torch.device,
     number_format: str,
     mirror: bool,
+    task: Task = "classes",
 ) -> Float[Tensor, "B K"]:
-    """Logits of one batch of prepared pictures, float32 on the device; call it inside `answering(model)`."""
+    """Outputs for one batch of prepared pictures, float32 on the device; call it inside `answering(model)`."""
     if number_format not in NUMBER_FORMATS:
         raise UsageError(f"The number format must be one of {', '.join(NUMBER_FORMATS)}. Got {number_format!r}.")
     dtype = NUMBER_FORMATS[number_format]
@@ -74,8 +78,19 @@ def logits_of(
         if not mirror:
             return logits
         mirrored = model(x.flip(-1)).float()
-    both = torch.stack([logits, mirrored]).log_softmax(-1)  # [2, B, K]
-    return both.logsumexp(0) - np.log(2)
+    return averaged(torch.stack([logits, mirrored]), task)
+
+
+def averaged(both: Float[Tensor, "2 B K"], task: Task) -> Float[Tensor, "B K"]:
+    """The outputs whose answers are the mean of two: of probabilities for classes and labels, of values for numbers.
+
+    For classes they are the logarithms of the mean probabilities, for labels log(p / (1 - p)) of each.
+    """
+    if task == "classes":
+        return both.log_softmax(-1).logsumexp(0) - np.log(2)
+    if task == "labels":
+        return F.logsigmoid(both).logsumexp(0) - F.logsigmoid(-both).logsumexp(0)
+    return both.mean(0)
 
 
 def probabilities_of(logits: np.ndarray) -> np.ndarray:
@@ -84,6 +99,13 @@ def probabilities_of(logits: np.ndarray) -> np.ndarray:
         return logits.astype(np.float32)
     powers = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
     return (powers / powers.sum(1, keepdims=True)).astype(np.float32)
+
+
+def chances_of(logits: np.ndarray) -> np.ndarray:
+    """The sigmoid of each logit, computed in float64 and given as float32 [n, K]: every label has its own."""
+    from scipy.special import expit
+
+    return np.asarray(expit(logits.astype(np.float64))).astype(np.float32)
 
 
 @contextmanager

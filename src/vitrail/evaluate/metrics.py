@@ -71,6 +71,12 @@ class Metrics:
         """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
         return config.write(self)
 
+    def headline(self) -> str:
+        """The figure a person asks for first, in a sentence without its full stop."""
+        low, high = self.accuracy_interval
+        where = f"on {self.n:,} held-out pictures ({self.split})"
+        return f"Accuracy {where}: {self.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
+
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
         width = max(5, *(len(c.name) for c in self.per_class))

@@ -14,11 +14,13 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from ..checkpoints import bundle
-from ..data.source import Picture
+from ..data.source import Picture, Task, as_task
 from ..data.transforms import prepare
 from ..errors import DataError, UsageError
-from ..evaluate.collect import answering, logits_of, probabilities_of
-from ..evaluate.predictions import Predictions, join, path_of
+from ..evaluate.answers import Answers, answers_of, join
+from ..evaluate.collect import answering, logits_of
+from ..evaluate.scaling import Scaling, scaling_in
+from ..evaluate.table import path_of
 from ..spec import ImageSpec
 
 READERS = 4
@@ -31,11 +33,14 @@ class Predictor:
     A picture gets the same answer alone and in a batch, to 1e-5 in probability. The model is moved to `device`.
 
     Args:
+        classes: names of the model's outputs, those of labels and number columns too.
         number_format: float32 or bfloat16; float32 is exact on every device.
-        mirror: average each picture's probabilities with those of its mirror image.
+        mirror: average each picture's answer with that to its mirror image.
+        task: classes, labels or number; decides which table comes out.
+        scaling: the scale that numbers were learnt on, for the task `number`; None if outputs have their unit.
 
     Raises:
-        UsageError: no class names.
+        UsageError: no class names, or a scale for another task.
     """
 
     def __init__(
@@ -46,15 +51,21 @@ class Predictor:
         device: str | torch.device = "cpu",
         number_format: str = "float32",
         mirror: bool = False,
+        task: Task = "classes",
+        scaling: Scaling | None = None,
     ):
         if not classes:
             raise UsageError("A predictor needs the names of its classes. Got none.")
+        if scaling is not None and task != "number":
+            raise UsageError(f"A scale belongs to the task number and to no other. Got {scaling} for {task}.")
         self.model = model.to(device)
         self.spec = spec
         self.classes = tuple(classes)
         self.device = torch.device(device)
         self.number_format = number_format
         self.mirror = mirror
+        self.task = task
+        self.scaling = scaling
 
     @classmethod
     def open(cls, path: Path, device: str | torch.device = "cpu", number_format: str | None = None) -> Predictor:
@@ -64,8 +75,8 @@ class Predictor:
             number_format: None takes the one the model was evaluated in where it is known, else float32.
 
         Raises:
-            UsageError: no bundle and no run folder at `path`, or a task other than classes.
-            DamagedFileError: the bundle's files are not those of its manifest.
+            UsageError: no bundle and no run folder at `path`.
+            DamagedFileError: the bundle's files are not those of its manifest, or it notes no scale that fits.
         """
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
@@ -73,14 +84,13 @@ class Predictor:
                 f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
             )
         found = bundle.load(folder)
-        if found.task != "classes":
-            raise UsageError(
-                f"Prediction answers with one of K classes. The model at {path} was made for {found.task}."
-            )
+        task = as_task(found.task)
+        scaling = scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None
         chosen = number_format or str(found.info.get("number_format", "float32"))
-        return cls(found.model, found.spec, found.classes, device, chosen, bool(found.info.get("mirror", False)))
+        mirror = bool(found.info.get("mirror", False))
+        return cls(found.model, found.spec, found.classes, device, chosen, mirror, task, scaling)
 
-    def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Predictions:
+    def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
         """One row per picture, in order.
 
         Args:
@@ -95,7 +105,7 @@ class Predictor:
 
     def parts(
         self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False
-    ) -> Iterator[Predictions]:
+    ) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
         if batch < 1:
             raise UsageError(f"batch must be at least 1. Got {batch}.")
@@ -108,9 +118,9 @@ class Predictor:
             yield self._table([(path, id) for path, id, _ in good], logits, [(path, str(why)) for path, why in bad])
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
-        """Logits float32 [B, K] of pictures that `data.transforms.prepare` made ready."""
+        """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers."""
         with answering(self.model):
-            found = logits_of(self.model, images, self.spec, self.device, self.number_format, self.mirror)
+            found = logits_of(self.model, images, self.spec, self.device, self.number_format, self.mirror, self.task)
             return found.cpu().numpy()
 
     def _read(
@@ -126,16 +136,8 @@ class Predictor:
                 here = range(start, min(start + batch, len(pictures)))
                 yield [(*_named(pictures[i], i), ahead.popleft().result()) for i in here]
 
-    def _table(self, names: list[tuple[str, str]], logits: np.ndarray, skipped: list[tuple[str, str]]) -> Predictions:
-        return Predictions(
-            paths=tuple(path for path, _ in names),
-            ids=tuple(id for _, id in names),
-            split="",
-            targets=None,
-            probabilities=probabilities_of(logits).reshape(len(names), len(self.classes)),
-            classes=self.classes,
-            skipped=tuple(skipped),
-        )
+    def _table(self, names: list[tuple[str, str]], outputs: np.ndarray, skipped: list[tuple[str, str]]) -> Answers:
+        return answers_of(self.task, outputs, self.classes, self.scaling, names, skipped=skipped)
 
 
 def _named(picture: Picture | bytes, position: int) -> tuple[str, str]:

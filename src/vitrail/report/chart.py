@@ -20,8 +20,8 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     """(x, y), x rising."""
-    style: Literal["first", "second", "faint", "guide"] = "first"
-    """How the style sheet draws it."""
+    style: Literal["first", "second", "faint", "guide", "points"] = "first"
+    """How the style sheet draws it; points are not joined."""
     dots: bool = False
     """Mark every point: for figures that were measured a few times only."""
 
@@ -83,7 +83,9 @@ class _Place:
 def _curve(line: Line, place: _Place) -> str:
     points = [(place.x(x), place.y(y)) for x, y in line.points if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    parts = [f'<polyline class="line {line.style}" points="{path}"/>'] if len(points) > 1 else []
+    parts = (
+        [f'<polyline class="line {line.style}" points="{path}"/>'] if len(points) > 1 and line.style != "points" else []
+    )
     if line.dots or len(points) == 1:
         parts.extend(f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points)
     return "".join(parts)

@@ -58,6 +58,14 @@ def accuracy_chart(figures: dict[str, Points]) -> str | None:
     return _drawn([line], span, "{:g} %", "Accuracy on the validation split by step") if points else None
 
 
+def score_chart(figures: dict[str, Points], name: str) -> str | None:
+    """Another validation figure of at most 1, such as `AUROC` or `R2`, as it rose; None where it was not measured."""
+    points = figures.get(f"val_{name.lower()}", [])
+    line = chart.Line(name="validation", points=points, style="second", dots=len(points) <= 40)
+    span = chart.spread([y for _, y in points], ceiling=1.0)
+    return _drawn([line], span, "{:g}", f"{name} on the validation split by step") if points else None
+
+
 def rate_chart(figures: dict[str, Points]) -> str | None:
     """The learning rate as it was; None where it was not written down."""
     points = thin(figures.get("lr", []))

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import config
+from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.label_metrics import LabelMetrics
+from ..evaluate.measuring import Figures
 from ..evaluate.metrics import Metrics
+from ..evaluate.number_metrics import NumberMetrics
 from ..files import atomic
 
 NAME = "report.json"
@@ -45,7 +49,7 @@ class ReportFacts:
     counts: tuple[SplitCount, ...]
     """The splits in reading order."""
     classes: tuple[str, ...]
-    """Class names in the order of the model's outputs."""
+    """Names of classes, labels or columns, in the order of the model's outputs."""
     model: str
     """Name of the model's shape."""
     parameters: int
@@ -70,20 +74,31 @@ class ReportFacts:
     """Dotted setting and why it has its value."""
     environment: tuple[Entry, ...] = ()
     """Versions, device, number format, threads."""
+    task: Task = "classes"
+    """What the model answers, which decides the page."""
     metrics: tuple[Metrics, ...] = ()
-    """Figures of each split that was measured."""
+    """Figures of each split that was measured, of the task classes."""
+    label_metrics: tuple[LabelMetrics, ...] = ()
+    """The same of the task labels."""
+    number_metrics: tuple[NumberMetrics, ...] = ()
+    """The same of the task number."""
     notes: tuple[str, ...] = ()
     """Sentences a reader should know, such as pictures that were skipped."""
 
     @property
     def held_out(self) -> str:
-        """The split that the headline speaks of: test where there is one, else val."""
-        names = [count.split for count in self.counts]
+        """The split that the headline speaks of: test where it was measured, else val."""
+        names = [figures.split for figures in self.figures] or [count.split for count in self.counts]
         return next((name for name in ("test", "val") if name in names), names[-1] if names else "test")
 
-    def measured(self, split: str) -> Metrics | None:
+    @property
+    def figures(self) -> tuple[Figures, ...]:
+        """Figures of each split that was measured, of whatever task."""
+        return (*self.metrics, *self.label_metrics, *self.number_metrics)
+
+    def measured(self, split: str) -> Figures | None:
         """The figures of one split, if they are stored."""
-        return next((metrics for metrics in self.metrics if metrics.split == split), None)
+        return next((figures for figures in self.figures if figures.split == split), None)
 
 
 def entries(pairs: dict[str, str]) -> tuple[Entry, ...]:

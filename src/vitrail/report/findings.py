@@ -116,7 +116,7 @@ def label_of(source: Source, row: int) -> str:
         return source.classes[int(target.argmax() if source.soft else target)]
     if source.task == "labels":
         return ", ".join(name for name, value in zip(source.classes, target.tolist(), strict=True) if value >= 0.5)
-    return ", ".join(f"{value:g}" for value in target.tolist())
+    return ", ".join("not known" if value != value else f"{value:g}" for value in target.tolist())
 
 
 def thumbnail(values: np.ndarray) -> str:

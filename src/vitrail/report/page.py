@@ -1,4 +1,8 @@
-"""The report page: stored facts, predictions, curves and thumbnails in, one self-contained HTML file out."""
+"""The report page: stored facts, predictions, curves and thumbnails in, one self-contained HTML file out.
+
+`template.html.j2` is the page of every run; `classes.html.j2`, `labels.html.j2` and `number.html.j2` fill in what
+each task has of its own, from `classes_page`, `labels_page` and `numbers_page`.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +12,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..evaluate.metrics import Metrics, measure
-from ..evaluate.predictions import Predictions, read_csv
+from ..evaluate.answers import Answers, read_csv
+from ..evaluate.label_metrics import LabelMetrics
+from ..evaluate.label_predictions import LabelPredictions
+from ..evaluate.measuring import Figures, measured
+from ..evaluate.metrics import Metrics
+from ..evaluate.number_metrics import NumberMetrics
+from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import Predictions
 from ..files import atomic
-from . import curves, facts, thumbnails
+from . import classes_page, curves, facts, labels_page, numbers_page, thumbnails
 from .facts import ReportFacts
 
 NAME = "report.html"
-MOST_CLASSES = 24
-"""A larger confusion matrix does not fit a page; its largest confusions are listed instead."""
+SPLITS = {"test": "held-out test", "val": "validation", "train": "training"}
 
 
-class Thumbnail(NamedTuple):
-    """One picture on the page."""
+class Part(NamedTuple):
+    """A line of the table of splits."""
 
-    uri: str
-    target: str
-    answer: str
-    confidence: float
-    path: str
-    small: bool
-    """Drawn with sharp pixels."""
-
-
-class Confusion(NamedTuple):
-    """Pictures of one class that were taken for another."""
-
-    target: str
-    answer: str
+    split: str
     n: int
-    share: float
-    """Of the pictures of that class."""
+    origin: str
+    figure: str
+    interval: str
 
 
 def build(run_folder: Path) -> Path:
@@ -54,12 +51,12 @@ def build(run_folder: Path) -> Path:
     if not stored.exists():
         raise UsageError(f"The report speaks of the {known.held_out} split and needs {stored}. There is no such file.")
     path = folder / NAME
-    text = render(known, read_csv(stored), folder)
+    text = render(known, read_csv(stored, known.task), folder)
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
 
-def render(known: ReportFacts, predictions: Predictions, folder: Path) -> str:
+def render(known: ReportFacts, answers: Answers, folder: Path) -> str:
     """The page as text. `folder` holds metrics.jsonl and thumbnails.npz, both of which may be missing."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -71,84 +68,52 @@ def render(known: ReportFacts, predictions: Predictions, folder: Path) -> str:
         lstrip_blocks=True,
     )
     room.filters.update(percent=percent, duration=duration, count="{:,}".format)
-    page = room.get_template("template.html.j2")
-    return page.render(**_contents(known, predictions, folder))
+    page = room.get_template(f"{known.task}.html.j2")
+    return page.render(**_contents(known, answers, folder))
 
 
-def _contents(known: ReportFacts, predictions: Predictions, folder: Path) -> dict[str, Any]:
-    metrics = known.measured(known.held_out) or measure(predictions)
+def _contents(known: ReportFacts, answers: Answers, folder: Path) -> dict[str, Any]:
+    metrics = known.measured(known.held_out) or measured(answers)
     figures = curves.history(folder / "metrics.jsonl")
-    shown = pictures(predictions, *thumbnails.load(folder))
+    images = thumbnails.load(folder)
+    name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[known.task]
+    rising = curves.accuracy_chart(figures) if known.task == "classes" else curves.score_chart(figures, name)
     return {
         "facts": known,
         "metrics": metrics,
-        "others": [other for other in known.metrics if other.split != metrics.split],
-        "charts": {
-            "loss": curves.loss_chart(figures),
-            "accuracy": curves.accuracy_chart(figures),
-            "rate": curves.rate_chart(figures),
-            "reliability": curves.reliability_chart(predictions),
-        },
-        "matrix": _shaded(metrics) if len(metrics.confusion) <= MOST_CLASSES else None,
-        "confusions": largest_confusions(metrics, 8),
-        "mistakes": [picture for picture in shown if picture.target != picture.answer],
-        "right": [picture for picture in shown if picture.target == picture.answer],
+        "split": SPLITS.get(metrics.split, metrics.split),
+        "figure": name.replace("R2", "R²"),
+        "parts": [_part(known, count, metrics) for count in known.counts],
+        "loss": curves.loss_chart(figures),
+        "rising": rising,
+        "rate": curves.rate_chart(figures),
+        **_own(metrics, answers, images),
     }
 
 
-def pictures(predictions: Predictions, images: np.ndarray, indices: np.ndarray) -> list[Thumbnail]:
-    """Thumbnails with what the table says of them, in their stored order.
-
-    Raises:
-        UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
-    """
-    targets, labels = predictions.targets, predictions.labels
-    if not len(indices):
-        return []
-    if indices.max() >= len(predictions) or targets is None:
-        raise UsageError(
-            f"Thumbnail indices must lie below the {len(predictions)} rows of predictions with targets. "
-            f"Got {indices.max()}; are thumbnails and predictions of one run?"
-        )
-    found = []
-    for image, i in zip(images, indices, strict=True):
-        target, answer = int(targets[i]), int(labels[i])
-        found.append(
-            Thumbnail(
-                uri=thumbnails.data_uri(image),
-                target=predictions.classes[target],
-                answer=predictions.classes[answer],
-                confidence=float(predictions.confidences[i]),
-                path=predictions.paths[i] or predictions.ids[i],
-                small=max(image.shape[:2]) < 64,
-            )
-        )
-    return found
+def _own(metrics: Figures, answers: Answers, images: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+    """What only the page of this task has."""
+    if isinstance(metrics, Metrics) and isinstance(answers, Predictions):
+        return classes_page.contents(metrics, answers, *images)
+    if isinstance(metrics, LabelMetrics) and isinstance(answers, LabelPredictions):
+        return labels_page.contents(metrics, answers, *images)
+    assert isinstance(metrics, NumberMetrics) and isinstance(answers, NumberPredictions)
+    return numbers_page.contents(metrics, answers, *images)
 
 
-def largest_confusions(metrics: Metrics, most: int) -> list[Confusion]:
-    """The most frequent mistakes, largest first."""
-    matrix = np.array(metrics.confusion)
-    sums = matrix.sum(1)
-    np.fill_diagonal(matrix, 0)
-    places = np.argsort(-matrix, axis=None, kind="stable")[:most]
-    names = [one.name for one in metrics.per_class]
-    pairs = [divmod(int(place), len(names)) for place in places]
-    return [Confusion(names[t], names[a], int(matrix[t, a]), matrix[t, a] / sums[t]) for t, a in pairs if matrix[t, a]]
-
-
-def _shaded(metrics: Metrics) -> list[dict[str, Any]]:
-    """Rows of the confusion matrix; a cell's shade in per cent grows with its share, five times faster if wrong."""
-    rows = []
-    for k, (one, row) in enumerate(zip(metrics.per_class, metrics.confusion, strict=True)):
-        shares = [n / max(1, one.n) for n in row]
-        shades = [8 + 62 * (share if k == j else min(1, 5 * share)) for j, share in enumerate(shares)]
-        cells = [
-            {"n": n, "share": share, "shade": round(shade), "right": k == j}
-            for j, (n, share, shade) in enumerate(zip(row, shares, shades, strict=True))
-        ]
-        rows.append({"name": one.name, "cells": cells})
-    return rows
+def _part(known: ReportFacts, count: facts.SplitCount, headline: Figures) -> Part:
+    """A split with its most important figure."""
+    figures = headline if count.split == headline.split else known.measured(count.split)
+    if isinstance(figures, Metrics):
+        low, high = figures.accuracy_interval
+        return Part(count.split, count.n, count.origin, percent(figures.accuracy), f"{percent(low)} to {percent(high)}")
+    value, interval = None, None
+    if isinstance(figures, LabelMetrics):
+        value, interval = figures.auroc, figures.auroc_interval
+    if isinstance(figures, NumberMetrics):
+        value, interval = figures.r2, figures.per_column[0].r2_interval if len(figures.per_column) == 1 else None
+    words = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+    return Part(count.split, count.n, count.origin, "–" if value is None else f"{value:.3f}", words)
 
 
 def percent(share: float | None, digits: int = 1) -> str:

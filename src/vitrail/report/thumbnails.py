@@ -76,6 +76,19 @@ def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
         ) from problem
 
 
+def check_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
+    """Refuse thumbnails that cannot be of this table.
+
+    Raises:
+        UsageError: an index beyond the table, as when thumbnails and predictions come from different runs.
+    """
+    if len(indices) and (indices.max() >= rows or not targets):
+        raise UsageError(
+            f"Thumbnail indices must lie below the {rows} rows of predictions with targets. "
+            f"Got {indices.max()}; are thumbnails and predictions of one run?"
+        )
+
+
 def data_uri(image: np.ndarray) -> str:
     """A PNG inside a text, from uint8 [H, W, C]: three channels in colour, any other count by its first channel."""
     from PIL import Image

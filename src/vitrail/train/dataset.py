@@ -19,6 +19,7 @@ from ..data.regions import Cut
 from ..data.settings import DataSettings
 from ..data.source import Source
 from ..errors import DataError, UsageError
+from ..evaluate.scaling import Scaling, scaling_of
 from ..randomness import permutation
 from ..spec import ImageSpec
 from . import identity
@@ -43,6 +44,16 @@ class Dataset:
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """What the pictures of a split show, in the split's order, as the source has it."""
         return self.source.targets[self.splits[split]]
+
+    @property
+    def scaling(self) -> Scaling | None:
+        """The scale that numbers are learnt on, from the training targets; None for the other tasks."""
+        return scaling_of(self.targets("train")) if self.source.task == "number" else None
+
+    def learnt(self, split: str) -> Shaped[np.ndarray, " n *K"]:
+        """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, others as they are."""
+        scaling = self.scaling
+        return self.targets(split) if scaling is None else scaling.standardised(self.targets(split))
 
     def blocks(self, split: str) -> Int64[np.ndarray, " n"] | None:
         """The shard that each picture of a split lies in, where pictures lie in shards."""
@@ -168,6 +179,8 @@ def _check_obeyed(source: Source, settings: DataSettings) -> None:
             f"--group {settings.group} was asked for, but {source.name} does not say which pictures belong together. "
             "Groups come from a column: write a manifest with one."
         )
+    if source.task != "classes" and len({*source.classes, ""}) <= len(source.classes):
+        raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classes" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
         raise DataError(f"{source.name} has only one class, {only}; at least two are needed to tell apart.")

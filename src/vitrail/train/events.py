@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..evaluate.metrics import Metrics
+from ..evaluate.measuring import Figures
 from .plan import Plan
 
 
@@ -41,8 +41,11 @@ class Evaluated:
     """Figures on (a sample of) the validation pictures in the middle of a run."""
 
     step: int
-    accuracy: float
+    figure: float | None
+    """None where the sample cannot show it."""
     loss: float
+    name: str = "accuracy"
+    """Of the figure: accuracy, AUROC or R2."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Finished:
 
     run: Path
     report: Path
-    metrics: Metrics
+    metrics: Figures
     seconds: float
 
 

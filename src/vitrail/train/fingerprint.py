@@ -71,6 +71,7 @@ def fingerprint(
         range_reason=why,
         window=spec.window,
         window_reason=reason,
+        task=source.task,
     )
 
 

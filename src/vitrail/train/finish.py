@@ -7,15 +7,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+
 from ..checkpoints import bundle
 from ..data.loader import Pictures
 from ..errors import DataError
-from ..evaluate.collect import collect, probabilities_of
-from ..evaluate.metrics import Metrics, measure
-from ..evaluate.predictions import Predictions, path_of
+from ..evaluate.answers import Answers, answers_of
+from ..evaluate.collect import collect
+from ..evaluate.label_metrics import LabelMetrics
+from ..evaluate.measuring import Figures, measured
+from ..evaluate.metrics import Metrics
+from ..evaluate.number_metrics import NumberMetrics
+from ..evaluate.scaling import KEY, Scaling
+from ..evaluate.table import path_of
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
-from ..report import facts, page, thumbnails
+from ..report import choice, facts, page, thumbnails
 from .dataset import Dataset, class_of
 from .events import Event, Finished, Note
 from .loop import Learner
@@ -47,23 +54,30 @@ def conclude(
     spent = _spent(run)
     write_bundle(run, learner, plan, dataset)
     yield Note("Evaluating on the held-out pictures.")
-    measured, held_out, pictures = [], None, None
+    figures, held_out, pictures = [], None, None
     for split in ("val", "test"):
-        if len(dataset.splits[split]):
-            try:
-                pictures = dataset.pictures(split, plan.image, plan.compute.workers)
-                held_out = answers(learner, plan, dataset, split, pictures)
-            except DataError as error:
-                raise DataError(
-                    f"{error} The trained model is in {run.bundle}; put the picture back, or remove it, and let the "
-                    f"evaluation and the report follow with: vitrail train --resume {run.path}"
-                ) from error
-            measured.append(write_predictions(run, held_out))
+        if not len(dataset.splits[split]):
+            continue
+        try:
+            shown = dataset.pictures(split, plan.image, plan.compute.workers)
+            said = answers(learner, plan, dataset, split, shown)
+        except DataError as error:
+            raise DataError(
+                f"{error} The trained model is in {run.bundle}; put the picture back, or remove it, and let the "
+                f"evaluation and the report follow with: vitrail train --resume {run.path}"
+            ) from error
+        write_predictions(run, said)
+        if not _anything_known(dataset, split):
+            yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
+            continue
+        held_out, pictures = said, shown
+        figures.append(write_figures(run, said, dataset.scaling))
     if held_out is None or pictures is None:
-        yield Note(f"No pictures were held out, so there is no report. The model is in {run.bundle}.")
+        why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
+        yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
-    write_report(run, plan, reasons, dataset, held_out, pictures, tuple(measured), spent)
-    yield Finished(run.path, run.path / page.NAME, measured[-1], spent.seconds)
+    write_report(run, plan, reasons, dataset, held_out, pictures, tuple(figures), spent)
+    yield Finished(run.path, run.path / page.NAME, figures[-1], spent.seconds)
 
 
 def _spent(run: RunFolder) -> Spent:
@@ -77,23 +91,18 @@ def _spent(run: RunFolder) -> Spent:
     return Spent(seconds, round(images))
 
 
-def answers(learner: Learner, plan: Plan, dataset: Dataset, split: str, pictures: Pictures) -> Predictions:
-    """The model's probabilities for a whole split, in the split's order."""
+def answers(learner: Learner, plan: Plan, dataset: Dataset, split: str, pictures: Pictures) -> Answers:
+    """The model's answers to a whole split, in the split's order."""
     rows = dataset.splits[split]
     with averaged(learner.model, learner.average):
         logits = collect(
             learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
-            plan.compute.number_format, plan.recipe.mirror,
+            plan.compute.number_format, plan.recipe.mirror, dataset.source.task,
         )  # fmt: skip
     source = dataset.source
-    return Predictions(
-        paths=tuple(path_of(source.pictures[row]) for row in rows.tolist()),
-        ids=tuple(source.ids[row] for row in rows.tolist()),
-        split=split,
-        targets=class_of(source, rows),
-        probabilities=probabilities_of(logits),
-        classes=source.classes,
-    )
+    names = [(path_of(source.pictures[row]), source.ids[row]) for row in rows.tolist()]
+    targets = class_of(source, rows) if source.task == "classes" else source.targets[rows]
+    return answers_of(source.task, logits, source.classes, dataset.scaling, names, split, targets)
 
 
 def write_bundle(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset) -> None:
@@ -102,6 +111,7 @@ def write_bundle(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset)
         return
     assert isinstance(learner.model, ViT)
     training, inference = attention_paths(plan)
+    scaling = dataset.scaling
     info = {
         "model_name": plan.model_name,
         "number_format": plan.compute.number_format,
@@ -110,6 +120,7 @@ def write_bundle(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset)
         "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
         "steps": plan.recipe.steps,
         "seed": plan.seed,
+        **({} if scaling is None else {KEY: scaling.to_json()}),
     }
     with averaged(learner.model, learner.average):
         bundle.save(run.bundle, learner.model, plan.image, dataset.source.task, dataset.source.classes, info)
@@ -120,16 +131,16 @@ def write_report(
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
-    held_out: Predictions,
+    held_out: Answers,
     pictures: Pictures,
-    measured: tuple[Metrics, ...],
+    figures: tuple[Figures, ...],
     spent: Spent,
 ) -> None:
     """Thumbnails, report.json and report.html."""
-    chosen = thumbnails.choose(held_out, THUMBNAILS)
+    chosen = choice.choose(held_out, THUMBNAILS)
     images = pictures.take(dataset.splits[held_out.split][chosen]).permute(0, 2, 3, 1).numpy()
     thumbnails.save(run.path, images, chosen)
-    facts.write(run.path, _facts(run, plan, reasons, dataset, measured, spent))
+    facts.write(run.path, _facts(run, plan, reasons, dataset, figures, spent))
     page.build(run.path)
 
 
@@ -138,7 +149,7 @@ def _facts(
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
-    measured: tuple[Metrics, ...],
+    figures: tuple[Figures, ...],
     spent: Spent,
 ) -> facts.ReportFacts:
     official = dataset.source.splits
@@ -163,7 +174,10 @@ def _facts(
         created=f"{datetime.now():%Y-%m-%d %H:%M}",
         reasons=facts.entries(dict(reasons)),
         environment=facts.entries(around),
-        metrics=measured,
+        task=dataset.source.task,
+        metrics=tuple(each for each in figures if isinstance(each, Metrics)),
+        label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
+        number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
         notes=(*dataset.source.notes, *dataset.notes),
     )
 
@@ -179,10 +193,18 @@ def _origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
     return "what is left" if share is None else f"{share:.1%}, stratified, seed {plan.seed}"
 
 
-def write_predictions(run: RunFolder, predictions: Predictions) -> Metrics:
-    """Store a split's answers and measure them."""
+def write_predictions(run: RunFolder, said: Answers) -> None:
+    """Store a split's answers."""
     run.predictions.mkdir(exist_ok=True)
-    predictions.write_csv(run.predictions / f"{predictions.split}.csv")
-    metrics = measure(predictions)
-    atomic.write_json(run.path / f"metrics-{predictions.split}.json", metrics.to_json())
-    return metrics
+    said.write_csv(run.predictions / f"{said.split}.csv")
+
+
+def write_figures(run: RunFolder, said: Answers, scaling: Scaling | None) -> Figures:
+    """Measure a split's answers and store the figures."""
+    figures = measured(said, scaling)
+    atomic.write_json(run.path / f"metrics-{figures.split}.json", figures.to_json())
+    return figures
+
+
+def _anything_known(dataset: Dataset, split: str) -> bool:
+    return dataset.source.task == "classes" or not bool(np.isnan(dataset.targets(split)).all())

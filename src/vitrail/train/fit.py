@@ -12,8 +12,7 @@ from ..data import splits as parts
 from ..data.doctor.check import check
 from ..data.doctor.findings import Findings
 from ..data.loader import Pictures
-from ..data.source import Source
-from ..errors import DataError, UsageError
+from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create
 from . import planner, sheet, state
@@ -56,7 +55,6 @@ def fit(
     data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
     wishes = dataclasses.replace(wishes, data=data)
     dataset = open_dataset(wishes.data, wishes.seed, None, given)
-    _check_task(dataset.source)
     yield from _told(dataset)
     plan, reasons = planner.draft(look(dataset, wishes.data, wishes.overrides, wishes.seed), wishes, machine)
     dataset, findings = _checked(dataset, plan)
@@ -82,8 +80,7 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
     _apply(plan)
     plan = dataclasses.replace(plan, data=located(plan.data))
     dataset = open_dataset(plan.data, plan.seed, None, given)
-    _check_task(dataset.source)
-    planner.check_plan(plan, len(dataset.source.classes))
+    planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
     yield from _told(dataset)
     dataset, findings = _checked(dataset, plan)
     yield from _found(dataset, findings)
@@ -126,18 +123,6 @@ def _apply(plan: Plan) -> None:
     runtime.apply(runtime.choose(settings))
 
 
-def _check_task(source: Source) -> None:
-    """Say at once what cannot be trained yet."""
-    if source.task == "classes":
-        return
-    what = "several labels a picture" if source.task == "labels" else "numbers"
-    raise UsageError(
-        f"{source.name} has {what} ({', '.join(source.classes[:5])}{', ...' if len(source.classes) > 5 else ''}), and "
-        "this version trains one class a picture only; vitrail check works. For a training, name the one column that "
-        "holds classes with --data.targets COLUMN --task classes."
-    )
-
-
 def _told(dataset: Dataset) -> Iterator[Event]:
     """What a person should know before anything is decoded: the task and why, and how the data was read and parted."""
     source = dataset.source
@@ -146,7 +131,11 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     for text in (*source.notes, *dataset.notes):
         yield Note(text)
     counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
-    yield Note(f"{source.name}: {len(source.classes)} classes, pictures: {counts}.")
+    one, more = {
+        "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
+    }[source.task]  # fmt: skip
+    outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
+    yield Note(f"{source.name}: {outputs}, pictures: {counts}.")
 
 
 def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
@@ -204,7 +193,7 @@ def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
 
 
 def _pace(plan: Plan, pictures: Pictures, dataset: Dataset) -> tuple[float, float]:
-    return seconds_per_step(plan, pictures, dataset.targets("train"), dataset.blocks("train"))
+    return seconds_per_step(plan, pictures, dataset.learnt("train"), dataset.blocks("train"), dataset.source.task)
 
 
 def _begin(

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ..data.loader import Pictures, Streamed
 from ..errors import DataError, InterruptedRun
-from ..evaluate.collect import collect, probabilities_of
+from ..evaluate.collect import collect
+from ..evaluate.glance import glance
 from . import state
 from .dataset import Dataset, class_of
 from .events import Evaluated, Event, Note, Progress
@@ -55,10 +56,9 @@ def follow(
             yield progress
             if valid_pictures is not None and (done.step % evaluate_every == 0 or done.step == steps):
                 try:
-                    evaluated = _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
+                    yield from _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
                 except DataError as error:
                     raise _saved(run, learner, plan, done.step, error) from error
-                yield evaluated
             due = plan.recipe.save_every and done.step % plan.recipe.save_every == 0
             due = due or (not plan.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or done.step == steps:
@@ -80,7 +80,8 @@ def _kept(
     """The steps of the training; if the pictures give out, the last one is saved first."""
     last = start
     try:
-        for done in train(learner, pictures, dataset.targets("train"), plan, start, dataset.blocks("train")):
+        targets, blocks = dataset.learnt("train"), dataset.blocks("train")
+        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task):
             last = done.step
             yield done
     except DataError as error:
@@ -124,17 +125,20 @@ def _evaluate(
     pictures: Pictures,
     rows: NDArray[np.int64],
     step: int,
-) -> Evaluated:
-    """Accuracy and log loss on a fixed sample of the validation pictures, without the mirror, for the curve."""
+) -> Iterator[Evaluated]:
+    """A figure and the loss on a fixed sample of the validation pictures, without the mirror, for the curve."""
     with averaged(learner.model, learner.average):
         logits = collect(
             learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format
         )
-    targets = class_of(dataset.source, rows)
-    chances = probabilities_of(logits)[np.arange(len(rows)), targets]
-    accuracy, loss = float((logits.argmax(1) == targets).mean()), float(-np.log(np.maximum(chances, 1e-12)).mean())
-    run.record({"step": step, "val_accuracy": accuracy, "val_loss": loss})
-    return Evaluated(step, accuracy, loss)
+    source, scaling = dataset.source, dataset.scaling
+    targets = class_of(source, rows) if source.task == "classes" else source.targets[rows]
+    found = glance(source.task, logits, targets if scaling is None else scaling.standardised(targets))
+    if found is None:
+        return
+    figure = {} if found.figure is None else {f"val_{found.name.lower()}": found.figure}
+    run.record({"step": step, **figure, "val_loss": found.loss})
+    yield Evaluated(step, found.figure, found.loss, found.name)
 
 
 def _row(done: Step, progress: Progress) -> dict[str, float | int]:

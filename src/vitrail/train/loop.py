@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ..data.loader import Batch, Pictures, steps
+from ..data.source import Task
 from ..data.transforms import normalise
 from ..errors import DivergedError
 from ..randomness import derive, uniform
 from . import optimizer as rates
-from .objective import classes_loss
+from .objective import loss_for
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
@@ -62,6 +63,7 @@ def train(
     plan: Plan,
     start: int = 0,
     blocks: Int64[np.ndarray, " n"] | None = None,
+    task: Task = "classes",
 ) -> Iterator[Step]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
@@ -69,13 +71,16 @@ def train(
     run that stops after any step and starts again there ends with the same bits.
 
     Args:
-        targets: class numbers [n], or the probability of each class [n, K], in the order of `pictures.indices`.
+        targets: in the order of `pictures.indices`: class numbers [n] or the probability of each class [n, K]; for
+            labels and numbers float32 [n, K], in which NaN is unknown and masked.
         blocks: the shard that each picture lies in, where pictures lie in shards.
+        task: decides the loss.
 
     Raises:
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
     recipe, device, bad = plan.recipe, plan.compute.device, 0
+    loss_of = loss_for(task, recipe.smoothing)
     forward = torch.compile(learner.model) if plan.compute.compile else learner.model
     began = time.perf_counter()
     for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks):
@@ -88,7 +93,7 @@ def train(
         images, rows = normalise(shown, plan.image), kept_rows(batch, plan, step, epoch)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
             logits = forward(images, rows)
-        loss = classes_loss(logits, expected, recipe.smoothing)
+        loss = loss_of(logits, expected)
         loss.backward()
         bad = 0 if apply(learner, recipe, step, loss) else bad + 1
         if bad == BAD_STEPS:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .. import config
 from ..data.settings import DataSettings
+from ..data.source import Task
 from ..errors import UsageError
 from ..model import attention
 from ..model.config import ViTConfig
@@ -55,6 +56,7 @@ class Fingerprint:
     range_reason: str = ""
     window: Window = "none"
     window_reason: str = ""
+    task: Task = "classes"
 
 
 Reasons = dict[str, str]
@@ -99,7 +101,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         plan = dataclasses.replace(plan, minutes=0.0)
     for name in wishes.overrides:
         reasons[name] = "asked for"
-    check_plan(plan, found.classes)
+    check_plan(plan, found.classes, found.task)
     reasons["model.attention"] = attention_words(plan)
     return plan, reasons
 
@@ -213,7 +215,7 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reaso
         batch=batch,
         keep_patches=0.6 if few else 0.5,
         keep_until=0.9 if few else 0.7,
-        smoothing=0.1 if few else 0.0,
+        smoothing=0.1 if few and found.task == "classes" else 0.0,
         crop_padding=min(model.image_size) // 28,
         flip=mirror,
         mirror=mirror,
@@ -228,7 +230,7 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reaso
     return recipe
 
 
-def check_plan(plan: Plan, classes: int) -> None:
+def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
     """What only the whole plan and the data can show to be wrong, before a second is spent.
 
     Raises:
@@ -241,4 +243,10 @@ def check_plan(plan: Plan, classes: int) -> None:
             "Give both by --image-size and --channels."
         )
     if plan.model.outputs != classes:
-        raise UsageError(f"The model needs one output per class, {classes}. Got outputs={plan.model.outputs}.")
+        what = {"classes": "class", "labels": "label", "number": "column of numbers"}[task]
+        raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
+    if task == "number" and plan.recipe.smoothing:
+        raise UsageError(
+            f"Smoothing softens classes and labels, and numbers have nothing to soften. Leave out recipe.smoothing or "
+            f"set it to 0. Got {plan.recipe.smoothing}."
+        )

@@ -23,7 +23,7 @@ from ..data.transforms import prepare
 from ..errors import UsageError
 from ..files import atomic
 from ..randomness import permutation
-from .dataset import class_of
+from ..report.findings import label_of
 from .plan import Plan
 from .views import augment, mixed
 
@@ -64,7 +64,7 @@ def views(
         batch = Batch(pictures.take(rows, epoch), targets, rows)
         shown = augment(batch, plan.recipe, plan.seed, epoch)
         columns.append(mixed(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
-    names = [source.classes[number] for number in class_of(source, rows)]
+    names = [label_of(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]
     return torch.stack(columns, dim=1).flatten(0, 1), captions
 

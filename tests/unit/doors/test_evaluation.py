@@ -100,6 +100,42 @@ def test_other_tasks_are_refused(predictor):
         evaluate(predictor, every(numbers))
 
 
+def opened(folder: Path, task: str, names: tuple[str, ...], **info: object) -> Predictor:
+    bundle.save(
+        folder, vitrail.create("vit_mu_patch8_16", outputs=3), ImageSpec(height=16, width=16), task, names, info
+    )
+    return Predictor.open(folder)
+
+
+def test_labels_are_matched_by_name_and_those_that_a_source_lacks_are_not_known(tmp_path):
+    labels = opened(tmp_path / "model", "labels", ("cat", "dog", "emu"))
+    targets = np.array([[1, 0], [0, np.nan]] * 6, np.float32)
+    found = evaluate(labels, every(source(("emu", "cat"), ["emu"] * 12, task="labels", targets=targets)))
+    assert found.predictions.targets[:2].tolist()[0][::2] == [0, 1]
+    assert np.isnan(found.predictions.targets[:, 1]).all() and np.isnan(found.predictions.targets[1, 0])
+    assert [one.n for one in found.metrics.per_label] == [6, 0, 12]
+    with pytest.raises(DataError, match=r"has labels that the model does not know: 'fox'"):
+        evaluate(labels, every(source(("fox",), ["fox"], task="labels", targets=np.ones((1, 1), np.float32))))
+    with pytest.raises(DataError, match=r"the model answers with any of 3 labels\. Give pictures that have a column"):
+        evaluate(labels, every(source(CLASSES, NAMES)))
+
+
+def test_numbers_are_matched_by_column_and_compared_with_the_training_mean(tmp_path):
+    scale = {"mean": [1.0, 2.0, 30.0], "deviation": [1.0, 1.0, 4.0]}
+    numbers = opened(tmp_path / "model", "number", ("cat", "dog", "emu"), scaling=scale)
+    targets = np.arange(12, dtype=np.float32)[:, None]
+    found = evaluate(numbers, every(source(("emu",), ["emu"] * 12, task="number", targets=targets)))
+    assert [one.n for one in found.metrics.per_column] == [0, 0, 12]
+    assert found.metrics.per_column[2].constant_mae == pytest.approx(np.abs(np.arange(12) - 30).mean())
+    with pytest.raises(DataError, match=r"has columns that the model does not know: 'fox'"):
+        evaluate(numbers, every(source(("fox",), ["fox"] * 12, task="number", targets=targets)))
+
+
+def test_another_source_is_read_for_the_task_of_the_model(tmp_path):
+    assert reading("model", "films.csv", {}, task="labels").task == "labels"
+    assert reading("model", "films.csv", {"data.task": "number"}, task="labels").task == "number"
+
+
 class Member:
     """A picture inside something larger."""
 

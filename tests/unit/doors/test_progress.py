@@ -42,6 +42,13 @@ def test_notes_plans_and_evaluations_have_lines():
     ]
 
 
+def test_other_figures_are_called_by_their_names_and_may_be_missing():
+    assert drawn(Evaluated(7, 0.8765, 0.75, "AUROC"), Evaluated(8, None, 0.5, "R2")) == [
+        "step 7  validation AUROC 0.876  loss 0.750",
+        "step 8  validation R2 unknown  loss 0.500",
+    ]
+
+
 class Screen(StringIO):
     """A file that says it is a terminal."""
 

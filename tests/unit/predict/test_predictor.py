@@ -11,7 +11,11 @@ import torch
 from PIL import Image
 
 from vitrail.checkpoints import bundle
-from vitrail.errors import DataError, UsageError
+from vitrail.data.transforms import normalise, prepare
+from vitrail.errors import DamagedFileError, DataError, UsageError
+from vitrail.evaluate.label_predictions import LabelPredictions
+from vitrail.evaluate.number_predictions import NumberPredictions
+from vitrail.evaluate.scaling import KEY, Scaling
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create
 from vitrail.predict import predictor as room
@@ -136,7 +140,40 @@ def test_a_real_bundle_answers_as_the_model_in_memory_does(pictures, tmp_path):
     )
 
 
-def test_a_bundle_of_another_task_is_refused(tmp_path):
-    bundle.save(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {})
-    with pytest.raises(UsageError, match=r"one of K classes\. The model at .* was made for labels"):
+def outputs(pictures) -> np.ndarray:
+    """What the network itself says of pictures and of their mirror images, [2, n, K]."""
+    images = torch.stack([prepare(picture, SPEC) for picture in pictures])
+    with torch.inference_mode():
+        x = normalise(images, SPEC)
+        own = model().eval()
+        return torch.stack([own(x), own(x.flip(-1))]).double().numpy()
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror, tmp_path):
+    bundle.save(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {"mirror": mirror})
+    chances = 1 / (1 + np.exp(-outputs(pictures)))
+    answers = Predictor.open(tmp_path).predict(pictures, batch=3)
+    assert isinstance(answers, LabelPredictions) and answers.classes == ("cat", "dog", "fish")
+    np.testing.assert_allclose(answers.probabilities, chances.mean(0) if mirror else chances[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_a_bundle_of_numbers_answers_in_their_unit(pictures, mirror, tmp_path):
+    scale = Scaling((300.0, 0.0, -2.0), (40.0, 1.0, 0.25))
+    info = {"mirror": mirror, KEY: scale.to_json()}
+    bundle.save(tmp_path / "scaled", model(), SPEC, "number", ("a", "b", "c"), info)
+    bundle.save(tmp_path / "plain", model(), SPEC, "number", ("a", "b", "c"), {"mirror": mirror})
+    expected = outputs(pictures).mean(0) if mirror else outputs(pictures)[0]
+    answers = Predictor.open(tmp_path / "scaled").predict(pictures)
+    assert isinstance(answers, NumberPredictions) and answers.columns == ("a", "b", "c")
+    np.testing.assert_allclose(answers.values, expected * scale.deviation + scale.mean, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(Predictor.open(tmp_path / "plain").predict(pictures).values, expected, atol=1e-5)
+
+
+def test_a_bundle_whose_scale_does_not_fit_and_a_scale_of_no_numbers_are_refused(tmp_path):
+    bundle.save(tmp_path / "model", model(), SPEC, "number", ("a", "b", "c"), {KEY: {"mean": [1.0]}})
+    with pytest.raises(DamagedFileError, match="mean and deviation of 3 training targets"):
         Predictor.open(tmp_path)
+    with pytest.raises(UsageError, match="belongs to the task number"):
+        Predictor(model(), SPEC, ("a", "b", "c"), scaling=Scaling((0.0,), (1.0,)))

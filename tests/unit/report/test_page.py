@@ -10,7 +10,7 @@ import pytest
 
 from unit.report.report_sample import facts_of, predictions_of, run_folder
 from vitrail.errors import UsageError
-from vitrail.report import facts, page, thumbnails
+from vitrail.report import classes_page, facts, page, thumbnails
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_run_without_history_thumbnails_or_stored_metrics_has_a_page_too(tmp_p
 def test_many_classes_get_a_list_of_confusions_and_no_matrix(tmp_path):
     from vitrail.evaluate.predictions import Predictions
 
-    K = page.MOST_CLASSES + 1
+    K = classes_page.MOST_CLASSES + 1
     n = 3 * K
     generator = np.random.default_rng(0)
     many = Predictions(
@@ -109,7 +109,7 @@ def test_many_classes_get_a_list_of_confusions_and_no_matrix(tmp_path):
 
 def test_confusions_are_the_largest_off_the_diagonal():
     metrics = facts_of(predictions_of()).metrics[0]
-    found = page.largest_confusions(metrics, 2)
+    found = classes_page.largest_confusions(metrics, 2)
     matrix = np.array(metrics.confusion)
     np.fill_diagonal(matrix, 0)
     assert found[0].n == matrix.max()

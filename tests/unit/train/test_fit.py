@@ -47,11 +47,13 @@ def drawn(counts: tuple[int, ...] = (8, 8), **fields: object) -> Source:
 def fit(tmp_path: Path) -> Callable[..., list[Event]]:
     """Train the smallest model for a few steps into `run`; all that was told."""
 
-    def fitted(source: Source, steps: int = 2, dry_run: bool = False, **overrides: str | int) -> list[Event]:
+    def fitted(
+        source: Source, steps: int = 2, dry_run: bool = False, run: str = "run", **overrides: str | int
+    ) -> list[Event]:
         data = {name: text for name, text in overrides.items() if name in DataSettings.__dataclass_fields__}
         rest = {name.replace("__", "."): text for name, text in overrides.items() if name not in data}
         wishes = Wishes(data=DataSettings(**data), model="vit_mu_patch8_16", steps=steps, overrides=rest)
-        return list(training.fit(wishes, MACHINE, tmp_path / "run", dry_run, given=source))
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source))
 
     return fitted
 
@@ -73,19 +75,63 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     assert told.count("Left out 3 files.") == 1
 
 
-def test_other_tasks_are_refused_before_anything_is_decoded(fit):
-    class Untouchable:
-        name = stamp = "film"
+ROWS = np.arange(16)[:, None]
+BLANK = np.where((ROWS + np.arange(2)) % 3 == 0, np.nan, (ROWS // [1, 2]) % 2).astype(np.float32)
+"""Two columns of zeros and ones, a third of them not known."""
 
-        def fetch(self) -> bytes:
-            raise AssertionError("decoded")
 
-    shown = {"targets": np.ones((2, 2), np.float32), "pictures": (Untouchable(),) * 2}
-    findings = drawn((2,), task="labels", classes=("mass", "edema"), **shown)
-    with pytest.raises(UsageError, match=r"drawn has several labels a picture \(mass, edema\), and this"):
-        fit(findings)
-    with pytest.raises(UsageError, match=r"drawn has numbers \(age\)"):
-        fit(drawn((2,), task="number", classes=("age",), targets=np.ones((2, 1), np.float32)))
+@pytest.mark.parametrize(("task", "noun"), [("labels", "labels"), ("number", "numbers")])
+def test_every_task_is_trained_and_measured_on_what_is_known(task, noun, fit, tmp_path):
+    events = fit(drawn(task=task, classes=("mass", "edema"), targets=BLANK))
+    assert any(text.startswith(f"drawn: 2 {noun}, pictures: 1") for text in notes(events))
+    figures, run = finished(events).metrics, tmp_path / "run"
+    assert figures.split == "test" and figures.n <= 3
+    kept = json.loads((run / "report.json").read_text())
+    assert kept["task"] == task and kept["metrics"] == []
+    noted = json.loads((run / "model" / "config.json").read_text())
+    assert noted["task"] == task and ("scaling" in noted["info"]) == (task == "number")
+    assert events[-1].report.is_file() and (run / "figures").is_dir()
+
+
+def test_the_scale_of_numbers_is_that_of_the_known_training_targets(fit, tmp_path):
+    fit(drawn(task="number", classes=("a", "b"), targets=BLANK * 40 + 300))
+    rows = [
+        line.split(",")[0] for line in (tmp_path / "run" / "splits.csv").read_text().splitlines() if ",train" in line
+    ]
+    known = (BLANK * 40 + 300)[[int(name.removesuffix(".png")) for name in rows]]
+    scale = json.loads((tmp_path / "run" / "model" / "config.json").read_text())["info"]["scaling"]
+    np.testing.assert_allclose(scale["mean"], np.nanmean(known, 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_a_column_of_which_nothing_is_known_in_training_is_told_and_all_of_them_are_refused(task, fit, tmp_path):
+    unknown = np.where([True, False], BLANK, np.nan).astype(np.float32)
+    events = fit(drawn(task=task, classes=("a", "b"), targets=unknown))
+    assert any("No training picture has a known value of 'b'." in text for text in notes(events))
+    figures = json.loads((tmp_path / "run" / "metrics-test.json").read_text())
+    assert [one["n"] > 0 for one in figures["per_label" if task == "labels" else "per_column"]] == [True, False]
+    with pytest.raises(DataError, match=r"No training picture has a known value of 'a', 'b'\."):
+        fit(drawn(task=task, classes=("a", "b"), targets=np.full((16, 2), np.nan, np.float32)), run="nothing")
+
+
+def test_held_out_pictures_of_which_nothing_is_known_have_answers_and_no_figures(fit, tmp_path):
+    targets = BLANK.copy()
+    targets[12:] = np.nan
+    splits = {"train": np.arange(10), "val": np.arange(10, 12), "test": np.arange(12, 16)}
+    events = fit(drawn(task="labels", classes=("a", "b"), targets=targets, splits=splits))
+    assert "Nothing is known of the test pictures, so they have answers and no figures." in notes(events)
+    assert finished(events).metrics.split == "val"
+    assert (tmp_path / "run" / "predictions" / "test.csv").read_text().count("\n") == 5
+    targets[10:] = np.nan
+    again = fit(drawn(task="labels", classes=("a", "b"), targets=targets, splits=splits), run="nothing")
+    assert "Nothing could be measured, so there is no report." in notes(again)[-1]
+
+
+def test_numbers_cannot_be_smoothed_and_outputs_need_names(fit):
+    with pytest.raises(UsageError, match=r"numbers have nothing to soften.*Got 0\.1"):
+        fit(drawn(task="number", classes=("a", "b"), targets=BLANK), recipe__smoothing="0.1")
+    with pytest.raises(DataError, match=r"Every output of drawn needs a name of its own\. Got a, a"):
+        fit(drawn(task="labels", classes=("a", "a"), targets=BLANK))
 
 
 def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_path):

@@ -70,6 +70,26 @@ def test_a_run_that_stops_anywhere_and_goes_on_ends_with_the_same_bits(tmp_path:
         assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
 
 
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_labels_and_numbers_go_on_with_the_same_bits_and_batches_of_unknown_ones_do_no_harm(task, tmp_path: Path):
+    targets = np.random.default_rng(0).integers(0, 2, (30, 3)).astype(np.float32)
+    targets[np.random.default_rng(1).random((30, 3)) < 0.5] = np.nan
+    whole = learner()
+    losses = [step.loss for step in train(whole, Resident(IMAGES), targets, PLAN, task=task)]
+    assert np.isfinite(losses).all() and min(losses) > 0
+    first, second = learner(), learner()
+    seen = [step.loss for step in itertools.islice(train(first, Resident(IMAGES), targets, PLAN, task=task), 4)]
+    path = state.save(tmp_path, 4, first.model, first.optimizers, first.average)
+    state.load(path, second.model, second.optimizers, second.average)
+    seen += [step.loss for step in train(second, Resident(IMAGES), targets, PLAN, start=4, task=task)]
+    assert seen == losses
+    assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
+    unknown = learner()
+    nothing = train(unknown, Resident(IMAGES), np.full_like(targets, np.nan), PLAN, task=task)
+    assert [step.loss for step in nothing] == [0] * 9
+    assert all(torch.isfinite(weight).all() for weight in weights(unknown))
+
+
 def test_a_finished_run_has_nothing_left_to_do():
     assert list(train(learner(), Resident(IMAGES), TARGETS, PLAN, start=9)) == []
 

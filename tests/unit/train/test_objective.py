@@ -1,4 +1,4 @@
-"""Cross-entropy by its formula, for class numbers, soft targets and smoothed ones."""
+"""Every loss by its formula: class numbers, soft and smoothed targets, labels and numbers of which some are unknown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.train.objective import classes_loss
+from vitrail.data.augmenting.mixing import MIXING_DRAWS, mix
+from vitrail.randomness import uniform
+from vitrail.train.objective import classes_loss, labels_loss, loss_for, numbers_loss
 
 LOGITS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)) * 3
 NUMBERS = torch.tensor([0, 3, 1, 1, 2])
@@ -47,3 +49,70 @@ def test_the_gradient_is_the_difference_between_answer_and_target():
     classes_loss(logits, SOFT, 0.0).backward()
     assert logits.grad is not None
     assert torch.allclose(logits.grad, (torch.softmax(LOGITS, 1) - SOFT) / 5, atol=1e-6)
+
+
+KNOWN = torch.tensor([[1.0, 0.0, torch.nan], [torch.nan, 1.0, 0.3], [0.0, torch.nan, torch.nan]])
+OUTPUTS = torch.randn(3, 3, generator=torch.Generator().manual_seed(2)) * 3
+NOTHING = torch.full((3, 3), torch.nan)
+
+
+def binary_by_hand(logits: np.ndarray, targets: np.ndarray, smoothing: float) -> float:
+    """Over known cells the mean of -t log p - (1 - t) log(1 - p), where t moved to 1/2 by the smoothing, in float64."""
+    losses = []
+    for logit, target in zip(logits.ravel(), targets.ravel(), strict=True):
+        if not np.isnan(target):
+            p, t = 1 / (1 + np.exp(-logit)), target * (1 - smoothing) + smoothing / 2
+            losses.append(-t * np.log(p) - (1 - t) * np.log(1 - p))
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_labels_cost_their_binary_cross_entropy_over_known_cells(smoothing):
+    expected = binary_by_hand(OUTPUTS.double().numpy(), KNOWN.double().numpy(), smoothing)
+    assert float(labels_loss(OUTPUTS, KNOWN, smoothing)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_numbers_cost_their_squared_error_over_known_cells():
+    outputs, targets = OUTPUTS.double().numpy(), KNOWN.double().numpy()
+    squares = [(o - t) ** 2 for o, t in zip(outputs.ravel(), targets.ravel(), strict=True) if not np.isnan(t)]
+    assert float(numbers_loss(OUTPUTS, KNOWN)) == pytest.approx(np.mean(squares), rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_unknown_cells_have_no_gradient_and_known_ones_that_of_a_mean(task):
+    outputs = OUTPUTS.clone().requires_grad_()
+    loss_for(task)(outputs, KNOWN).backward()
+    assert outputs.grad is not None
+    answers = torch.sigmoid(OUTPUTS) if task == "labels" else 2 * OUTPUTS
+    targets = KNOWN if task == "labels" else 2 * KNOWN
+    expected = torch.where(KNOWN.isnan(), 0.0, (answers - targets) / 5)
+    assert torch.allclose(outputs.grad, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_a_batch_of_which_nothing_is_known_costs_nothing_and_moves_nothing(task):
+    outputs = OUTPUTS.clone().requires_grad_()
+    loss = loss_for(task, 0.1)(outputs, NOTHING)
+    loss.backward()
+    assert loss.item() == 0 and outputs.grad is not None and not outputs.grad.any()
+
+
+def test_extreme_outputs_have_finite_losses():
+    far = torch.tensor([[1e4, -1e4, 3.0]])
+    assert float(labels_loss(far, torch.tensor([[0.0, 1.0, torch.nan]]))) == pytest.approx(1e4)
+
+
+def test_every_loss_is_float32_and_chosen_by_its_task():
+    for task in ("labels", "number"):
+        assert loss_for(task)(OUTPUTS.bfloat16(), KNOWN.double()).dtype == torch.float32
+    assert float(loss_for("classes", 0.1)(LOGITS, NUMBERS)) == float(classes_loss(LOGITS, NUMBERS, 0.1))
+    assert float(loss_for("labels", 0.1)(OUTPUTS, KNOWN)) == float(labels_loss(OUTPUTS, KNOWN, 0.1))
+
+
+def test_mixed_targets_are_unknown_where_either_is():
+    keys = uniform(0, "mix", 0, np.arange(3), MIXING_DRAWS)
+    images = torch.zeros(3, 1, 4, 4, dtype=torch.uint8)
+    targets = torch.tensor([[1.0, torch.nan], [0.0, 1.0], [1.0, 0.0]])
+    _, mixed = mix(images, targets, keys, 1.0, 0.0, 2)
+    assert not mixed[:, 0].isnan().any() and 1 <= int(mixed[:, 1].isnan().sum()) <= 2
+    assert float(labels_loss(torch.zeros(3, 2), mixed)) == pytest.approx(np.log(2), rel=1e-5)

@@ -46,6 +46,15 @@ def test_every_reason_belongs_to_a_setting_and_the_plan_survives_its_file(tmp_pa
     assert config.read_toml(path, Plan) == plan
 
 
+def test_only_few_pictures_of_classes_are_smoothed():
+    few = dataclasses.replace(CLOTHES, count=500)
+    smoothed = {
+        task: draft(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.smoothing
+        for task in ("classes", "labels", "number")
+    }
+    assert smoothed == {"classes": 0.1, "labels": 0.0, "number": 0.0}
+
+
 def test_large_pictures_are_reduced():
     plan, reasons = draft(dataclasses.replace(CLOTHES, height=480, width=640), wishes(), MACHINE)
     assert plan.model.image_size == (64, 64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,17 @@ def plan_of(recipe: Recipe) -> Plan:
 def held(plan: Plan, rows: np.ndarray) -> Resident:
     images = torch.stack([prepare(SOURCE.pictures[row], plan.image) for row in rows.tolist()])
     return Resident(images, rows, cut_of(plan.recipe, plan.seed))
+
+
+@pytest.mark.parametrize(
+    ("task", "captions"), [("labels", ["a, b", "b", ""]), ("number", ["1, 1", "0, 1", "not known, 0"])]
+)
+def test_labels_and_numbers_have_captions_too(task, captions):
+    targets = np.tile(np.array([[1, 1], [0, 1], [np.nan, 0]], np.float32), (7, 1))[:20]
+    source = dataclasses.replace(SOURCE, task=task, classes=("a", "b"), targets=targets)
+    plan, rows = plan_of(Recipe(mixup=0.5)), np.arange(3)
+    images, told = sheet.views(source, held(plan, np.arange(20)), rows, plan, epochs=1)
+    assert images.shape == (6, 3, 12, 12) and told[::2] == captions
 
 
 def test_views_are_those_of_the_training():

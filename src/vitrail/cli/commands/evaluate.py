@@ -1,4 +1,4 @@
-"""`vitrail evaluate`: how good a trained model is, with intervals, on pictures whose classes are known."""
+"""`vitrail evaluate`: how good a trained model is, with intervals, on pictures whose answers are known."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from ...errors import UsageError, printable
 from ..arguments import Command
 
 if TYPE_CHECKING:
+    from ...data.source import Task
     from ...doors.evaluation import Labelled
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Command):
-    """Measure a model on its held-out pictures, or on another source with the same classes.
+    """Measure a model on its held-out pictures, or on another source with the same classes, labels or numbers.
 
-    Every share has a 95 % interval.
+    Every headline figure has a 95 % interval.
 
       vitrail evaluate runs/20261121-140500-digits-automatic
       vitrail evaluate RUN holdout/ --json
@@ -53,10 +54,14 @@ class Evaluate(Command):
         from ...doors.predicting import open_predictor
         from ..output import print_json
 
-        labelled = self._labelled()
+        if self.source:
+            predictor = open_predictor(self.model, self.device)
+            labelled = self._other(predictor.task)
+        else:
+            labelled = self._held_out()
+            predictor = open_predictor(self.model, self.device)
         for note in labelled.notes:
             print(printable(note), file=sys.stderr)
-        predictor = open_predictor(self.model, self.device)
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
         if self.json:
             print_json({"model": self.model, "source": measured.source, "metrics": measured.metrics.to_json()})
@@ -65,12 +70,15 @@ class Evaluate(Command):
             counting.tell_skipped(measured.predictions)
         return 0
 
-    def _labelled(self) -> Labelled:
+    def _other(self, task: Task) -> Labelled:
         from ...doors import evaluation
 
-        if self.source:
-            settings = evaluation.reading(self.model, self.source, dict(self.changes), self.data_root)
-            return evaluation.other_source(self.source, self.split, settings)
+        settings = evaluation.reading(self.model, self.source, dict(self.changes), self.data_root, task)
+        return evaluation.other_source(self.source, self.split, settings)
+
+    def _held_out(self) -> Labelled:
+        from ...doors import evaluation
+
         if self.changes:
             raise UsageError(
                 f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."

@@ -15,7 +15,7 @@ LATER = (".jsonl", ".parquet")
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Command):
-    """Answer pictures: one row each, with the probability of every class.
+    """Answer pictures: one row each, with the probability of every class or label, or the value of every number.
 
     PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.
 
@@ -48,8 +48,8 @@ class Predict(Command):
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...doors import counting
-        from ...doors.predicting import open_predictor, records
-        from ...evaluate.predictions import join
+        from ...doors.predicting import open_predictor
+        from ...evaluate.answers import join
         from ...predict.files import expand
         from ..output import print_json
 
@@ -60,7 +60,7 @@ class Predict(Command):
         if self.to is not None:
             predictions.write_csv(self.to)
         if self.json:
-            print_json(records(predictions))
+            print_json(predictions.records())
         elif self.to is None:
             sys.stdout.flush()
             sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text

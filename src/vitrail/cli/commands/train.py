@@ -193,11 +193,8 @@ class Train(Command):
                 }
             )
         elif finished is not None:
-            metrics = finished.metrics
-            low, high = metrics.accuracy_interval
             print(
-                f"Accuracy on {metrics.n:,} held-out pictures ({metrics.split}): {metrics.accuracy:.2%} "
-                f"(95 % interval {low:.2%} to {high:.2%}), after {duration(finished.seconds)} of training.\n"
+                f"{finished.metrics.headline()}, after {duration(finished.seconds)} of training.\n"
                 f"Run     {finished.run}\n"
                 f"Report  {finished.report}\n"
                 f"Next    vitrail predict {finished.run} PICTURE..."

@@ -1,0 +1,131 @@
+"""The table of answers to the task `labels`: any of K for each picture, each with a probability of its own.
+
+`path,id,split,target,label,probability,prob_<label>...,abstain`, the columns of the other tasks. `target` and `label`
+hold any number of names, as `label_cells` says; `probability` is that of the likeliest label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import UsageError
+from .label_cells import cell_of, escaped, labels_in
+from .predictions import OWN, classes_of
+from .table import Table, check_alike, check_shape, digits, guard, joined_targets, numbers, read_rows, unguard
+
+THRESHOLD = 0.5
+"""A label is answered from this probability on."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelPredictions(Table):
+    """What a model said of n pictures, with the probability of each of K labels."""
+
+    targets: np.ndarray | None
+    """float32 [n, K] in 0..1, NaN where unknown; None when no target is known."""
+    probabilities: np.ndarray
+    """float32 [n, K], each for itself."""
+    classes: tuple[str, ...]
+    """The K names, in the order of the model's outputs; none is empty or there twice."""
+
+    def __post_init__(self) -> None:
+        check_shape(self, self.probabilities, self.classes, "labels need probabilities")
+        if self.targets is not None and self.targets.shape != self.probabilities.shape:
+            raise UsageError(f"Targets must have shape {self.probabilities.shape}. Got {self.targets.shape}.")
+        if len({*self.classes, ""}) <= len(self.classes):
+            raise UsageError(f"Every label needs a name of its own. Got {self.classes}.")
+        object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
+        if self.targets is not None:
+            object.__setattr__(self, "targets", self.targets.astype(np.float32, copy=False))
+
+    @property
+    def labels(self) -> np.ndarray:
+        """bool [n, K]: which labels are answered."""
+        return self.probabilities >= THRESHOLD
+
+    @property
+    def known(self) -> np.ndarray:
+        """bool [n, K]: of which labels the target is known."""
+        return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+
+    def header(self) -> list[str]:
+        """Targets, labels, the highest probability, and that of every label."""
+        return [*OWN, *(f"prob_{name}" for name in self.classes)]
+
+    def cells(self) -> Iterator[list[str]]:
+        """As `Table` says."""
+        names = [escaped(name) for name in self.classes]
+        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
+        for target, answer, row in zip(
+            targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
+        ):
+            words = [guarded(cell_of(target, names)), guarded(cell_of(list(map(float, answer)), names))]
+            yield [*words, digits(max(row)), *map(digits, row)]
+
+    def records(self) -> list[dict[str, object]]:
+        """As `Table` says; the answered labels are a list, and the target says of each label 0..1, or None."""
+        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
+        rows = zip(self.paths, self.ids, targets.tolist(), self.labels, self.probabilities.tolist(), strict=True)
+        return [
+            {
+                "path": path,
+                "id": id,
+                "split": self.split,
+                "target": self._told(target),
+                "label": [name for name, there in zip(self.classes, answer.tolist(), strict=True) if there],
+                "probability": max(row),
+                **{f"prob_{name}": chance for name, chance in zip(self.classes, row, strict=True)},
+                "abstain": 0,
+            }
+            for path, id, target, answer, row in rows
+        ]
+
+    def _told(self, target: list[float]) -> dict[str, float | None] | None:
+        told = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
+        return None if all(t is None for t in told.values()) else told
+
+
+def join(parts: Sequence[LabelPredictions]) -> LabelPredictions:
+    """One table from several over the same labels and split, in the order given.
+
+    Raises:
+        UsageError: no parts, or parts of different labels or splits.
+    """
+    check_alike(parts, [part.classes for part in parts])
+    unknown = [np.full(part.probabilities.shape, np.nan, np.float32) for part in parts]
+    return LabelPredictions(
+        paths=tuple(path for part in parts for path in part.paths),
+        ids=tuple(id for part in parts for id in part.ids),
+        split=parts[0].split,
+        targets=joined_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
+        probabilities=np.concatenate([part.probabilities for part in parts]),
+        classes=parts[0].classes,
+        skipped=tuple(pair for part in parts for pair in part.skipped),
+    )
+
+
+def read_csv(path: Path) -> LabelPredictions:
+    """Read a table that `LabelPredictions.write_csv` wrote.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    table = read_rows(path, f"{','.join(OWN)},prob_<label>...", OWN)
+    classes = classes_of(table.header, path)
+    positions = {escaped(name): k for k, name in enumerate(classes)}
+    targets = [labels_in(unguarded(cells[0]), positions, where) for where, cells in table.rows]
+    rows = [numbers(cells[len(OWN) :], where, "probabilities") for where, cells in table.rows]
+    shape = (len(rows), len(classes))
+    known = np.array(targets, dtype=np.float32).reshape(shape)
+    return LabelPredictions(
+        paths=table.paths,
+        ids=table.ids,
+        split=table.split,
+        targets=None if np.isnan(known).all() else known,
+        probabilities=np.array(rows, dtype=np.float32).reshape(shape),
+        classes=classes,
+    )

@@ -1,0 +1,198 @@
+"""What stored answers to the task `number` are worth: errors in the user's units, and whether they beat a constant.
+
+Targets that nobody knows are left out of every figure. Every figure can be recomputed from `predictions/test.csv`; the
+constant that the answers are compared with, the mean of the training targets, is told beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import config
+from ..errors import DataError
+from ..stats.intervals import bootstrap
+from .label_metrics import refuse_not_finite
+from .number_predictions import NumberPredictions
+
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberFigures:
+    """One column. None where the split has nothing to measure it on, as with fewer than two different targets."""
+
+    name: str
+    n: int
+    """Pictures of which it is known."""
+    mae: float | None = None
+    """Mean absolute error, in the column's unit."""
+    mae_interval: Span | None = None
+    rmse: float | None = None
+    """Root of the mean squared error, in the column's unit."""
+    rmse_interval: Span | None = None
+    r2: float | None = None
+    """Share of the targets' variance that the answers explain; below 0 they are worse than the targets' own mean."""
+    r2_interval: Span | None = None
+    spearman: float | None = None
+    """Rank correlation of answers and targets; absent where all answers are equal."""
+    spearman_interval: Span | None = None
+    constant: float | None = None
+    """The mean of the training targets, if it is known here."""
+    constant_mae: float | None = None
+    """Mean absolute error of always saying that."""
+    constant_rmse: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberMetrics:
+    """All figures of one split; intervals are 95 %, percentile bootstrap over pictures."""
+
+    split: str
+    n: int
+    """Pictures of which at least one number is known."""
+    per_column: tuple[NumberFigures, ...]
+    r2: float | None = None
+    """Mean over the columns that have one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
+        return config.write(self)
+
+    def headline(self) -> str:
+        """The figure a person asks for first, in a sentence without its full stop."""
+        where = f"on {self.n:,} held-out pictures ({self.split})"
+        if len(self.per_column) > 1:
+            each = "; ".join(f"{one.name} {_short(one.mae)}" for one in self.per_column[:5])
+            more = "; ..." if len(self.per_column) > 5 else ""
+            mean = "R2 cannot be told" if self.r2 is None else f"R2 {self.r2:.3f} (mean of {self._ranked()} columns)"
+            return f"{mean} {where}; mean absolute errors: {each}{more}"
+        (one,) = self.per_column
+        assert one.mae is not None and one.mae_interval is not None  # of the one column something is known
+        against = "" if one.constant_mae is None else f", always saying {one.constant:.4g} gives {one.constant_mae:.4g}"
+        low, high = one.mae_interval
+        r2 = "" if one.r2 is None else f"; R2 {one.r2:.3f}"
+        return (
+            f"Mean absolute error of {one.name} {where}: {one.mae:.4g} (95 % interval {low:.4g} to {high:.4g}{against})"
+            f"{r2}"
+        )
+
+    def _ranked(self) -> int:
+        return sum(one.r2 is not None for one in self.per_column)
+
+    def table(self) -> str:
+        """Two lines per column, figures and their intervals, for the terminal."""
+        width = max(6, *(len(one.name) for one in self.per_column))
+        names = ("MAE", "RMSE", "R2", "Spearman")
+        lines = [f"{'column':<{width}}  {'known':>6}" + "".join(f"  {name:>22}" for name in names)]
+        for one in self.per_column:
+            figures = (one.mae, one.rmse, one.r2, one.spearman)
+            spans = (one.mae_interval, one.rmse_interval, one.r2_interval, one.spearman_interval)
+            lines.append(f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_short(figure):>22}" for figure in figures))
+            lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_span(span):>22}" for span in spans))
+            if one.constant is not None:
+                always = f"always {one.constant:.4g}"
+                plain = (one.constant_mae, one.constant_rmse)
+                lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_short(f):>22}" for f in plain) + f"  ({always})")
+        return "\n".join(lines)
+
+
+def measure(
+    predictions: NumberPredictions, means: tuple[float, ...] | None = None, seed: int = 0, samples: int = 1000
+) -> NumberMetrics:
+    """Every figure of one table.
+
+    Args:
+        means: of the training targets, one per column, to compare with always saying that.
+        seed, samples: of the bootstrap intervals.
+
+    Raises:
+        DataError: no number of any picture is known.
+
+    Source: definitions as in scikit-learn and scipy.
+    """
+    known = predictions.known
+    if predictions.targets is None or not known.any():
+        raise DataError(
+            f"Metrics need at least one picture with a known number. Got {len(predictions)} pictures, none with a "
+            "target; `vitrail predict` answers pictures without one."
+        )
+    refuse_not_finite(predictions.values[known])
+    pairs = np.stack([predictions.targets, predictions.values], 1).astype(np.float64)  # [n, 2, K]
+    per_column = tuple(
+        _of_column(name, pairs[known[:, k], :, k], None if means is None else means[k], seed, samples)
+        for k, name in enumerate(predictions.columns)
+    )
+    ranked = [one.r2 for one in per_column if one.r2 is not None]
+    return NumberMetrics(
+        split=predictions.split,
+        n=int(known.any(1).sum()),
+        per_column=per_column,
+        r2=sum(ranked) / len(ranked) if ranked else None,
+    )
+
+
+def r_squared(pairs: np.ndarray) -> float:
+    """1 - squared error / variance of pairs (target, answer) [n, 2]; NaN where all targets are equal."""
+    spread = np.square(pairs[:, 0] - pairs[:, 0].mean()).sum()
+    return float(1 - np.square(pairs[:, 1] - pairs[:, 0]).sum() / spread) if spread else float("nan")
+
+
+def _of_column(name: str, pairs: np.ndarray, mean: float | None, seed: int, samples: int) -> NumberFigures:
+    """One column over its known pictures, as pairs (target, answer) [n, 2]."""
+    if not len(pairs):
+        return NumberFigures(name=name, n=0, constant=mean)
+    always = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
+
+    def told(statistic: Callable[[np.ndarray], float]) -> tuple[float | None, Span | None]:
+        figure = statistic(pairs)
+        return (figure, bootstrap(pairs, statistic, seed, samples)) if np.isfinite(figure) else (None, None)
+
+    mae, mae_interval = told(_absolute)
+    rmse, rmse_interval = told(_root)
+    r2, r2_interval = told(r_squared)
+    spearman, spearman_interval = told(_spearman)
+    return NumberFigures(
+        name=name,
+        n=len(pairs),
+        mae=mae,
+        mae_interval=mae_interval,
+        rmse=rmse,
+        rmse_interval=rmse_interval,
+        r2=r2,
+        r2_interval=r2_interval,
+        spearman=spearman,
+        spearman_interval=spearman_interval,
+        constant=mean,
+        constant_mae=None if always is None else _absolute(always),
+        constant_rmse=None if always is None else _root(always),
+    )
+
+
+def _absolute(pairs: np.ndarray) -> float:
+    return float(np.abs(pairs[:, 1] - pairs[:, 0]).mean())
+
+
+def _root(pairs: np.ndarray) -> float:
+    return float(np.sqrt(np.square(pairs[:, 1] - pairs[:, 0]).mean()))
+
+
+def _spearman(pairs: np.ndarray) -> float:
+    """NaN where either side has one value only."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(pairs, axis=0)
+    ranks -= ranks.mean(0)
+    lengths = np.sqrt(np.square(ranks).sum(0)).prod()
+    return float(ranks.prod(1).sum() / lengths) if lengths else float("nan")
+
+
+def _short(number: float | None) -> str:
+    return "-" if number is None else f"{number:.4g}"
+
+
+def _span(interval: Span | None) -> str:
+    return "" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"

@@ -1,0 +1,185 @@
+"""What the tables of answers of all three tasks share: rows with a name, safe cells, one way into and out of CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..data.formulas import guarded, lines, unguarded
+from ..data.source import Picture
+from ..errors import DataError, UsageError
+from ..files import atomic
+
+BEFORE = ("path", "id", "split")
+AFTER = ("abstain",)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Table(ABC):
+    """One row per picture, the same columns from every door."""
+
+    paths: tuple[str, ...]
+    """Where each picture lies; empty for one that came as an array."""
+    ids: tuple[str, ...]
+    """The name of each picture inside its source."""
+    split: str
+    """Which part of the source: train, val, test, or empty when nobody said."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(path, reason) of pictures that could not be read and were left out on purpose; not part of the file."""
+
+    @abstractmethod
+    def header(self) -> list[str]:
+        """The names of the columns between `split` and `abstain`."""
+
+    @abstractmethod
+    def cells(self) -> Iterator[list[str]]:
+        """What stands below them, row by row; cells with words are guarded."""
+
+    @abstractmethod
+    def records(self) -> list[dict[str, object]]:
+        """The rows as dictionaries with the columns of the file; None where a cell is empty."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def write_csv(self, path: Path) -> None:
+        """Write the table in one step. Numbers keep nine digits, which give every float32 back exactly."""
+        atomic.write_bytes(path, self.csv_bytes())
+
+    def csv_bytes(self) -> bytes:
+        """The same table as the bytes of a file, for standard output."""
+        return "".join(lines(self._rows())).encode("utf-8", "surrogateescape")
+
+    def _rows(self) -> Iterator[list[str]]:
+        yield [*BEFORE, *self.header(), *AFTER]
+        split = guarded(self.split)
+        for path, id, middle in zip(self.paths, self.ids, self.cells(), strict=True):
+            yield [guarded(path), guarded(id), split, *middle, "0"]
+
+
+@dataclass(frozen=True)
+class Read:
+    """A table as it stands in a file, its own columns still as text."""
+
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+    split: str
+    header: tuple[str, ...]
+    """The columns between `split` and `abstain`."""
+    rows: tuple[tuple[str, list[str]], ...]
+    """Where each row stands, for messages, and its cells below that header."""
+
+
+def path_of(picture: Picture) -> str:
+    """Where a picture lies: its file, or its name inside something larger; empty for an array."""
+    if isinstance(picture, np.ndarray):
+        return ""
+    return str(picture) if isinstance(picture, Path) else picture.name
+
+
+def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Read:
+    """The rows of a file that `Table.write_csv` wrote.
+
+    Args:
+        expected: the columns between `split` and `abstain`, in words, for messages.
+        header_fits: how those columns must begin.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as problem:
+        raise DataError(f"A predictions file is needed at {path}. {problem.strerror or problem}.") from problem
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = next(reader, [])
+    begin = (*BEFORE, *header_fits)
+    if tuple(header[: len(begin)]) != begin or tuple(header[-len(AFTER) :]) != AFTER:
+        raise wrong_header(path, expected, header)
+    paths, ids, splits, rows = [], [], [], []
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        if len(row) != len(header):
+            raise DataError(f"{where}: a row must have {len(header)} cells, as the header. Got {len(row)}.")
+        paths.append(unguarded(row[0]))
+        ids.append(unguarded(row[1]))
+        splits.append(unguarded(row[2]))
+        rows.append((where, row[len(BEFORE) : -len(AFTER)]))
+    if len(set(splits)) > 1:
+        raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
+    middle = tuple(header[len(BEFORE) : -len(AFTER)])
+    return Read(tuple(paths), tuple(ids), splits[0] if splits else "", middle, tuple(rows))
+
+
+def wrong_header(path: Path, expected: str, header: Sequence[str]) -> DataError:
+    """What to raise at a first line that is not that of the table."""
+    return DataError(
+        f"{path}: the first line must read {','.join(BEFORE)},{expected},{','.join(AFTER)}. "
+        f"Got {','.join(header)[:200] or 'nothing'}."
+    )
+
+
+def check_alike(parts: Sequence[Table], names: Sequence[tuple[str, ...]]) -> None:
+    """Refuse to join nothing, or parts of different classes or splits.
+
+    Args:
+        names: the names of each part's outputs.
+    """
+    if not parts:
+        raise UsageError("Joining predictions needs at least one part. Got none.")
+    for part, own in zip(parts, names, strict=True):
+        if (own, part.split) != (names[0], parts[0].split):
+            raise UsageError(
+                "Predictions to join must share classes and split. "
+                f"Got {names[0]} of '{parts[0].split}' and {own} of '{part.split}'."
+            )
+
+
+def joined_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
+    """The targets of all parts; those of a part without any are as unknown as its second array says.
+
+    Args:
+        parts: of each part its targets, and what they are when nothing is known.
+    """
+    if all(targets is None for targets, _ in parts):
+        return None
+    return np.concatenate([unknown if targets is None else targets for targets, unknown in parts])
+
+
+def check_shape(table: Table, answers: np.ndarray, names: tuple[str, ...], what: str) -> None:
+    """Refuse answers that are not one row per picture and one column per name.
+
+    Raises:
+        UsageError: the shapes, in words.
+    """
+    shape = (len(table.ids), len(names))
+    if answers.shape != shape or len(table.paths) != len(table.ids):
+        raise UsageError(
+            f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
+            f"paths. Got {answers.shape} and {len(table.paths)} paths."
+        )
+
+
+def numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
+    """Cells as numbers.
+
+    Raises:
+        DataError: one that is none; `what` says what they must be.
+    """
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as problem:
+        raise DataError(f"{where}: {what} must be numbers. Got {', '.join(cells)[:200]}.") from problem
+
+
+def digits(number: float) -> str:
+    """A float32 in nine digits, which give it back exactly."""
+    return f"{number:.9g}"
+
+

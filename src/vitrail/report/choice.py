@@ -1,0 +1,68 @@
+"""Which pictures a report shows, for each task: the worst answers, and others that nobody picked by their looks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..evaluate.answers import Answers
+from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
+from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import Predictions
+from . import thumbnails
+
+
+def choose(answers: Answers, k: int) -> np.ndarray:
+    """Rows worth showing: the k worst answers, then up to k others; rows without a known target are never shown."""
+    if isinstance(answers, Predictions):
+        return thumbnails.choose(answers, k)
+    return of_labels(answers, k) if isinstance(answers, LabelPredictions) else of_numbers(answers, k)
+
+
+def of_labels(answers: LabelPredictions, k: int) -> np.ndarray:
+    """The pictures with the most confidently wrong label, then some with none wrong.
+
+    Those take turns by the first label that they have: the first picture of each in the table's order, then the second.
+    """
+    wrong = wrong_labels(answers)  # [n, K]
+    if answers.targets is None or not len(answers):
+        return np.zeros(0, np.int64)
+    far = np.where(wrong, np.abs(answers.probabilities - THRESHOLD), -1).max(1)
+    worst = np.flatnonzero(wrong.any(1))
+    worst = worst[np.argsort(-far[worst], kind="stable")]
+    right = np.flatnonzero(answers.known.any(1) & ~wrong.any(1))
+    present = answers.targets[right] >= THRESHOLD
+    kind = np.where(present.any(1), present.argmax(1), present.shape[1])
+    turns = np.zeros(len(right), np.int64)  # how many of its kind came before
+    for number in np.unique(kind):
+        turns[kind == number] = np.arange((kind == number).sum())
+    right = right[np.lexsort((kind, turns))]
+    return np.concatenate([worst[:k], right[:k]]).astype(np.int64)
+
+
+def wrong_labels(answers: LabelPredictions) -> np.ndarray:
+    """Whether each known label of each picture is answered wrongly, bool [n, K]."""
+    if answers.targets is None:
+        return np.zeros(answers.probabilities.shape, bool)
+    return np.asarray(answers.known & ((answers.targets >= THRESHOLD) != answers.labels))
+
+
+def of_numbers(answers: NumberPredictions, k: int) -> np.ndarray:
+    """The pictures with the largest errors, in deviations of their column, then some from all along the true values."""
+    known = np.asarray(answers.known.any(1))
+    if answers.targets is None or not known.any():
+        return np.zeros(0, np.int64)
+    spread = np.array([_deviation(column) for column in answers.targets.astype(np.float64).T])
+    errors = np.abs(answers.values.astype(np.float64) - answers.targets) / spread
+    far = np.where(answers.known, errors, -1).max(1)
+    order = np.argsort(-far, kind="stable")
+    worst, others = order[:k][known[order[:k]]], np.sort(order[k:])
+    others = others[known[others]]
+    first = answers.targets[others, answers.known[others].argmax(1)]
+    others = others[np.argsort(first, kind="stable")]
+    places = np.unique(np.linspace(0, len(others) - 1, min(k, len(others))).round().astype(np.int64))
+    return np.concatenate([worst, others[places]]).astype(np.int64)
+
+
+def _deviation(column: np.ndarray) -> float:
+    known = column[~np.isnan(column)]
+    return float(known.std()) if len(known) and known.min() < known.max() else 1.0

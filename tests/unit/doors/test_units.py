@@ -1,0 +1,55 @@
+"""A model of numbers answers in their units in other libraries too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.checkpoints import bundle
+from vitrail.doors.converting import convert
+from vitrail.doors.models import find
+from vitrail.doors.units import in_units
+from vitrail.errors import UsageError
+from vitrail.evaluate.scaling import KEY, Scaling
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.spec import ImageSpec
+
+SHAPE = ViTConfig(image_size=(32, 32), patch=(16, 16), width=128, depth=1, heads=2, mlp_width=16, outputs=2)
+SCALE = Scaling((300.0, -2.0), (40.0, 0.25))
+IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_the_scale_moves_into_the_head():
+    model = create(SHAPE).eval()
+    with torch.inference_mode():
+        plain, scaled = model(IMAGES).numpy(), in_units(model, SCALE)(IMAGES).numpy()
+        np.testing.assert_allclose(scaled, SCALE.values(plain), rtol=1e-5)
+        np.testing.assert_array_equal(model(IMAGES).numpy(), plain)
+
+
+def test_both_heads_of_a_distilled_model_take_it_up():
+    shape = {**vars(SHAPE), "distillation_token": True, "distillation_head": True}
+    model = create(ViTConfig(**shape)).eval()
+    with torch.inference_mode():
+        np.testing.assert_allclose(in_units(model, SCALE)(IMAGES), SCALE.values(model(IMAGES).numpy()), rtol=1e-5)
+
+
+def test_a_head_without_a_bias_is_refused():
+    with pytest.raises(UsageError, match=r"head has none\. Convert it to a bundle"):
+        in_units(create(ViTConfig(**{**vars(SHAPE), "head_bias": False})), SCALE)
+
+
+def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_path):
+    model = create(SHAPE).eval()
+    with torch.no_grad():
+        model.head.linear.weight.normal_(0, 0.1)
+    info = {KEY: SCALE.to_json()}
+    bundle.save(tmp_path / "kept", model, ImageSpec(height=32, width=32), "number", ("power", "tilt"), info)
+    convert(find(str(tmp_path / "kept")), "timm", tmp_path / "timm")
+    convert(find(str(tmp_path / "kept")), "bundle", tmp_path / "again")
+    assert bundle.describe(tmp_path / "again").info[KEY] == SCALE.to_json()
+    with torch.inference_mode():
+        theirs = find(str(tmp_path / "timm")).model(IMAGES)
+        np.testing.assert_allclose(theirs, SCALE.values(model(IMAGES).numpy()), rtol=1e-5)

@@ -1,0 +1,140 @@
+"""Every figure of labels against scikit-learn or by hand; what is unknown or rare is left out and said."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from unit.evaluate.test_label_predictions import table
+from vitrail.config import read
+from vitrail.errors import DataError
+from vitrail.evaluate.label_metrics import FEWEST, LabelMetrics, _mean_area, measure
+from vitrail.evaluate.label_predictions import LabelPredictions
+from vitrail.stats.intervals import bootstrap, wilson
+
+NAMES = ("mass", "oedema", "rare")
+
+
+def drawn(n: int = 400, seed: int = 0) -> LabelPredictions:
+    """Three labels of different frequency, a fifth of the cells unknown, scores with ties."""
+    generator = np.random.default_rng(seed)
+    targets = (generator.random((n, 3)) < [0.3, 0.5, 0.01]).astype(np.float32)
+    logits = generator.normal(size=(n, 3)) + 2 * targets - 1
+    chances = np.round(1 / (1 + np.exp(-logits)), 2)
+    targets[generator.random((n, 3)) < 0.2] = np.nan
+    return table(targets, chances, NAMES)
+
+
+def test_every_figure_is_scikit_learns_over_the_known_pictures():
+    given = drawn()
+    found = measure(given, samples=20)
+    assert given.targets is not None
+    for k, one in enumerate(found.per_label):
+        known = ~np.isnan(given.targets[:, k])
+        targets, chances = given.targets[known, k] == 1, given.probabilities[known, k].astype(np.float64)
+        answers = chances >= 0.5
+        assert (one.name, one.n, one.positives) == (NAMES[k], known.sum(), targets.sum())
+        assert one.prevalence == pytest.approx(targets.mean())
+        assert one.auroc == pytest.approx(sk.roc_auc_score(targets, chances), abs=1e-12)
+        assert one.average_precision == pytest.approx(sk.average_precision_score(targets, chances), abs=1e-12)
+        assert one.f1 == pytest.approx(sk.f1_score(targets, answers), abs=1e-12)
+        assert one.sensitivity == pytest.approx(sk.recall_score(targets, answers), abs=1e-12)
+        assert one.specificity == pytest.approx(sk.recall_score(~targets, ~answers), abs=1e-12)
+        assert one.sensitivity_interval == wilson(int((answers & targets).sum()), int(targets.sum()))
+        assert one.specificity_interval == wilson(int((~answers & ~targets).sum()), int((~targets).sum()))
+
+
+def test_rare_labels_are_flagged_and_in_no_mean():
+    found = measure(drawn(), samples=50)
+    assert found.rare == ("rare",) and found.counted == 2
+    assert found.per_label[2].auroc is not None and found.per_label[2].auroc_interval is None
+    for mean, name in ((found.auroc, "auroc"), (found.average_precision, "average_precision"), (found.f1, "f1")):
+        assert mean == pytest.approx(np.mean([getattr(one, name) for one in found.per_label[:2]]))
+    assert "fewer than 10 known pictures with or without it, so not in the mean: rare" in found.headline()
+    assert found.left_out() in found.table()
+
+
+@pytest.mark.parametrize(("count", "rare"), [(FEWEST - 1, True), (FEWEST, False)])
+def test_ten_of_either_kind_are_enough(count, rare):
+    targets = np.r_[np.ones(count), np.zeros(50)]
+    chances = np.linspace(0, 1, len(targets))
+    assert measure(table(targets, chances, ("a",)), samples=5).per_label[0].rare is rare
+    assert measure(table(1 - targets, chances, ("a",)), samples=5).per_label[0].rare is rare
+
+
+def test_the_log_loss_is_the_binary_cross_entropy_of_known_cells():
+    given = drawn()
+    assert given.targets is not None
+    t, p = given.targets.astype(np.float64).ravel(), given.probabilities.astype(np.float64).ravel()
+    known = ~np.isnan(t)
+    losses = -t[known] * np.log(p[known]) - (1 - t[known]) * np.log(1 - p[known])
+    found = measure(given, samples=50)
+    assert found.log_loss == pytest.approx(losses.mean())
+    assert found.log_loss_interval[0] < found.log_loss < found.log_loss_interval[1]
+
+
+def test_the_area_of_drawn_rows_is_scikit_learns():
+    generator = np.random.default_rng(3)
+    positive, scores = generator.random(60) < 0.4, np.round(generator.random(60), 1)
+    known = generator.random(60) < 0.8
+    area = _mean_area([(known, positive, scores)])
+    for _ in range(20):
+        rows = generator.integers(0, 60, 60)
+        there = rows[known[rows]]
+        assert area(rows) == pytest.approx(sk.roc_auc_score(positive[there], scores[there]), abs=1e-12)
+    assert np.isnan(area(np.flatnonzero(known & positive)))
+
+
+def test_intervals_are_the_bootstrap_of_the_area_and_hold_their_figures():
+    given = drawn()
+    found = measure(given, samples=200)
+    one = found.per_label[0]
+    assert given.targets is not None and one.auroc is not None and one.auroc_interval is not None
+    known = ~np.isnan(given.targets[:, 0])
+    pairs = np.stack([given.targets[known, 0], given.probabilities[known, 0]], 1).astype(np.float64)
+    slow = bootstrap(pairs, lambda p: float(sk.roc_auc_score(p[:, 0], p[:, 1])), 0, 200)
+    assert one.auroc_interval == pytest.approx(slow, abs=1e-12)
+    assert found.auroc is not None and found.auroc_interval is not None
+    assert found.auroc_interval[0] < found.auroc < found.auroc_interval[1]
+
+
+def test_shares_from_one_half_on_count_as_present():
+    found = measure(table([[0.5], [0.4]], [[0.9], [0.2]], ("a",)), samples=5)
+    assert (found.per_label[0].positives, found.per_label[0].auroc) == (1, 1.0)
+
+
+def test_a_label_of_one_kind_has_no_area_and_the_headline_says_what_can_be_said():
+    found = measure(table([[1, np.nan], [1, np.nan]], [[0.9, 0.2], [0.2, 0.2]]), samples=5)
+    assert (found.n, found.counted, found.auroc, found.auroc_interval) == (2, 0, None, None)
+    assert (found.per_label[1].n, found.per_label[1].prevalence, found.per_label[1].sensitivity) == (0, None, None)
+    assert found.headline().startswith("Log loss on 2 held-out pictures (test): ") and "oedema" in found.headline()
+    assert found.table().startswith("AUROC                  -  (no label can be ranked, n = 2)")
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(DataError, match=r"known label\. Got 1 pictures, none with a target"):
+        measure(table(None, [[0.1, 0.2]]))
+    with pytest.raises(DataError, match=r"1 of 2 answers are NaN or infinite"):
+        measure(table([[1, 0]], [[np.nan, 0.2]]))
+
+
+def test_figures_survive_json_and_the_table_lines_up():
+    found = measure(drawn(), samples=5)
+    assert read(LabelMetrics, found.to_json(), "report.json") == found
+    lines = found.table().splitlines()
+    assert len({len(line) for line in lines[5:9]}) == 1 and lines[6].startswith("mass ")
+    single = measure(dataclasses.replace(drawn(), classes=("a", "b", "c")), samples=5)
+    assert "mean of 2 labels, 95 % interval" in single.headline()
+
+
+def test_ten_thousand_pictures_of_fourteen_labels_take_seconds():
+    generator = np.random.default_rng(0)
+    targets = (generator.random((10_000, 14)) < 0.1).astype(np.float32)
+    given = table(targets, generator.random((10_000, 14)), tuple(f"l{k}" for k in range(14)))
+    began = time.perf_counter()
+    measure(given, samples=20)  # a fiftieth of the usual number
+    assert time.perf_counter() - began < 5

@@ -1,0 +1,85 @@
+"""Every figure of numbers against scikit-learn and scipy; what is unknown is left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics as sk
+
+from unit.evaluate.test_number_predictions import NAN, table
+from vitrail.config import read
+from vitrail.errors import DataError
+from vitrail.evaluate.number_metrics import NumberMetrics, measure
+from vitrail.evaluate.number_predictions import NumberPredictions
+
+
+def drawn(n: int = 300, seed: int = 0) -> NumberPredictions:
+    generator = np.random.default_rng(seed)
+    targets = generator.normal([40, 70], [10, 15], (n, 2)).round(0)  # with ties
+    values = targets + generator.normal(0, [5, 30], (n, 2))
+    targets[generator.random((n, 2)) < 0.2] = np.nan
+    return table(targets, values)
+
+
+def test_every_figure_is_scikit_learns_or_scipys_over_the_known_pictures():
+    given = drawn()
+    found = measure(given, (41.0, 69.0), samples=50)
+    assert given.targets is not None
+    for k, one in enumerate(found.per_column):
+        known = ~np.isnan(given.targets[:, k])
+        t, v = given.targets[known, k].astype(np.float64), given.values[known, k].astype(np.float64)
+        always = np.full(len(t), (41.0, 69.0)[k])
+        assert (one.name, one.n) == (given.columns[k], known.sum())
+        assert one.mae == pytest.approx(sk.mean_absolute_error(t, v), abs=1e-12)
+        assert one.rmse == pytest.approx(sk.root_mean_squared_error(t, v), abs=1e-12)
+        assert one.r2 == pytest.approx(sk.r2_score(t, v), abs=1e-12)
+        assert one.spearman == pytest.approx(stats.spearmanr(t, v).statistic, abs=1e-12)
+        assert one.constant_mae == pytest.approx(sk.mean_absolute_error(t, always), abs=1e-12)
+        assert one.constant_rmse == pytest.approx(sk.root_mean_squared_error(t, always), abs=1e-12)
+        for figure, interval in (
+            (one.mae, one.mae_interval), (one.rmse, one.rmse_interval), (one.r2, one.r2_interval),
+            (one.spearman, one.spearman_interval),
+        ):  # fmt: skip
+            assert figure is not None and interval is not None and interval[0] < figure < interval[1]
+    assert found.r2 == pytest.approx(np.mean([one.r2 for one in found.per_column]))
+
+
+def test_what_has_no_variance_has_no_r2_and_equal_answers_no_rank_correlation():
+    (one,) = measure(table([5, 5, 5], [4, 5, 6], ("a",)), samples=5).per_column
+    assert (one.mae, one.r2, one.r2_interval, one.spearman) == (pytest.approx(2 / 3), None, None, None)
+    (one,) = measure(table([4, 5, 6], [5, 5, 5], ("a",)), samples=5).per_column
+    assert one.spearman is None and one.r2 == pytest.approx(0)
+
+
+def test_a_column_of_which_nothing_is_known_has_no_figures():
+    found = measure(table([[1, NAN], [2, NAN]], [[1, 1], [2, 2]]), (0.0, 0.0), samples=5)
+    assert (found.per_column[1].n, found.per_column[1].mae) == (0, None) and found.r2 == 1
+    assert "weight, kg -" in found.headline()
+
+
+def test_the_headline_names_the_error_its_interval_and_the_constant():
+    found = measure(table([1, 2, 3, 4], [1, 2, 3, 5], ("age",)), (2.5,), samples=50)
+    low, high = found.per_column[0].mae_interval
+    assert found.headline() == (
+        f"Mean absolute error of age on 4 held-out pictures (test): 0.25 (95 % interval {low:.4g} to {high:.4g}, "
+        "always saying 2.5 gives 1); R2 0.800"
+    )
+    several = measure(drawn(), samples=5).headline()
+    assert several.startswith("R2 ") and "(mean of 2 columns) on 300 held-out" not in several
+    assert "mean absolute errors: age " in several
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(DataError, match=r"known number\. Got 1 pictures, none with a target"):
+        measure(table(None, [[1, 2]]))
+    with pytest.raises(DataError, match=r"1 of 2 answers are NaN or infinite"):
+        measure(table([[1, 1]], [[np.inf, 2]]))
+
+
+def test_figures_survive_json_and_the_table_has_two_lines_a_column():
+    found = measure(drawn(), samples=5)
+    assert read(NumberMetrics, found.to_json(), "report.json") == found
+    assert len(found.table().splitlines()) == 1 + 2 * 2
+    with_constant = measure(drawn(), (40.0, 70.0), samples=5)
+    assert len(with_constant.table().splitlines()) == 1 + 3 * 2 and "(always 40)" in with_constant.table()
