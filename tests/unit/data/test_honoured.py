@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
+from tar_files import classed, write_tar
 from vitrail.data.honoured import HONOURED, MEANINGS, OF_EVERY_KIND
 from vitrail.data.open import BUILT_IN, open_source
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 
+pandas = pytest.importorskip("pandas")
 ASKED = {
     "data_root": "elsewhere", "path": "x", "targets": ("y",), "split": "part", "group": "patient",
     "uncertain": "ignore", "keep_empty": True, "allow_outside_root": True,
@@ -37,7 +39,7 @@ PICTURES, LABELS = np.arange(4 * 64, dtype=np.uint8).reshape(4, 8, 8), np.array(
 
 @pytest.fixture
 def sources(tmp_path, draw):
-    """A source of each kind that needs no optional package."""
+    """A source of each kind that a few lines make."""
     root = draw("folders/cat/1.png", "folders/dog/1.png", "films/a.png", "films/b.png")
     (root / "films/films.csv").write_text("path,label\na.png,x\nb.png,y\n")
     np.savez(root / "photos.npz", x=PICTURES, y=LABELS)
@@ -50,6 +52,8 @@ def sources(tmp_path, draw):
         "manifest": root / "films/films.csv",
         "archive": root / "photos.npz",
         "array": root / "single/photos.npy",
+        "shards": write_tar(root / "pets.tar", classed("abab")),
+        "frame": pandas.DataFrame({"image": list(PICTURES), "label": ["x", "y", "x", "y"]}),
         "pairs": list(zip(PICTURES, [0, 1, 0, 1], strict=True)),
         "arrays": (PICTURES, LABELS),
         "torch data set": Rows(),
@@ -57,7 +61,19 @@ def sources(tmp_path, draw):
     }
 
 
-KINDS = ("built-in set", "class folders", "manifest", "archive", "array", "pairs", "arrays", "torch data set", "opened")
+KINDS = (
+    "built-in set",
+    "class folders",
+    "manifest",
+    "archive",
+    "array",
+    "shards",
+    "frame",
+    "pairs",
+    "arrays",
+    "torch data set",
+    "opened",
+)
 
 
 def test_every_setting_is_followed_everywhere_or_has_a_meaning_to_refuse_it_by():
