@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.formulas import guarded, unguarded
 from ..errors import UsageError
 from .label_cells import cell_of, escaped, labels_in
 from .predictions import OWN, classes_of
-from .table import Table, check_alike, check_shape, digits, guard, joined_targets, numbers, read_rows, unguard
+from .table import Table, check_alike, check_shape, digits, joined_targets, numbers, read_rows
 
 THRESHOLD = 0.5
 """A label is answered from this probability on."""

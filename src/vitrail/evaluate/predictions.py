@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..data.formulas import guarded, unguarded
 from ..errors import DataError, UsageError
 from .table import (
     Table,

@@ -181,5 +181,3 @@ def numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
 def digits(number: float) -> str:
     """A float32 in nine digits, which give it back exactly."""
     return f"{number:.9g}"
-
-

@@ -103,9 +103,7 @@ class Predictor:
         parts = list(self.parts(pictures, batch, skip_bad))
         return join(parts) if parts else self._table([], np.zeros((0, 0), np.float32), [])
 
-    def parts(
-        self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False
-    ) -> Iterator[Answers]:
+    def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
         if batch < 1:
             raise UsageError(f"batch must be at least 1. Got {batch}.")
