@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from .. import runtime
+from .. import config, runtime
 from ..data.source import Picture, as_task
 from ..data.sources.given import values_of
 from ..errors import UsageError
 from ..predict.predictor import Predictor
 from .models import bundle_in, find, located
+
+OPENING = ("image.page", "image.max_pixels")
+"""Fields that say how a file is opened, not what the model reads."""
 
 
 def several(pictures: object) -> list[Picture | bytes]:
@@ -34,6 +37,27 @@ def several(pictures: object) -> list[Picture | bytes]:
         Path(picture) if isinstance(picture, str | os.PathLike) else values_of(picture, f"picture {place}")
         for place, picture in enumerate(cast("Sequence[object]", pictures))
     ]
+
+
+def reread(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:
+    """The same predictor, opening files in another way: another page of a TIFF or frame of a film, larger pictures.
+
+    Args:
+        changes: "image.page" and "image.max_pixels", as text.
+
+    Raises:
+        UsageError: any other name, for what a picture means to the model was settled by its training.
+    """
+    for name in changes:
+        if name not in OPENING:
+            raise UsageError(
+                f"--{name} was settled when the model was trained. Only --{' and --'.join(OPENING)} can be said with a "
+                "trained model."
+            )
+    predictor.spec = config.override(
+        predictor.spec, {name.removeprefix("image."): text for name, text in changes.items()}
+    )
+    return predictor
 
 
 def _short(given: object) -> str:

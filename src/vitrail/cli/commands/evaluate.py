@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ...doors.evaluation import Labelled
 
 
+IMAGE = "image."
+"""Stands before the names of fields that say how files are opened."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(Command):
     """Measure a model on its held-out pictures, or on another source with the same classes, labels or numbers.
@@ -51,11 +55,12 @@ class Evaluate(Command):
     def run(self) -> int:
         """Answer every picture, measure, print."""
         from ...doors import counting, evaluation
-        from ...doors.predicting import open_predictor
+        from ...doors.predicting import open_predictor, reread
         from ..output import print_json
 
         if self.source:
-            predictor = open_predictor(self.model, self.device)
+            image = {name: text for name, text in self.changes if name.startswith(IMAGE)}
+            predictor = reread(open_predictor(self.model, self.device), image)
             labelled = self._other(predictor.task)
         else:
             labelled = self._held_out()
@@ -73,7 +78,8 @@ class Evaluate(Command):
     def _other(self, task: Task) -> Labelled:
         from ...doors import evaluation
 
-        settings = evaluation.reading(self.model, self.source, dict(self.changes), self.data_root, task)
+        said = {name: text for name, text in self.changes if not name.startswith(IMAGE)}
+        settings = evaluation.reading(self.model, self.source, said, self.data_root, task)
         return evaluation.other_source(self.source, self.split, settings)
 
     def _held_out(self) -> Labelled:

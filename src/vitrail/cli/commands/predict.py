@@ -25,7 +25,7 @@ class Predict(Command):
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
-    DOTTED: ClassVar[str | None] = None
+    DOTTED: ClassVar[str | None] = "changes"
 
     model: str
     """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
@@ -41,6 +41,8 @@ class Predict(Command):
     """Print the rows as JSON."""
     debug: bool = False
     """Show tracebacks."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """How files are opened, where that is no part of the model: --image.page 2, --image.max_pixels 100000000."""
 
     def run(self) -> int:
         """Answer and write."""
@@ -48,13 +50,13 @@ class Predict(Command):
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...doors import counting
-        from ...doors.predicting import open_predictor
+        from ...doors.predicting import open_predictor, reread
         from ...evaluate.answers import join
         from ...predict.files import expand
         from ..output import print_json
 
         pictures = expand(self.paths)
-        predictor = open_predictor(self.model, self.device)
+        predictor = reread(open_predictor(self.model, self.device), dict(self.changes))
         parts = predictor.parts(pictures, skip_bad=self.skip_bad)
         predictions = join(list(counting.answered(parts, len(pictures))))
         if self.to is not None:
