@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import struct
 import sys
 import time
@@ -20,6 +19,7 @@ import hostile_amplifiers
 import hostile_archives
 import hostile_onnx
 import hostile_pickles
+from memory import peak
 
 CANARY = "canary"
 """The name of the folder that a file would make if it could run anything."""
@@ -190,7 +190,7 @@ def open_all(folder: Path, names: list[str]) -> Iterator[dict[str, object]]:
     from vitrail.checkpoints.load import load
 
     for name in names:
-        before = _peak(reset=True)
+        before = peak(reset=True)
         start = time.process_time()
         try:
             load(folder / name)
@@ -198,19 +198,7 @@ def open_all(folder: Path, names: list[str]) -> Iterator[dict[str, object]]:
         except Exception as error:
             kind, words = type(error).__name__, str(error)
         seconds = time.process_time() - start
-        yield {"name": name, "kind": kind, "words": words, "seconds": seconds, "mebibytes": _peak() - before}
-
-
-def _peak(reset: bool = False) -> float:
-    """The most memory that this process has held, in MiB; on Linux since the last reset."""
-    try:
-        if reset:
-            Path("/proc/self/clear_refs").write_text("5")
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
-    except OSError:
-        unit = 2**20 if sys.platform == "darwin" else 2**10
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+        yield {"name": name, "kind": kind, "words": words, "seconds": seconds, "mebibytes": peak() - before}
 
 
 if __name__ == "__main__":

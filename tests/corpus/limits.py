@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
 import time
 from pathlib import Path
 
+from memory import peak
 from vitrail.data.decoding.stored import parse
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
@@ -20,7 +20,7 @@ from vitrail.spec import ImageSpec
 def cost(path: Path) -> dict[str, object]:
     """Processor seconds (the best of three) and further memory in MiB that refusing or reading the file takes."""
     data = path.read_bytes()
-    before, seconds, says = _peak(), [], ""
+    before, seconds, says = peak(reset=True), [], ""
     for _ in range(3):
         start = time.process_time()
         try:
@@ -28,12 +28,7 @@ def cost(path: Path) -> dict[str, object]:
         except DataError as error:
             says = str(error)
         seconds.append(time.process_time() - start)
-    return {"name": path.name, "seconds": min(seconds), "mebibytes": _peak() - before, "says": says}
-
-
-def _peak() -> float:
-    """The most memory that this process has held, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10)
+    return {"name": path.name, "seconds": min(seconds), "mebibytes": peak() - before, "says": says}
 
 
 if __name__ == "__main__":

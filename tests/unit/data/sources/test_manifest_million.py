@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 ROWS, FOLDER = 1_000_000, 10_000
-SECONDS, BYTES = 30, 1.5e9  # seconds of the processor; the memory counts torch too
+SECONDS, MEBIBYTES = 30, 1430  # of the processor; 1.5 GB, torch included
 
 MEASURE = """
-import json, resource, sys, time
+import json, sys, time
+from memory import peak
 import numpy as np, torch
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
@@ -28,10 +29,10 @@ locate.listing = listing  # a million files take too long to make and remove: th
 began = time.process_time()
 source = open_source(sys.argv[1], DataSettings(group="patient"))
 seconds = time.process_time() - began
-peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+highest = peak()
 middle = source[len(source) // 2]
 print(json.dumps({{
-    "seconds": seconds, "peak": peak, "rows": len(source), "classes": len(source.classes), "notes": source.notes,
+    "seconds": seconds, "peak": highest, "rows": len(source), "classes": len(source.classes), "notes": source.notes,
     "groups": len(np.unique(source.groups)), "id": middle.id, "group": middle.group, "target": int(middle.target),
     "note": source.metadata["remark"][len(source) // 2],
 }}))
@@ -49,11 +50,11 @@ def test_D15_a_million_rows_are_indexed_in_thirty_seconds_and_one_and_a_half_gig
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["rows"], found["classes"], found["groups"], found["notes"]) == (ROWS, 1000, ROWS // 4, [])
     assert (found["id"], found["group"]) == ("pictures/50/0500000.jpg", "p125000")
     assert (found["target"], found["note"]) == (0, "remark 500000")
-    assert found["peak"] < BYTES and found["seconds"] < SECONDS, found
+    assert 200 < found["peak"] < MEBIBYTES and found["seconds"] < SECONDS, found
