@@ -159,15 +159,15 @@ def photograph_loaders(folder: Path, workers: int) -> dict[str, Pass]:
 
 
 def ours(folder: Path, workers: int) -> Pass:
-    """Decoding, cutting and resizing in threads; mirroring and normalising a batch at a time."""
+    """Decoding, cutting, resizing and mirroring in threads; normalising a batch at a time."""
     source = open_source(folder)
     rows = np.arange(len(source))
-    pictures = load(source, rows, SPEC, 0, workers, Cut(0), training=True)
+    pictures = load(source, rows, SPEC, 0, workers, Cut(0, mirror=True), training=True)
 
     def begin() -> Iterable[Tensor]:
         return (
-            normalise(crop_and_flip(batch.images, uniform(0, "flip", epoch, batch.indices, 3), 0, True), SPEC)
-            for _, epoch, batch in islice(steps(pictures, source.targets, BATCH, 0), len(rows) // BATCH)
+            normalise(batch.images, SPEC)
+            for _, _, batch in islice(steps(pictures, source.targets, BATCH, 0), len(rows) // BATCH)
         )
 
     return begin

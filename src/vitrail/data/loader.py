@@ -96,7 +96,10 @@ class Resident:
         size = (images.shape[2], images.shape[3])
         drawn_by = indices if copies is None else keys(indices, copies)
         boxes = self._cut.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
-        return resized_crop(images, boxes, size, self._interpolation, self._antialias)
+        cut = resized_crop(images, boxes, size, self._interpolation, self._antialias)
+        mirrored = torch.from_numpy(self._cut.mirrored(drawn_by, epoch))
+        cut[mirrored] = cut[mirrored].flip(-1)
+        return cut
 
     def begin(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None

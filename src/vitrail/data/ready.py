@@ -35,6 +35,8 @@ class Box(NamedTuple):
     left: int
     height: int
     width: int
+    mirrored: bool = False
+    """Whether the resized part is mirrored left to right."""
 
 
 class Maker:
@@ -117,7 +119,11 @@ class Maker:
     def _boxes(self, keys: Int64[np.ndarray, " n"], epoch: int, sizes: list[tuple[int, int]]) -> list[Box] | list[None]:
         if self._cut is None or not sizes:
             return [None] * len(sizes)
-        return [Box(*box) for box in self._cut.boxes(keys, epoch, np.array(sizes, dtype=np.int64)).tolist()]
+        boxes = self._cut.boxes(keys, epoch, np.array(sizes, dtype=np.int64)).tolist()
+        return [
+            Box(*box)._replace(mirrored=way)
+            for box, way in zip(boxes, self._cut.mirrored(keys, epoch).tolist(), strict=True)
+        ]
 
     def _reduced(self, jpeg: PlainJpeg, box: Box | None, picture: Picture) -> UInt8[np.ndarray, "C h w"]:
         """The JPEG decoded no larger than needed, cut and resized."""
@@ -129,7 +135,7 @@ class Maker:
         if box is not None:
             box = reduced(box, by)
             values = values[box.top : box.top + box.height, box.left : box.left + box.width]
-            box = Box(0, 0, box.height, box.width)
+            box = Box(0, 0, box.height, box.width, box.mirrored)
         return self._finished(_values(Stored(values, kind="JPEG"), self._spec, picture), box)
 
     def _finished(self, values: UInt8[np.ndarray, "H W C"], box: Box | None) -> UInt8[np.ndarray, "C h w"]:
@@ -138,7 +144,8 @@ class Maker:
             return fit(_channels_first(values), self._spec)[0].numpy()
         cut = values[box.top : box.top + box.height, box.left : box.left + box.width]
         spec = self._spec
-        return resize(_channels_first(cut), spec.size, spec.interpolation, spec.antialias)[0].numpy()
+        resized = resize(_channels_first(cut), spec.size, spec.interpolation, spec.antialias)[0].numpy()
+        return resized[..., ::-1] if box.mirrored else resized
 
 
 def reduced(box: Box, by: int) -> Box:
@@ -146,7 +153,7 @@ def reduced(box: Box, by: int) -> Box:
     top, left, bottom, right = (
         (2 * edge + by) // (2 * by) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
     )
-    return Box(top, left, bottom - top, right - left)
+    return Box(top, left, bottom - top, right - left, box.mirrored)
 
 
 def _room(jpeg: PlainJpeg, box: Box | None, spec: ImageSpec) -> float:

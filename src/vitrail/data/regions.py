@@ -1,4 +1,4 @@
-"""Which part of a picture a training step is shown: random rectangles, by numbers that belong to the picture alone."""
+"""Which part of a picture a step is shown, and which way round, by numbers that belong to the picture alone."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class Cut:
     """Smallest and largest area, as fractions of the picture's; every area between is as likely."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """Smallest and largest width over height; its logarithm is uniform."""
+    mirror: bool = False
+    """Whether half of the cut pictures are mirrored left to right, after their resizing."""
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -46,6 +48,12 @@ class Cut:
         sides = np.where(found[:, None], sides, self._largest(sizes))
         corners = np.where(found[:, None], anywhere(keys, sizes - sides), (sizes - sides) // 2)
         return np.concatenate([corners, sides], axis=1)
+
+    def mirrored(self, indices: Int64[np.ndarray, " n"], epoch: int) -> Bool[np.ndarray, " n"]:
+        """Which pictures are mirrored in this epoch; it depends on a picture's index alone."""
+        if not self.mirror:
+            return np.zeros(len(indices), dtype=bool)
+        return uniform(self.seed, "mirror", epoch, indices, 1)[:, 0] < 0.5
 
     def _largest(self, sizes: Int64[np.ndarray, "n 2"]) -> Int64[np.ndarray, "n 2"]:
         heights, widths = sizes.T

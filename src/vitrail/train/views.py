@@ -1,7 +1,8 @@
 """What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
 
-The order is: crop (by the loader), shift and mirror, the policy's operations, erasing, mixing. All of it is uint8 and
-happens on the device; with whom a picture is mixed depends on its batch, everything else on the picture alone.
+The order is: crop (by the loader, which then mirrors too), shift and mirror, the policy's operations, erasing, mixing.
+All of it is uint8; all but the crop happens on the device. With whom a picture is mixed depends on its batch,
+everything else on the picture alone.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from .recipe import Recipe
 
 def cut_of(recipe: Recipe, seed: int) -> Cut | None:
     """What the loader cuts out of the training pictures; None where the recipe asks for no resized crops."""
-    return Cut(seed, scale=(recipe.crop_scale, 1.0)) if recipe.crop_scale else None
+    return Cut(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
 
 
 def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
     """The batch's pictures on the device, as (seed, epoch, sample, copy) say; not mixed yet."""
     images = batch.images.to(device)
-    if recipe.crop_padding or recipe.flip or recipe.flip_vertical:
+    flip = recipe.flip and not recipe.crop_scale  # a cut picture has been mirrored by the threads that cut it
+    if recipe.crop_padding or flip or recipe.flip_vertical:
         keys = uniform(seed, "crop and flip", epoch, batch.keys, 4 if recipe.flip_vertical else 3)
-        images = crop_and_flip(images, keys, recipe.crop_padding, recipe.flip, recipe.flip_vertical)
+        images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
     moves = _moves(batch, recipe, seed, epoch)
     if moves is not None:
         images = policies.apply(images, moves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_a_box_is_cut_out_of_the_decoded_picture_and_resized_once(kinds):
         part = values[box.top : box.top + box.height, box.left : box.left + box.width]
         expected = resize(torch.from_numpy(part.copy()).permute(2, 0, 1)[None], spec.size, spec.interpolation)[0]
         assert np.array_equal(found[row], expected.numpy()), path.name
+
+
+@pytest.mark.parametrize("name", ["china.jpg", "flower.jpg"])
+def test_half_of_what_is_cut_is_mirrored_after_its_resizing(name, tmp_path):
+    path, spec = tmp_path / "photo.jpg", ImageSpec(height=48, width=40)
+    Image.fromarray(load_sample_image(name)).save(path, quality=90)
+    pictures, cut = source(*[path] * 200), Cut(7, scale=(0.8, 1.0), mirror=True)
+    straight = made(Maker(pictures, spec, dataclasses.replace(cut, mirror=False)), spec, 200, epoch=2)
+    found = made(Maker(pictures, spec, cut), spec, 200, epoch=2)
+    mirrored = cut.mirrored(np.arange(200), 2)
+    assert 70 < mirrored.sum() < 130
+    assert np.array_equal(found[mirrored], straight[mirrored][..., ::-1])
+    assert np.array_equal(found[~mirrored], straight[~mirrored])
+    assert not np.array_equal(mirrored, cut.mirrored(np.arange(200), 3))
 
 
 def test_arrays_are_cut_too():

@@ -114,6 +114,18 @@ def test_a_cut_keeps_to_the_recipes_smallest_area():
     assert cut_of(Recipe(crop_scale=0.35), 7) == Cut(7, scale=(0.35, 1.0))
 
 
+def test_a_cut_mirrors_and_then_nothing_mirrors_again():
+    recipe = Recipe(crop_scale=1.0, flip=True)
+    assert cut_of(recipe, 7) == Cut(7, scale=(1.0, 1.0), mirror=True)
+    batch = batch_of(list(range(30)))
+    assert augment(batch, recipe, 0, 0) is batch.images
+    square = Cut(7, scale=(1.0, 1.0), ratio=(1.0, 1.0), mirror=True)
+    shown = Resident(IMAGES, cut=square).take(batch.indices, 4)
+    mirrored = torch.from_numpy(square.mirrored(batch.indices, 4))
+    assert 5 < mirrored.sum() < 25
+    assert torch.equal(shown, torch.where(mirrored[:, None, None, None], IMAGES.flip(-1), IMAGES))
+
+
 @pytest.mark.parametrize(("policy", "targets"), [("rand", TARGETS), ("three", SOFT)], ids=["numbers", "soft"])
 def test_a_run_with_everything_on_goes_on_with_the_same_bits(policy, targets, tmp_path: Path):
     plan = dataclasses.replace(PLAN, recipe=dataclasses.replace(EVERYTHING, augment=policy))
