@@ -19,7 +19,7 @@ from ..data.transforms import normalise
 from ..errors import DivergedError
 from ..randomness import derive, uniform
 from . import optimizer as rates
-from .objective import loss_for
+from .objective import loss_for, mean
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
@@ -80,7 +80,7 @@ def train(
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
     recipe, device, bad = plan.recipe, plan.compute.device, 0
-    loss_of = loss_for(task, recipe.smoothing)
+    loss_of = loss_for(task, recipe)
     forward = torch.compile(learner.model) if plan.compute.compile else learner.model
     began = time.perf_counter()
     for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks):
@@ -93,7 +93,7 @@ def train(
         images, rows = normalise(shown, plan.image), kept_rows(batch, plan, step, epoch)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
             logits = forward(images, rows)
-        loss = loss_of(logits, expected)
+        loss = mean(*loss_of(logits, expected))
         loss.backward()
         bad = 0 if apply(learner, recipe, step, loss) else bad + 1
         if bad == BAD_STEPS:
