@@ -195,7 +195,7 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
         answer = vitrail("train", source, *TINY, *mixing, "--steps", 4, "--out", tmp_path / str(number))
         assert answer.code == 0, answer.err
     refused = vitrail("train", cells, *TINY, "--recipe.smoothing", "0.1", "--steps", 4, "--out", tmp_path / "smooth")
-    assert refused.code == 2 and "numbers have nothing to soften" in refused.err
+    assert refused.code == 2 and "recipe.smoothing softens classes and labels, and this task is number" in refused.err
 
 
 @pytest.mark.parametrize(("task", "kind"), [("labels", LabelPredictions), ("number", NumberPredictions)])

@@ -19,6 +19,7 @@ from ..data.transforms import normalise
 from ..errors import DivergedError
 from ..randomness import derive, uniform
 from . import optimizer as rates
+from .imbalance import balance
 from .objective import loss_for, mean
 from .optimizer import Average
 from .plan import Plan
@@ -80,7 +81,8 @@ def train(
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
     recipe, device, bad = plan.recipe, plan.compute.device, 0
-    loss_of = loss_for(task, recipe)
+    weights = balance(task, recipe, targets, plan.model.outputs)
+    loss_of = loss_for(task, recipe, None if weights is None else weights.to(device))
     forward = torch.compile(learner.model) if plan.compute.compile else learner.model
     began = time.perf_counter()
     for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks):

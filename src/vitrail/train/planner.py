@@ -16,6 +16,7 @@ from ..model.config import ViTConfig
 from ..model.sizes import named
 from ..runtime import Runtime
 from ..spec import ImageSpec, Window
+from . import objective
 from .plan import ComputeSettings, Plan
 from .recipe import Recipe
 
@@ -245,8 +246,4 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
     if plan.model.outputs != classes:
         what = {"classes": "class", "labels": "label", "number": "column of numbers"}[task]
         raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
-    if task == "number" and plan.recipe.smoothing:
-        raise UsageError(
-            f"Smoothing softens classes and labels, and numbers have nothing to soften. Leave out recipe.smoothing or "
-            f"set it to 0. Got {plan.recipe.smoothing}."
-        )
+    objective.check(task, plan.recipe)

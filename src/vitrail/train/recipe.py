@@ -35,6 +35,19 @@ class Recipe:
     """Largest norm of all gradients together; 0 leaves them as they are."""
     smoothing: float = 0.0
     """Label smoothing."""
+    class_weights: Literal["none", "root", "balanced"] = "none"
+    """What a picture weighs in the loss of classes: balanced: 1 / pictures of its class; root: its square root."""
+    positive_weight: float = 0.0
+    """Most that a positive weighs in the loss of labels, where it weighs its label's negatives / positives; 0 weighs
+    all alike."""
+    gamma_negative: float = 0.0
+    """How much easy negatives fade in the loss of labels: by probability ^ gamma (asymmetric loss); 0 not at all."""
+    gamma_positive: float = 0.0
+    """How much easy positives fade in the loss of labels: by (1 - probability) ^ gamma; 0 not at all."""
+    margin: float = 0.0
+    """Negatives with a probability below this count for nothing in the loss of labels (asymmetric loss's clip)."""
+    huber: float = 0.0
+    """Errors beyond this many deviations count in proportion and not by their square, in numbers; 0 squares all."""
     ema: float = 0.0
     """Keep and evaluate the running mean of the weights with this decay per step; 0 keeps none."""
     keep_patches: float = 1.0
@@ -87,7 +100,22 @@ class Recipe:
                 raise UsageError(f"{name} must lie in 0 <= fraction < 1. Got {fraction}.")
         if not 0 < self.keep_patches <= 1:
             raise UsageError(f"recipe.keep_patches must lie in 0 < fraction <= 1. Got {self.keep_patches}.")
+        self._check_loss()
         self._check_augmentation()
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether labels are learnt with the asymmetric loss."""
+        return bool(self.gamma_negative or self.gamma_positive or self.margin)
+
+    def _check_loss(self) -> None:
+        bounds = {"recipe.positive_weight": self.positive_weight, "recipe.huber": self.huber}
+        bounds |= {"recipe.gamma_negative": self.gamma_negative, "recipe.gamma_positive": self.gamma_positive}
+        for name, bound in bounds.items():
+            if not 0 <= bound < math.inf:
+                raise UsageError(f"{name} must be 0 or more. Got {bound}.")
+        if not 0 <= self.margin < 1:
+            raise UsageError(f"recipe.margin must lie in 0 <= probability < 1. Got {self.margin}.")
 
     def _check_augmentation(self) -> None:
         for name, fraction in (("recipe.crop_scale", self.crop_scale), ("recipe.erase", self.erase)):
