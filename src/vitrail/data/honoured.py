@@ -15,7 +15,7 @@ Kind = Literal[
 
 # fmt: off
 OF_EVERY_KIND = frozenset({  # parting, checking, decoding; the task is compared once it is known
-    "source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction", "folds", "fold",
+    "source", "task", "range", "skip_bad", "exclude", "val_fraction", "test_fraction", "folds", "fold", "strata",
 })
 COLUMNS = frozenset({"path", "targets", "split", "group", "uncertain"})
 HONOURED: dict[Kind, frozenset[str]] = {

@@ -48,6 +48,8 @@ class DataSettings:
     """Part into this many folds, of which `fold` is the test split; 0 parts once by the fractions."""
     fold: int = 0
     """Which fold is the test split, from 0."""
+    strata: str = ""
+    """Column whose values every split and fold shows in proportion too, beside what is learnt."""
 
     def __post_init__(self) -> None:
         if self.folds in (1,) or self.folds < 0:

@@ -47,7 +47,7 @@ def complete(source: Source, settings: DataSettings, seed: int) -> dict[str, Row
     if leaks := group_leaks(source, {"train": pool, **kept}):
         raise DataError(leaks[0])
     if settings.folds:
-        part = folds(source, settings.folds, seed)[settings.fold]
+        part = folds(source, settings.folds, seed, settings.strata)[settings.fold]
         kept["val" if "test" in kept else "test"], pool = part, np.setdiff1d(pool, part)
     fractions = {"val": settings.val_fraction, "test": settings.test_fraction}
     wanted = {split: fraction for split, fraction in fractions.items() if split not in kept}
@@ -56,14 +56,17 @@ def complete(source: Source, settings: DataSettings, seed: int) -> dict[str, Row
             "The fractions for val and test must be 0 or more and leave something to train on. "
             f"Got val {settings.val_fraction:g} and test {settings.test_fraction:g}."
         )
-    found = {**kept, **_carve(source, pool, wanted, seed)}
+    found = {**kept, **_carve(source, pool, wanted, seed, settings.strata)}
     return {split: found[split] for split in SPLITS}
 
 
-def folds(source: Source, k: int, seed: int) -> list[Rows]:
+def folds(source: Source, k: int, seed: int, column: str = "") -> list[Rows]:
     """All pictures but a published test, in k parts of the same size that show the same; groups stay whole.
 
     The same seed gives the same parts, whichever of them is asked for.
+
+    Args:
+        column: a further column of the source, whose values each part shows in proportion too.
 
     Raises:
         UsageError: fewer pictures, or groups, than parts.
@@ -74,7 +77,7 @@ def folds(source: Source, k: int, seed: int) -> list[Rows]:
     if have < k:
         raise UsageError(f"{k} folds need at least {k} {things}. {source.name} has {have:,} to part; ask for fewer.")
     keys = _keys(source, rows, seed, "folds")
-    shown = strata(source, rows)
+    shown = strata(source, rows, column)
     if source.groups is None and shown.ndim == 1:
         share = deal(shown, keys, k)
     else:
@@ -117,12 +120,14 @@ def without(splits: Mapping[str, Rows], rows: Rows) -> dict[str, Rows]:
     return {split: members[~np.isin(members, rows)] for split, members in splits.items()}
 
 
-def _carve(source: Source, pool: Rows, wanted: Mapping[str, float], seed: int) -> dict[str, Rows]:
+def _carve(
+    source: Source, pool: Rows, wanted: Mapping[str, float], seed: int, column: str = ""
+) -> dict[str, Rows]:
     """Split `pool` into train and the wanted splits."""
     names = ["train", *(name for name, fraction in wanted.items() if fraction > 0)]
     fractions = np.array([1 - sum(wanted.values()), *(wanted[name] for name in names[1:])], dtype=np.float64)
     keys = _keys(source, pool, seed, "split")
-    share = _share(source, pool, strata(source, pool), keys, fractions)
+    share = _share(source, pool, strata(source, pool, column), keys, fractions)
     carved = {name: np.sort(pool[share == number]) for number, name in enumerate(names)}
     return {name: np.zeros(0, dtype=np.int64) for name in wanted} | carved
 

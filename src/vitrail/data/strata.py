@@ -11,12 +11,30 @@ BINS = 10
 FEW = 5  # known numbers a bin must hold on average
 
 
-def strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
+def strata(
+    source: Source, rows: Int64[np.ndarray, " n"], column: str = ""
+) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
     """One stratum per picture, or for labels and several numbers the K strata that each picture is in.
 
     Soft labels count as their most probable class, labels from a half on as present, numbers by quantile. What is
     unknown (NaN) counts for nothing; a single unknown number is a stratum of its own.
+
+    Args:
+        column: one of the source's further columns. Its values part each stratum; where a picture is in several, they
+            are strata beside them.
     """
+    shown = _shown(source, rows)
+    if not column:
+        return shown
+    cells = source.metadata[column]
+    _, values = np.unique([str(cells[row]) for row in rows.tolist()], return_inverse=True)
+    if shown.ndim == 2:
+        return np.concatenate([shown, values[:, None] == np.arange(values.max(initial=-1) + 1)], axis=1)
+    return shown * (values.max(initial=0) + 1) + values
+
+
+def _shown(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
+    """What is to be learnt, as strata."""
     targets = source.targets[rows]
     if source.task == "labels":
         return targets >= 0.5

@@ -37,6 +37,7 @@ class Asked:
     task: str | None = None
     group: str | None = None
     exclude: Path | None = None
+    folds: int | None = None
     changes: Mapping[str, str] | None = None
     """Plan fields by their dotted names, as text."""
 
@@ -133,6 +134,7 @@ def _same(asked: Asked) -> dict[str, tuple[str, object]]:
         "data.task": ("--task", asked.task),
         "data.group": ("--group", asked.group),
         "data.exclude": ("--exclude", asked.exclude),
+        "data.folds": ("--folds", asked.folds),
         "compute.device": ("--device", None if asked.device == "auto" else asked.device),
         "recipe.steps": ("--steps", asked.steps),
         "seed": ("--seed", asked.seed),

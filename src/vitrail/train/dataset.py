@@ -179,6 +179,12 @@ def _check_obeyed(source: Source, settings: DataSettings) -> None:
             f"--group {settings.group} was asked for, but {source.name} does not say which pictures belong together. "
             "Groups come from a column: write a manifest with one."
         )
+    if settings.strata and settings.strata not in source.metadata:
+        there = ", ".join(map(repr, source.metadata)) or "none"
+        raise UsageError(
+            f"--data.strata {settings.strata} names a column whose values every split is to show in proportion, beside "
+            f"what is learnt. Such further columns of {source.name}: {there}."
+        )
     if source.task != "classes" and len({*source.classes, ""}) <= len(source.classes):
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classes" and len(source.classes) < 2:

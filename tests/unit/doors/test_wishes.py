@@ -56,6 +56,13 @@ def test_the_task_the_group_and_the_list_to_exclude_have_flags_of_their_own():
         wishes(dataclasses.replace(asked, task="tags"))
 
 
+def test_folds_have_a_flag_and_the_fold_its_name():
+    data = wishes(Asked(source="films.csv", folds=5, changes={"data.fold": "4"}))[0].data
+    assert (data.folds, data.fold) == (5, 4)
+    with pytest.raises(UsageError, match=r"--folds and --data\.folds are the same setting"):
+        wishes(Asked(source="films.csv", folds=5, changes={"data.folds": "3"}))
+
+
 def test_a_plan_can_go_back_to_seed_0():
     assert changed(Plan(seed=5), Asked(seed=0)).seed == 0
 

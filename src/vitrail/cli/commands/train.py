@@ -61,6 +61,8 @@ class Train(Command):
     """Column whose equal values (one patient, one module) never cross from one split to another."""
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
+    folds: int | None = None
+    """Part into this many folds and hold one out for the test: the first, or --data.fold."""
     plan: Path | None = None
     """Follow a written plan.toml from its first step."""
     resume: Path | None = None
@@ -118,6 +120,7 @@ class Train(Command):
             "--task": self.task,
             "--group": self.group,
             "--exclude": self.exclude,
+            "--folds": self.folds,
             "--out": self.out,
             "--dry-run": self.dry_run,
             **{f"--{name}": text for name, text in self.changes},
@@ -162,6 +165,7 @@ class Train(Command):
             task=self.task,
             group=self.group,
             exclude=self.exclude,
+            folds=self.folds,
             changes=dict(self.changes),
         )
 

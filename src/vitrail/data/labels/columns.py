@@ -74,7 +74,7 @@ def choose(names: Sequence[str], sample: Mapping[str, Sequence[object]], setting
     Raises:
         DataError: a column that the settings name is not there, or several may be learnt and none is told.
     """
-    for wanted in (settings.path, *settings.targets, settings.split, settings.group):
+    for wanted in (settings.path, *settings.targets, settings.split, settings.group, settings.strata):
         if wanted and wanted not in names:
             raise DataError(f"{where} has no column {wanted!r}.{nearest(wanted, names)} Its columns: {listed(names)}.")
     cells = {name: _some(sample[name]) for name in names}
@@ -84,7 +84,7 @@ def choose(names: Sequence[str], sample: Mapping[str, Sequence[object]], setting
     rest = [name for name in names if name != path and name not in said]
     split = settings.split or _split(rest, cells)
     rest = [name for name in rest if name != split]
-    targets = settings.targets or _targets(rest, cells, where)
+    targets = settings.targets or _targets([name for name in rest if name != settings.strata], cells, where)
     rest = [name for name in rest if name not in targets]
     return Columns(
         path=path,
