@@ -120,9 +120,7 @@ def without(splits: Mapping[str, Rows], rows: Rows) -> dict[str, Rows]:
     return {split: members[~np.isin(members, rows)] for split, members in splits.items()}
 
 
-def _carve(
-    source: Source, pool: Rows, wanted: Mapping[str, float], seed: int, column: str = ""
-) -> dict[str, Rows]:
+def _carve(source: Source, pool: Rows, wanted: Mapping[str, float], seed: int, column: str = "") -> dict[str, Rows]:
     """Split `pool` into train and the wanted splits."""
     names = ["train", *(name for name, fraction in wanted.items() if fraction > 0)]
     fractions = np.array([1 - sum(wanted.values()), *(wanted[name] for name in names[1:])], dtype=np.float64)

@@ -28,7 +28,8 @@ SERVES: dict[str, tuple[tuple[Task, ...], str]] = {  # of each field of a recipe
     "gamma_positive":  (("labels",), "is for the asymmetric loss of labels"),
     "margin":          (("labels",), "is for the asymmetric loss of labels"),
     "huber":           (("number",), "bounds the errors of numbers"),
-}  # fmt: on
+}
+# fmt: on
 Loss = tuple[Tensor, Tensor]
 """(total, weight), float32 scalars; only the total has a gradient."""
 

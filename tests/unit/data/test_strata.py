@@ -41,7 +41,9 @@ def test_folds_show_each_value_of_the_column_in_proportion(task, columns):
 
 def test_folds_of_classes_show_each_pair_of_class_and_value_alike():
     whole = source()
-    pairs = [Counter(zip(whole.targets[part].tolist(), KINDS[part], strict=True)) for part in folds(whole, 5, 0, "kind")]
+    pairs = [
+        Counter(zip(whole.targets[part].tolist(), KINDS[part], strict=True)) for part in folds(whole, 5, 0, "kind")
+    ]
     for pair in set().union(*pairs):
         counts = [found[pair] for found in pairs]
         assert max(counts) - min(counts) <= 1
@@ -75,7 +77,9 @@ def test_a_manifest_is_parted_by_its_column_and_others_are_refused(tmp_path):
     path = str(manifest(tmp_path))
     found = open_dataset(DataSettings(source=path, folds=5, fold=1, strata="kind"), 0)
     test = found.splits["test"]
-    assert len(test) == 4 and len({*zip(found.source.targets[test].tolist(), (test // 2 % 2).tolist(), strict=True)}) == 4
+    assert (
+        len(test) == 4 and len({*zip(found.source.targets[test].tolist(), (test // 2 % 2).tolist(), strict=True)}) == 4
+    )
     with pytest.raises(DataError, match=r"no column 'kinds'.*kind"):
         open_dataset(DataSettings(source=path, strata="kinds"), 0)
     with pytest.raises(UsageError, match=r"--data.strata label names a column.*further columns of cells: 'kind'"):

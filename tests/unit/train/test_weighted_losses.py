@@ -56,7 +56,7 @@ def test_the_mean_of_weighted_class_numbers_is_that_of_torch():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_weighted_binary_cross_entropy_follows_the_formula_over_known_cells(smoothing):
-    """Total: sum of -w_k t log p - (1 - t) log(1 - p); weight: sum of w_k t + 1 - t; t moved to 1/2 by the smoothing."""
+    """Total: sum of -w_k t log p - (1 - t) log(1 - p); weight: sum of w_k t + 1 - t; t moved by the smoothing."""
     total = weight = 0.0
     for (_, k), target, logit in zip(np.ndindex(4, 3), LABELS.flatten(), OUTPUTS.double().flatten(), strict=True):
         if not target.isnan():
