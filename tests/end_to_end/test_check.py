@@ -44,6 +44,14 @@ def test_without_a_folder_to_write_to_it_says_that_there_is_a_list(vitrail, leak
     assert "leave them out with --skip-bad" in answer.out
 
 
+def test_pictures_are_looked_at_in_the_size_that_is_asked_for(vitrail, flowers):
+    small, large = (vitrail("check", flowers, "--image-size", size) for size in ("16", "112x140"))
+    assert (small.code, large.code) == (0, 0)
+    assert "enlarged" not in small.out
+    assert "10 pictures are enlarged more than 4 times to the 112 x 140 pixels that the model reads." in large.out
+    assert "HEIGHTxWIDTH" in vitrail("check", flowers, "--image-size", "wide").err
+
+
 def test_when_no_picture_can_be_read_each_is_named(vitrail, tmp_path):
     for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ FLAGS = {
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--json --debug",
-    "check": "--data-root --group --task --exclude --out --json --debug",
+    "check": "--data-root --group --task --exclude --image-size --out --json --debug",
     "doctor": "--device --json --debug",
 }
 WORDS = {

@@ -43,6 +43,8 @@ class Check(Command):
     """classes, labels or number; by default what the label columns say."""
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as the exclude.csv of an earlier check."""
+    image_size: str | None = None
+    """Pixels that the model would read: 64, or HEIGHTxWIDTH; by default what a training from scratch would choose."""
     out: Path | None = None
     """Folder for check.html (with pictures), check.json and exclude.csv."""
     json: bool = False
@@ -56,6 +58,7 @@ class Check(Command):
         """Open the source, part it as a training would, look at every picture."""
         from ...data.doctor.check import check
         from ...doors import counting
+        from ...doors.wishes import pixels
         from ...files.disk import resource_errors
         from ...train.dataset import open_dataset
         from ..output import print_json
@@ -64,8 +67,9 @@ class Check(Command):
             with resource_errors(self.out):  # before minutes are spent on what could not be written
                 self.out.mkdir(parents=True, exist_ok=True)
         settings, overrides = self._settings()
+        size = None if self.image_size is None else pixels(self.image_size)
         dataset = open_dataset(settings, seed=0)
-        spec, patch = _reading(dataset, settings, overrides)
+        spec, patch = _reading(dataset, settings, overrides, size)
         findings = check(dataset.source, dataset.splits, spec, patch, watch=counting.one_by_one)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
@@ -116,8 +120,10 @@ class Check(Command):
             print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
 
 
-def _reading(dataset: Dataset, settings: DataSettings, overrides: dict[str, str]) -> tuple[ImageSpec, tuple[int, int]]:
-    """What a training without further wishes would read: the value range, and the patch of its model."""
+def _reading(
+    dataset: Dataset, settings: DataSettings, overrides: dict[str, str], size: tuple[int, int] | None
+) -> tuple[ImageSpec, tuple[int, int]]:
+    """What a training without further wishes would read: the size, the value range, and the patch of its model."""
     from ... import config, runtime
     from ...train import planner
     from ...train.plan import Plan
@@ -128,5 +134,5 @@ def _reading(dataset: Dataset, settings: DataSettings, overrides: dict[str, str]
     except DataError:  # none can be read: the check will name them all, with their reasons
         return config.override(Plan(), overrides).image, (1, 1)
     machine = runtime.choose(runtime.RuntimeSettings())
-    plan, _ = planner.draft(found, planner.Wishes(data=settings, overrides=overrides), machine)
+    plan, _ = planner.draft(found, planner.Wishes(data=settings, image_size=size, overrides=overrides), machine)
     return plan.image, plan.model.patch

@@ -68,7 +68,9 @@ def _named(path: Path) -> tuple[set[str], set[str]]:
         raise DataError(
             f"{path}: the list to exclude cannot be read ({(error.strerror or str(error)).lower()})."
         ) from error
-    table = csv.DictReader(io.StringIO(text, newline=""))
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)  # a spreadsheet may have saved it with another one than ours
+    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
     columns = [(name or "").strip() for name in table.fieldnames or ()]
     if not {"id", "path"} & set(columns):
         raise DataError(

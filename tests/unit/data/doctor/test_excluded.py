@@ -44,6 +44,14 @@ def test_ids_alone_or_paths_alone_suffice(tmp_path, draw):
     assert excluded.read(tmp_path / "paths.csv", source).tolist() == [0]
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_spreadsheet_may_have_changed_the_delimiter(delimiter, tmp_path, draw):
+    source = open_source(str(draw("cat/1.png", "cat/2.png", "dog/1.png")))
+    lines = (("id", "path", "reason"), ("cat/2.png", "", "dark, and soft"))
+    (tmp_path / "x.csv").write_text("\r\n".join(delimiter.join(cells) for cells in lines) + "\r\n")
+    assert excluded.read(tmp_path / "x.csv", source).tolist() == [1]
+
+
 def test_names_that_are_no_utf8_come_back(tmp_path):
     source = of_arrays(pictures=np.zeros((2, 2, 2), np.uint8), targets=np.array([0, 1]), ids=("caf\udce9", "b"))
     excluded.write(tmp_path / "x.csv", source, [(0, "")])
