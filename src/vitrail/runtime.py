@@ -93,6 +93,15 @@ def apply(runtime: Runtime) -> None:
     torch.set_num_threads(runtime.threads)
 
 
+def memory_is_full(error: BaseException) -> bool:
+    """Whether an exception says so; torch does it in words only: on a CPU by a RuntimeError, on a GPU by its child."""
+    if isinstance(error, MemoryError):
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
 def _device(wish: str) -> Choice:
     import torch
 

@@ -6,6 +6,7 @@ import errno
 from typing import NamedTuple
 
 from ..errors import ResourceError, VitrailError, printable
+from ..runtime import memory_is_full
 
 INTERRUPTED = 130
 DISK = {
@@ -30,7 +31,7 @@ def failure(error: BaseException) -> Failure:
         return Failure(printable(" ".join(str(error).split("\n"))), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
         return Failure("Interrupted; nothing was saved yet.", INTERRUPTED)
-    if isinstance(error, MemoryError) or _no_memory(error):
+    if memory_is_full(error):
         return Failure(
             "The memory is full. Use a smaller --recipe.batch, --image-size or model, or close other programs.",
             ResourceError.exit_code,
@@ -44,10 +45,3 @@ def failure(error: BaseException) -> Failure:
         "Run the same command with --debug and report what it prints.",
         VitrailError.exit_code,
     )
-
-
-def _no_memory(error: BaseException) -> bool:
-    """Torch says so in words only: on a CPU with a RuntimeError, on a GPU with a class of its own."""
-    if not isinstance(error, RuntimeError):
-        return False
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from .describing import REQUIRED, Field, describe
 from .overriding import override, spell_some
 from .reading import read, read_some, read_toml
+from .reasons import read_reasons
 from .writing import to_toml, write
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "describe",
     "override",
     "read",
+    "read_reasons",
     "read_some",
     "read_toml",
     "spell_some",

@@ -7,6 +7,7 @@ folder that holds the name.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from . import faults
 from .disk import flush, resource_errors
 from .lock import Lock
 from .manifest import MANIFEST, sha256, verify, write_manifest
@@ -25,6 +27,8 @@ __all__ = [
     "Lock",
     "append_line",
     "folder",
+    "remove_folder",
+    "remove_leftovers",
     "sha256",
     "verify",
     "write_bytes",
@@ -47,12 +51,29 @@ def write_bytes(path: Path, data: bytes) -> None:
     with resource_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            temporary.write_bytes(data)
+            faults.reach("before", path.name)
+            _write(temporary, data, path.name)
+            faults.reach("written", path.name)
             flush(temporary)
+            faults.reach("flushed", path.name)
             temporary.replace(path)
+            faults.reach("renamed", path.name)
             flush(path.parent)
+            faults.reach("lasting", path.name)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes, name: str) -> None:
+    """In two halves, so that a test can die between them."""
+    with path.open("wb") as file:
+        faults.reach("made", name)
+        middle = len(data) // 2
+        file.write(memoryview(data)[:middle])
+        if faults.VARIABLE in os.environ:
+            file.flush()
+        faults.reach("half-written", name)
+        file.write(memoryview(data)[middle:])
 
 
 def write_text(path: Path, text: str) -> None:
@@ -87,16 +108,51 @@ def folder(path: Path) -> Iterator[Path]:
     path = Path(path)
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
-    temporary = _temporary(path)
+    temporary, kind = _temporary(path), path.name.partition("-")[0]
     with resource_errors(path):
         try:
+            faults.reach("before", kind)
             temporary.mkdir(parents=True)
+            faults.reach("made", kind)
             yield temporary
+            faults.reach("filled", kind)
             write_manifest(temporary)
+            faults.reach("listed", kind)
             temporary.rename(path)
+            faults.reach("renamed", kind)
             flush(path.parent)
+            faults.reach("lasting", kind)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Delete a folder that nobody shall find half deleted: its name goes first.
+
+    Raises:
+        OSError: permission is missing; the folder is then still whole under its name, or out of sight.
+    """
+    path = Path(path)
+    kind, aside = path.name.partition("-")[0], _temporary(path)
+    faults.reach("before-removing", kind)
+    path.rename(aside)
+    faults.reach("out-of-sight", kind)
+    for file in sorted(file for file in aside.rglob("*") if not file.is_dir()):
+        file.unlink()
+        faults.reach("half-removed", kind)
+    shutil.rmtree(aside)
+    faults.reach("removed", kind)
+
+
+def remove_leftovers(folder: Path, before: float) -> list[Path]:
+    """Delete what dead processes left unfinished in a folder; what is younger than `before` (seconds) may be alive."""
+    left = [path for path in sorted(folder.glob(f"{TEMPORARY}*")) if path.lstat().st_mtime < before]
+    for path in left:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return left
 
 
 def _temporary(path: Path) -> Path:

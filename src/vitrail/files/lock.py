@@ -28,12 +28,15 @@ class Lock:
 
     def __init__(self, folder: Path):
         self.path = Path(folder) / self.FILE
+        self.since = 0.0
+        """When the folder was taken, by the clock that dates its files, in seconds; 0 before that."""
         self._own = _this_process()
 
     def __enter__(self) -> Lock:
         with resource_errors(self.path):
             while not _claim(self.path, self._own):
                 self._put_aside_if_dead()
+            self.since = self.path.stat().st_mtime
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ..errors import DamagedFileError
-from . import json_text
+from . import faults, json_text
 from .disk import flush
 
 MANIFEST = "manifest.json"
@@ -31,12 +31,16 @@ def sha256(path: Path) -> str:
 def write_manifest(folder: Path) -> None:
     """Flush every file of a folder, then list them all in its manifest, the last file to be written."""
     files = {name: folder / name for name in sorted(_names(folder))}
-    for file in files.values():
+    for name, file in files.items():
         flush(file)
+        faults.reach("flushed-again", name)
     entries = {name: _Entry(file.stat().st_size, sha256(file)) for name, file in files.items()}
+    faults.reach("before", MANIFEST)
     (folder / MANIFEST).write_bytes(_text(entries))
+    faults.reach("written", MANIFEST)
     for inside in [folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
         flush(inside)
+        faults.reach("flushed-again", inside.name if inside.name == MANIFEST else "folder")
 
 
 def verify(folder: Path) -> None:

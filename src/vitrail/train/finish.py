@@ -82,9 +82,8 @@ def conclude(
 
 def _spent(run: RunFolder) -> Spent:
     """Seconds and pictures of all steps: each recorded row stands for the steps since the one before it."""
-    rows = [json.loads(line) for line in run.metrics_file.read_text(encoding="utf-8").splitlines()]
-    seconds, images, before = 0.0, 0.0, 0
-    for row in rows:
+    seconds, images, before = 0.0, 0.0, 0.0
+    for row in run.rows():
         if "seconds" in row:
             steps = row["step"] - before
             seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]

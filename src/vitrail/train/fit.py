@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -15,17 +15,21 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create
-from . import planner, sheet, state
+from . import planner, sheet
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .events import Event, Note, Planned
+from .extend import Extension
 from .finish import conclude
 from .follow import follow
+from .guards import Guards
 from .loop import prepare
 from .pace import seconds_per_step
 from .plan import Plan
 from .planner import Reasons, Wishes
 from .reading import look
+from .resuming import reopen, restore
 from .run import RunFolder, default_path
+from .signals import ending, go_on
 from .views import cut_of
 
 CHECKED_SHARE = 0.05  # of the minutes, that the check may take
@@ -89,26 +93,35 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
     yield from _begin(RunFolder.create(path), plan, {}, dataset, findings, _pictures(dataset, plan))
 
 
-def resume(path: Path, given: object | None = None) -> Iterator[Event]:
+def resume(
+    path: Path,
+    given: object | None = None,
+    longer: Extension | None = None,
+    compute: Mapping[str, str] | None = None,
+) -> Iterator[Event]:
     """Go on with a run where its newest whole checkpoint stands; without one, from its first step.
 
     Args:
         given: the object that the run was begun with, if it was one.
+        longer: more steps than its plan has; also for a run that is complete.
+        compute: fields of [compute] by their dotted names that are to be others from now on.
 
     Raises:
-        as `fit`; DamagedFileError: there are checkpoints and none is whole.
+        as `fit`; UsageError: its plan was changed in a way that it cannot follow; DamagedFileError: there are
+        checkpoints and none is whole.
     """
     run = RunFolder.existing(path)
-    if run.finished():
+    if run.finished() and longer is None:
         yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
         return
-    plan = run.read_plan()
+    plan = yield from reopen(run, longer, compute)
     _apply(plan)
     dataset = open_dataset(plan.data, plan.seed, run, given)
     for text in dataset.notes:
         yield Note(text)
-    yield Planned(plan, {})
-    yield from _go(run, plan, {}, dataset, _pictures(dataset, plan))
+    reasons = run.read_reasons()
+    yield Planned(plan, reasons)
+    yield from _go(run, plan, reasons, dataset, _pictures(dataset, plan))
 
 
 def _apply(plan: Plan) -> None:
@@ -200,8 +213,8 @@ def _begin(
     run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, findings: Findings, pictures: Pictures
 ) -> Iterator[Event]:
     keep(run, dataset)
-    run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
     write_json(run.path / "check.json", findings.to_json())
+    run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
     try:
         sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan)
     except DataError as error:  # pictures that the check had no time for; the training decides about them
@@ -213,13 +226,10 @@ def _go(run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures
     """Train from the newest checkpoint, or from nothing, to the report."""
     with Lock(run.path):
         learner = prepare(create(plan.model, plan.seed), plan)
-        start = 0
-        newest, complaints = state.newest(run.checkpoints)
-        for complaint in complaints:
-            yield Note(f"{complaint} Falling back to the checkpoint before it.")
-        if newest is not None:
-            start = state.load(newest, learner.model, learner.optimizers, learner.average)
+        guards = Guards(plan.recipe, run.path, dataset.source.ids)
+        start = yield from restore(run, learner, guards)
+        if start:
             yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
-        run.forget_after(start)
-        yield from follow(run, plan, learner, dataset, pictures, start)
-        yield from conclude(run, plan, reasons, learner, dataset)
+        yield from follow(run, plan, learner, dataset, pictures, start, guards)
+        with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
+            yield from conclude(run, plan, reasons, learner, dataset)

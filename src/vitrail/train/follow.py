@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections import deque
 from collections.abc import Iterator
 
@@ -12,33 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.loader import Pictures, Streamed
-from ..errors import DataError, InterruptedRun
+from ..errors import DataError, DivergedError, InterruptedRun, ResourceError
 from ..evaluate.collect import collect
 from ..evaluate.glance import glance
-from . import state
+from ..runtime import memory_is_full
+from . import memory, state
 from .dataset import Dataset, class_of
 from .events import Evaluated, Event, Note, Progress
+from .guards import LEARNT_BY, Guards
+from .keeper import Keeper
 from .loop import Learner, Step, train
 from .optimizer import averaged
 from .plan import Plan
 from .run import RunFolder
-from .signals import StopWish, listening
+from .signals import Wish, go_on, listening
 
 EVALUATIONS = 10
 EVALUATED_PICTURES = 1000
-SECONDS_BETWEEN_SAVES = 60.0
 RECORDS = 500
 LOST_SHOWN = 10
 
 
 def follow(
-    run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, start: int
+    run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, start: int, guards: Guards
 ) -> Iterator[Event]:
     """Train from step `start` to the end; afterwards the newest checkpoint is that of the last step.
 
     Raises:
-        InterruptedRun: Ctrl-C or SIGTERM came; the run is saved and the message says how to go on.
+        InterruptedRun: Ctrl-C, SIGTERM or SIGHUP came; the run is saved and the message says how to go on.
         DataError: too many pictures were lost on the way, or one of the val split was; the run is saved here too.
+        DivergedError: see `guards`; the newest checkpoint is from before.
+        ResourceError: the disk or the memory is full; the message says what is saved and what would fit.
     """
     steps = plan.recipe.steps
     evaluate_every = plan.recipe.evaluate_every or max(1, steps // EVALUATIONS)
@@ -46,9 +49,9 @@ def follow(
     valid = dataset.sample("val", EVALUATED_PICTURES, plan.seed)
     valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
-    saved_at = time.monotonic()
+    keeper = Keeper(run, plan, learner, guards)
     with listening() as wish:
-        for done in _kept(run, learner, plan, dataset, pictures, start):
+        for done in _kept(run, learner, plan, dataset, pictures, start, keeper, guards):
             pace.append(done.seconds)
             progress = _progress(done, plan, pace)
             if done.step % record_every == 0 or done.step == steps:
@@ -56,14 +59,16 @@ def follow(
             yield progress
             if valid_pictures is not None and (done.step % evaluate_every == 0 or done.step == steps):
                 try:
-                    yield from _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step)
+                    yield from _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step, guards)
                 except DataError as error:
-                    raise _saved(run, learner, plan, done.step, error) from error
-            due = plan.recipe.save_every and done.step % plan.recipe.save_every == 0
-            due = due or (not plan.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
-            if due or wish or done.step == steps:
-                state.save(run.checkpoints, done.step, learner.model, learner.optimizers, learner.average)
-                saved_at = time.monotonic()
+                    raise _saved(run, plan, keeper, done.step, error) from error
+            told = guards.told(done.step)
+            if keeper.due(done.step, wish):
+                told += keeper.save(done.step)
+            if wish.save:
+                wish.save = False
+                told.append(f"Saved after step {done.step:,} of {steps:,}, as a signal asked; the training goes on.")
+            yield from map(Note, told + _unwritten(run))
             if wish and done.step < steps:
                 _stop(run, wish, done.step, steps)
     if isinstance(pictures, Streamed) and pictures.lost:
@@ -75,26 +80,62 @@ def follow(
 
 
 def _kept(
-    run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset, pictures: Pictures, start: int
+    run: RunFolder,
+    learner: Learner,
+    plan: Plan,
+    dataset: Dataset,
+    pictures: Pictures,
+    start: int,
+    keeper: Keeper,
+    guards: Guards,
 ) -> Iterator[Step]:
-    """The steps of the training; if the pictures give out, the last one is saved first."""
+    """The steps of the training; if the pictures give out or the memory is full, the last one is saved first."""
     last = start
     try:
         targets, blocks = dataset.learnt("train"), dataset.blocks("train")
-        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task):
+        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task, guards):
             last = done.step
             yield done
+    except DivergedError as error:
+        newest, _ = state.newest(run.checkpoints)
+        kept = f"The weights of {newest.name} are kept in {newest}." if newest else "Nothing had been saved before."
+        raise DivergedError(f"{error} {kept}") from error
     except DataError as error:
         if not last:
             raise
-        raise _saved(run, learner, plan, last, error) from error
+        raise _saved(run, plan, keeper, last, error) from error
+    except (MemoryError, RuntimeError) as error:
+        if not memory_is_full(error):
+            raise
+    else:
+        return
+    # Outside of the handler: the exception holds the frames that hold the memory.
+    raise ResourceError(_memory_full(run, learner, plan, last, keeper, guards))
 
 
-def _saved(run: RunFolder, learner: Learner, plan: Plan, step: int, error: DataError) -> DataError:
+def _memory_full(run: RunFolder, learner: Learner, plan: Plan, last: int, keeper: Keeper, guards: Guards) -> str:
+    """Save what is whole, try what would have fitted, and say both."""
+    if last and not guards.applying:
+        keeper.save(last)
+    learner.model.zero_grad()
+    newest, _ = state.newest(run.checkpoints)
+    safe = f"{newest.name} is saved" if newest else "nothing was saved yet"
+    advice = memory.advice(learner, plan, run.path)
+    return f"The memory is full at step {last + 1}: {plan.recipe.batch} pictures a step do not fit; {safe}. {advice}"
+
+
+def _saved(run: RunFolder, plan: Plan, keeper: Keeper, step: int, error: DataError) -> DataError:
     """Save the run after `step`; the same error, which then says how to go on."""
-    state.save(run.checkpoints, step, learner.model, learner.optimizers, learner.average)
-    go_on = f"Continue with: vitrail train --resume {run.path}"
-    return DataError(f"{error} Step {step} of {plan.recipe.steps} is saved. {go_on}")
+    keeper.save(step)
+    return DataError(f"{error} Step {step} of {plan.recipe.steps} is saved. {go_on(run.path)}")
+
+
+def _unwritten(run: RunFolder) -> list[str]:
+    """That a log could not be written, once until it can be again."""
+    if not run.unwritten or run.told_unwritten:
+        return []
+    run.told_unwritten = True
+    return [f"{run.unwritten} The training goes on without these lines."]
 
 
 def _progress(done: Step, plan: Plan, pace: deque[float]) -> Progress:
@@ -125,7 +166,8 @@ def _evaluate(
     pictures: Pictures,
     rows: NDArray[np.int64],
     step: int,
-) -> Iterator[Evaluated]:
+    guards: Guards,
+) -> Iterator[Event]:
     """A figure and the loss on a fixed sample of the validation pictures, without the mirror, for the curve."""
     with averaged(learner.model, learner.average):
         logits = collect(
@@ -139,6 +181,8 @@ def _evaluate(
     figure = {} if found.figure is None else {f"val_{found.name.lower()}": found.figure}
     run.record({"step": step, **figure, "val_loss": found.loss})
     yield Evaluated(step, found.figure, found.loss, found.name)
+    if step >= LEARNT_BY and source.task == "classes" and len(set(logits.argmax(1).tolist())) == 1 < len(set(targets)):
+        yield Note(f"After {step:,} steps every answer is the same class. {guards.advice}")
 
 
 def _row(done: Step, progress: Progress) -> dict[str, float | int]:
@@ -153,7 +197,7 @@ def _row(done: Step, progress: Progress) -> dict[str, float | int]:
     }
 
 
-def _stop(run: RunFolder, wish: StopWish, step: int, steps: int) -> None:
-    message = f"Interrupted at step {step} of {steps}, saved. Continue with: vitrail train --resume {run.path}"
+def _stop(run: RunFolder, wish: Wish, step: int, steps: int) -> None:
+    message = f"Interrupted at step {step} of {steps}, saved. {go_on(run.path)}"
     run.log(message)
     raise InterruptedRun(message, wish.exit_code)

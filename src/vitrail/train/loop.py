@@ -16,17 +16,15 @@ from torch.nn.utils import clip_grad_norm_
 from ..data.loader import Batch, Pictures, steps
 from ..data.source import Task
 from ..data.transforms import normalise
-from ..errors import DivergedError
 from ..randomness import derive, uniform
 from . import optimizer as rates
+from .guards import Guards
 from .imbalance import balance
 from .objective import loss_for, mean
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
 from .views import augment, mixed
-
-BAD_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,7 @@ def train(
     start: int = 0,
     blocks: Int64[np.ndarray, " n"] | None = None,
     task: Task = "classes",
+    guards: Guards | None = None,
 ) -> Iterator[Step]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
@@ -76,11 +75,13 @@ def train(
             labels and numbers float32 [n, K], in which NaN is unknown and masked.
         blocks: the shard that each picture lies in, where pictures lie in shards.
         task: decides the loss.
+        guards: decide which steps are applied; new ones unless given.
 
     Raises:
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
-    recipe, device, bad = plan.recipe, plan.compute.device, 0
+    recipe, device = plan.recipe, plan.compute.device
+    guards = guards or Guards(recipe)
     weights = balance(task, recipe, targets, plan.model.outputs)
     loss_of = loss_for(task, recipe, None if weights is None else weights.to(device))
     forward = torch.compile(learner.model) if plan.compute.compile else learner.model
@@ -97,15 +98,9 @@ def train(
             logits = forward(images, rows)
         loss = mean(*loss_of(logits, expected))
         loss.backward()
-        bad = 0 if apply(learner, recipe, step, loss) else bad + 1
-        if bad == BAD_STEPS:
-            raise DivergedError(
-                f"Training diverged: the loss or its gradient was not finite in steps {step - bad + 2} to {step + 1}. "
-                f"Lower the rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
-                f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
-            )
+        answer = apply(learner, recipe, guards, step, loss, batch, logits)
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
-        answer, seconds = loss.item(), time.perf_counter() - began
+        seconds = time.perf_counter() - began
         yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices), seconds)
         began = time.perf_counter()  # what the caller did in between is not training
 
@@ -120,15 +115,18 @@ def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 
-def apply(learner: Learner, recipe: Recipe, step: int, loss: Tensor) -> bool:
-    """Move the weights by their gradients, or leave them if anything is not finite. Says which."""
-    parameters = list(learner.model.parameters())
-    norm = clip_grad_norm_(parameters, recipe.clip or math.inf)
-    finite = bool(torch.isfinite(loss) & torch.isfinite(norm))
+def apply(
+    learner: Learner, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
+) -> float:
+    """Move the weights by their gradients, or leave them if the guards do not allow it. Gives the loss."""
+    norm = clip_grad_norm_(learner.model.parameters(), recipe.clip or math.inf)
+    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
+    allowed = guards.applying = guards.allow(step, answer, size, batch, logits)
     for optimizer in learner.optimizers:
-        if finite:
+        if allowed:
             optimizer.step()
         optimizer.zero_grad()
-    if finite and learner.average is not None:
+    if allowed and learner.average is not None:
         learner.average.update(learner.model, step)
-    return finite
+    guards.applying = False
+    return float(answer)

@@ -33,6 +33,8 @@ class Recipe:
     """How the rate falls to 0 after the warm-up."""
     clip: float = 0.0
     """Largest norm of all gradients together; 0 leaves them as they are."""
+    skip_spikes: bool = False
+    """Do not apply a step whose loss lies six deviations above the last 128; at most one step in a hundred."""
     smoothing: float = 0.0
     """Label smoothing."""
     class_weights: Literal["none", "root", "balanced"] = "none"
@@ -78,6 +80,10 @@ class Recipe:
     """How often each picture is in its batch, augmented differently each time."""
     mirror: bool = False
     """Answers are the mean for the picture and its mirror image."""
+    extended_at: int = 0
+    """Step after which --extend gave the run more steps; 0 if it never did."""
+    extended_from: float = 0.0
+    """The rate before that step as a fraction of its peak; from there it rises again."""
     evaluate_every: int = 0
     """Steps between evaluations on the validation pictures; 0 evaluates ten times in a run."""
     save_every: int = 0
@@ -141,11 +147,16 @@ class Recipe:
             )
 
     def rate_factor(self, step: int) -> float:
-        """The learning rate at a step (from 0) as a fraction of its peak: a linear rise, then the decay to 0."""
-        rise = min(1.0, (step + 1) / (self.warmup * self.steps + 1))
+        """The learning rate at a step (from 0) as a fraction of its peak: a linear rise, then the decay to 0.
+
+        After `--extend` it rises again, from where it was to where a run planned for so long would now be.
+        """
+        risen = min(1.0, (step - self.extended_at + 1) / (self.warmup * (self.steps - self.extended_at) + 1))
         left = 1 - step / self.steps
         fall = {"linear": left, "cosine": 0.5 - 0.5 * math.cos(math.pi * left), "constant": 1.0}[self.decay]
-        return rise * fall
+        if step < self.extended_at:
+            return fall  # only where a damaged checkpoint forces a run to repeat what was done under the old plan
+        return self.extended_from + risen * (fall - self.extended_from)
 
     def patches_at(self, step: int, patches: int) -> int:
         """How many of a picture's patches the model sees at a step."""

@@ -7,15 +7,17 @@ import platform
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 
 from .. import config
 from ..data.open import ARRAYS, MANIFESTS, SHARDS
-from ..errors import UsageError
+from ..errors import ResourceError, UsageError
 from ..files import atomic
-from ..files.disk import resource_errors
+from ..files.disk import flush, resource_errors
 from .plan import Plan
 
 
@@ -32,6 +34,10 @@ class RunFolder:
         self.figures = path / "figures"
         self.splits_file = path / "splits.csv"
         self.data_file = path / "data.json"
+        self.unwritten = ""
+        """Why the last line of a log or of the metrics could not be written; empty if all were."""
+        self.told_unwritten = False
+        self.extension_file = path / "extension.toml"
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
@@ -70,38 +76,59 @@ class RunFolder:
         return run
 
     def write_plan(self, plan: Plan, reasons: Mapping[str, str]) -> None:
-        """Keep the resolved plan with its reasons, and what it ran on."""
-        atomic.write_text(self.plan_file, config.to_toml(plan, reasons))
+        """Keep the resolved plan with its reasons, and what it ran on; the plan last, for a folder with it is a run."""
         atomic.write_json(self.path / "environment.json", environment())
+        atomic.write_text(self.plan_file, config.to_toml(plan, reasons))
 
     def read_plan(self) -> Plan:
         """The plan of this run."""
         return config.read_toml(self.plan_file, Plan)
 
+    def read_reasons(self) -> dict[str, str]:
+        """Why the plan's fields are what they are, as written beside them."""
+        known = {field.name for field in config.describe(Plan)}
+        written = config.read_reasons(self.plan_file.read_text(encoding="utf-8"))
+        return {name: why for name, why in written.items() if name in known}
+
     def log(self, text: str) -> None:
-        """Add a line, with the time, to log.txt."""
-        atomic.append_line(self.path / "log.txt", f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}")
+        """Add a line, with the time, to log.txt, if that is possible."""
+        self._append(self.path / "log.txt", f"{datetime.now():%Y-%m-%d %H:%M:%S} {text}")
 
     def record(self, row: Mapping[str, float | int]) -> None:
-        """Add a row of numbers to metrics.jsonl."""
-        atomic.append_line(self.metrics_file, json.dumps(row))
+        """Add a row of numbers to metrics.jsonl, if that is possible; those that are not finite are left out."""
+        self._append(self.metrics_file, json.dumps({name: number for name, number in row.items() if isfinite(number)}))
+
+    def _append(self, path: Path, line: str) -> None:
+        """A log is no reason to stop a training."""
+        try:
+            atomic.append_line(path, line)
+        except (ResourceError, OSError) as error:
+            self.unwritten = str(error)
+
+    def flush_metrics(self) -> None:
+        """Wait until the metrics so far are on the disk, if that is possible."""
+        with suppress(OSError):
+            flush(self.metrics_file)
 
     def forget_after(self, step: int) -> None:
         """Drop the metrics of steps that a resumed run will do again."""
         if not self.metrics_file.exists():
             return
-        rows = []
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:  # cut short by a crash
-                continue
-        kept = [json.dumps(row) for row in rows if row["step"] <= step]
-        atomic.write_text(self.metrics_file, "".join(line + "\n" for line in kept))
+        kept = [json.dumps(row) for row in self.rows() if row["step"] <= step]
+        with suppress(ResourceError, OSError):  # what is written twice is read as its last value
+            atomic.write_text(self.metrics_file, "".join(line + "\n" for line in kept))
+
+    def rows(self) -> list[dict[str, float]]:
+        """The rows of metrics.jsonl, but for one that a crash has cut short."""
+        found = []
+        for line in self.metrics_file.read_text(encoding="utf-8").splitlines() if self.metrics_file.is_file() else []:
+            with suppress(ValueError):
+                found.append(json.loads(line))
+        return found
 
     def finished(self) -> bool:
         """Whether this run has gone all the way to its report."""
-        return (self.path / "report.json").is_file()
+        return (self.path / "report.html").is_file()  # the last file of all
 
 
 def default_path(source: str, model_name: str, now: datetime) -> Path:

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import DamagedFileError
-from ..files import atomic, tensors
+from .. import config
+from ..errors import DamagedFileError, ResourceError
+from ..files import atomic, json_text, tensors
+from ..runtime import cpu_name
+from .loop import Learner
+from .muon import Muon
 from .optimizer import Average
+from .plan import Plan
 
 KEPT = 2
+STATE, PLAN = "state.json", "plan.toml"
+_STEP = "step-"
 
 
 def save(
-    folder: Path, step: int, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    average: Average | None,
+    plan: Plan | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
+
+    The folder appears whole or not at all; `LATEST` then names it, for people and scripts. Old ones that cannot be
+    deleted stay; `left_over` lists them.
+
+    Args:
+        plan: what the steps so far followed; a resume says what has changed since.
+        more: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
 
     Raises:
         ResourceError: no room or no permission; the older checkpoints are untouched.
     """
-    path = folder / f"step-{step:08d}"
+    path = folder / f"{_STEP}{step:08d}"
     if path.exists():
         return path
     with atomic.folder(path) as new:
@@ -33,32 +55,87 @@ def save(
         tensors.save(new / "optimizer.safetensors", dict(_optimizer_tensors(model, optimizers)), {})
         if average is not None:
             tensors.save(new / "average.safetensors", average.weights, {})
-        facts = {"step": step, "torch": torch.__version__, "threads": torch.get_num_threads()}
-        atomic.write_json(new / "state.json", facts)
+        if plan is not None:
+            atomic.write_text(new / PLAN, config.to_toml(plan, {}))
+        atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
     atomic.write_text(folder / "LATEST", path.name + "\n")
-    for old in sorted(folder.glob("step-*"))[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    for old in left_over(folder):
+        with suppress(OSError):
+            atomic.remove_folder(old)
     return path
+
+
+def machine() -> dict[str, str | int]:
+    """What the bits of a training depend on, beside its plan."""
+    return {
+        "vitrail": version("vitrail"),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu": cpu_name(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+    }
+
+
+def left_over(folder: Path) -> list[Path]:
+    """Checkpoints beyond the newest two, the oldest first."""
+    return sorted(folder.glob(f"{_STEP}*"))[:-KEPT]
 
 
 def newest(folder: Path) -> tuple[Path | None, list[str]]:
     """The newest whole checkpoint, and a sentence for every newer one that is damaged. None if there never was one.
 
+    Newest by the step in its name, which must be that of the verified state inside; clocks decide nothing. Others may
+    be saving and deleting meanwhile: then it looks again.
+
     Raises:
         DamagedFileError: there are checkpoints and all of them are damaged.
     """
-    found = sorted(folder.glob("step-*"), reverse=True)
-    complaints = []
-    for path in found:
-        try:
-            atomic.verify(path)
-        except DamagedFileError as error:
-            complaints.append(str(error))
-        else:
-            return path, complaints
-    if found:
-        raise DamagedFileError("No checkpoint of this run is whole: " + " ".join(complaints))
-    return None, []
+    while True:
+        found = sorted(folder.glob(f"{_STEP}*"), reverse=True)
+        complaints = []
+        for path in found:
+            try:
+                _verify(path)
+            except (DamagedFileError, FileNotFoundError) as error:
+                complaints.append(str(error))
+            else:
+                return path, complaints
+        if not found:
+            return None, []
+        if all(path.exists() for path in found):
+            raise DamagedFileError("No checkpoint of this run is whole: " + " ".join(complaints))
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """What `save` has noted beside the tensors: step, machine, and what it was given."""
+    return dict(json_text.read(path / STATE))
+
+
+def saved_plan(path: Path) -> Plan | None:
+    """The plan that a checkpoint was saved under; None in those of an older version.
+
+    Raises:
+        UsageError: it was saved by a version with other settings.
+    """
+    return config.read_toml(path / PLAN, Plan) if (path / PLAN).is_file() else None
+
+
+def check_room(folder: Path, learner: Learner) -> None:
+    """Refuse to begin where the checkpoints will not fit, instead of failing when the first hour is over.
+
+    Raises:
+        ResourceError: with what is needed and what is free.
+    """
+    each = size(learner)
+    needed = (KEPT + 1) * each - sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ResourceError(
+            f"{KEPT + 1} checkpoints of {each / 2**20:,.0f} MiB must fit on the disk ({KEPT} are kept while the next "
+            f"is written), and only {free / 2**20:,.0f} MiB are free in {folder}. Free some room, or choose another "
+            "disk with --out."
+        )
 
 
 def load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None) -> int:
@@ -73,7 +150,25 @@ def load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimize
     _fill(path / "optimizer.safetensors", dict(_optimizer_tensors(model, optimizers)))
     if average is not None:
         _fill(path / "average.safetensors", average.weights)
-    return int(json.loads((path / "state.json").read_text(encoding="utf-8"))["step"])
+    return int(facts(path)["step"])
+
+
+def size(learner: Learner) -> int:
+    """Bytes of a checkpoint, nearly: the optimisers' moments are counted before they exist."""
+    weights = sum(value.nbytes for value in learner.model.state_dict().values())
+    if learner.average is not None:
+        weights += sum(value.nbytes for value in learner.average.weights.values())
+    for optimizer in learner.optimizers:
+        moments = 1 if isinstance(optimizer, Muon) else 2
+        weights += moments * sum(value.nbytes for group in optimizer.param_groups for value in group["params"])
+    return weights
+
+
+def _verify(path: Path) -> None:
+    atomic.verify(path)
+    said = facts(path).get("step")
+    if path.name != f"{_STEP}{said:08d}":
+        raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
 
 
 @torch.no_grad()

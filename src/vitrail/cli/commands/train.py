@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ...doors.wishes import Asked
     from ...train.events import Event, Finished, Planned
+    from ...train.extend import Extension
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,7 @@ class Train(Command):
       vitrail train films.csv --group patient --exclude exclude.csv
       vitrail train digits --recipe.batch 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-automatic
+      vitrail train --resume runs/20261121-140500-digits-automatic --extend --minutes 10
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("source",)
@@ -67,6 +69,8 @@ class Train(Command):
     """Follow a written plan.toml from its first step."""
     resume: Path | None = None
     """Go on with the run in this folder."""
+    extend: bool = False
+    """With --resume: go on for so many more --minutes, --epochs or --steps, also after the end."""
     out: Path | None = None
     """The run folder; by default runs/<date>-<time>-<source>-<model>."""
     dry_run: bool = False
@@ -94,13 +98,15 @@ class Train(Command):
 
     def _check_way(self) -> None:
         """There are three ways to begin, and only one at a time."""
+        if self.extend and self.resume is None:
+            raise UsageError("--extend gives a run more time: name it with --resume RUN.")
         if self.resume is not None:
             beside = self._beside_resume().items()
             given = [flag for flag, value in beside if value not in (None, "") and value is not False]
             if given:
                 raise UsageError(
                     f"--resume goes on exactly as the run's own plan says, so {' and '.join(given)} cannot be given "
-                    "with it. Start a new run to change something."
+                    "with it. Start a new run to change something, or give this one more time with --extend."
                 )
 
     def _beside_resume(self) -> dict[str, object]:
@@ -108,13 +114,10 @@ class Train(Command):
             "SOURCE": self.source,
             "--plan": self.plan,
             "--model": self.model,
-            "--minutes": self.minutes,
-            "--epochs": self.epochs,
-            "--steps": self.steps,
+            **({} if self.extend else {"--minutes": self.minutes, "--epochs": self.epochs, "--steps": self.steps}),
             "--image-size": self.image_size,
             "--channels": self.channels,
             "--seed": self.seed,
-            "--device": self.device,
             "--data-root": self.data_root,
             "--skip-bad": self.skip_bad,
             "--task": self.task,
@@ -123,7 +126,7 @@ class Train(Command):
             "--folds": self.folds,
             "--out": self.out,
             "--dry-run": self.dry_run,
-            **{f"--{name}": text for name, text in self.changes},
+            **{f"--{name}": text for name, text in self.changes if not name.startswith("compute.")},
         }
 
     def _events(self) -> tuple[Path, Iterator[Event]]:
@@ -137,7 +140,8 @@ class Train(Command):
         from ...train.run import default_path
 
         if self.resume is not None:
-            return self.resume, fit.resume(self.resume)
+            longer = self._longer() if self.extend else None
+            return self.resume, fit.resume(self.resume, None, longer, self._compute())
         asked = self._asked()
         if self.plan is not None:
             plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
@@ -146,6 +150,24 @@ class Train(Command):
         wanted, settings = wishes.wishes(asked)
         out = self.out or default_path(wanted.data.source, wanted.model or "automatic", datetime.now())
         return out, fit.fit(wanted, settings, out, self.dry_run)
+
+    def _longer(self) -> Extension:
+        from ...train.extend import Extension
+
+        return Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps)
+
+    def _compute(self) -> dict[str, str]:
+        """What a resumed run shall compute with from now on."""
+        from ... import runtime
+        from ...doors.wishes import check_names
+
+        changes = dict(self.changes)
+        check_names(changes)
+        if self.device is not None and "compute.device" in changes:
+            raise UsageError("--device and --compute.device are the same setting. Give one of them.")
+        if self.device is None:
+            return changes
+        return changes | {"compute.device": runtime.choose(runtime.RuntimeSettings(device=self.device)).device}
 
     def _asked(self) -> Asked:
         from ...doors.wishes import Asked, pixels
