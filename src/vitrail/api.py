@@ -203,6 +203,7 @@ def fit(
     task: str | None = None,
     group: str | None = None,
     exclude: str | Path | None = None,
+    pretrain: bool = False,
     settings: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -216,6 +217,7 @@ def fit(
         task: "classes", "labels" or "number"; by default as the labels look.
         group: the column whose equal values (one patient, one module) never cross from one split to another.
         exclude: a CSV of pictures to leave out, such as `vitrail check --out DIR` writes.
+        pretrain: spend a part of the budget on learning from the pictures without their labels first.
         settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
         quiet: show nothing.
 
@@ -239,6 +241,7 @@ def fit(
         task=task,
         group=group,
         exclude=None if exclude is None else Path(exclude),
+        pretrain=pretrain,
         changes={name: _text(value) for name, value in (settings or {}).items()},
     )
     wanted, chosen = wishes.wishes(asked)

@@ -79,7 +79,7 @@ def display(stream: Stream) -> Iterator[Display]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     columns = (
-        TextColumn("[bold]train"),
+        TextColumn("[bold]{task.fields[phase]}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[facts]}", style="cyan"),
@@ -113,7 +113,7 @@ class Terminal:
 
     def __init__(self, bar: Bar):
         self.bar = bar
-        self.task = bar.add_task("train", total=None, visible=False, facts="", left="")
+        self.task = bar.add_task("train", total=None, visible=False, phase="train", facts="", left="")
         self.figure = ""
 
     def show(self, event: Event) -> None:
@@ -128,6 +128,7 @@ class Terminal:
                 completed=event.step,
                 total=event.steps,
                 visible=event.step < event.steps,
+                phase=event.phase or "train",
                 facts=facts,
                 left=left,
             )
@@ -143,9 +144,9 @@ def words(event: Event) -> str:
         return planned(event)
     if isinstance(event, Progress):
         return (
-            f"step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
+            f"{event.phase} step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
             f"{event.images_per_second:,.0f} images/s  {duration(event.left)} left"
-        )
+        ).lstrip()
     if isinstance(event, Evaluated):
         return f"step {event.step:,}  validation {_figure(event)}  loss {event.loss:.3f}"
     return ""

@@ -30,6 +30,7 @@ class Asked:
     steps: int | None = None
     image_size: tuple[int, int] | None = None
     channels: int | None = None
+    pretrain: bool = False
     seed: int | None = None
     device: str | None = None
     data_root: Path | None = None
@@ -70,6 +71,7 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
         steps=asked.steps,
         image_size=asked.image_size,
         channels=asked.channels,
+        pretrain=asked.pretrain,
         seed=asked.seed or 0,
         overrides=rest,
     )
@@ -85,6 +87,7 @@ def changed(plan: Plan, asked: Asked) -> Plan:
     """
     early: dict[str, object] = {"--model": asked.model, "--minutes": asked.minutes, "--epochs": asked.epochs}
     early |= {"--image-size": asked.image_size, "--channels": asked.channels}
+    early |= {"--pretrain": asked.pretrain or None}
     if given := [name for name, value in early.items() if value is not None]:
         raise UsageError(
             f"A plan has settled {' and '.join(given)} already. Change its fields by name, such as --recipe.steps 500; "

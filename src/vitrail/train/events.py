@@ -26,7 +26,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Progress:
-    """The state after an optimiser step. `left` is the expected number of seconds until the last one."""
+    """The state after an optimiser step. `left` is the expected number of seconds until the last one of its phase."""
 
     step: int
     steps: int
@@ -34,6 +34,8 @@ class Progress:
     loss: float
     images_per_second: float
     left: float
+    phase: str = ""
+    """Empty for the training itself, else what comes before it, such as "pre-training"."""
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ from .loop import Learner
 from .optimizer import averaged
 from .plan import Plan
 from .planner import attention_paths
+from .prelude import PRELUDES
+from .prelude import spent as spent_before
 from .run import RunFolder, environment
 
 THUMBNAILS = 12
@@ -87,6 +89,9 @@ def _spent(run: RunFolder) -> Spent:
         if "seconds" in row:
             steps = row["step"] - before
             seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]
+    for name in PRELUDES:
+        before_seconds, before_images = spent_before(run.rows(), name)
+        seconds, images = seconds + before_seconds, images + before_images
     return Spent(seconds, round(images))
 
 

@@ -26,6 +26,9 @@ from .loop import prepare
 from .pace import seconds_per_step
 from .plan import Plan
 from .planner import Reasons, Wishes
+from .pretrain.learning import pretrain
+from .pretrain.learning import settled as pretraining_settled
+from .pretrain.planning import check_written
 from .reading import look
 from .resuming import reopen, restore
 from .run import RunFolder, default_path
@@ -65,8 +68,9 @@ def fit(
     yield from _found(dataset, findings)
     pictures = _pictures(dataset, plan)
     plan = _measured(plan, pictures, wishes, reasons)
+    plan, spent = pretraining_settled(plan, dataset, pictures, reasons)
     if plan.minutes and "recipe.steps" not in wishes.overrides:
-        plan = planner.fix_steps(plan, *_pace(plan, pictures, dataset), reasons)
+        plan = planner.fix_steps(plan, *_pace(plan, pictures, dataset), reasons, spent)
     yield Planned(plan, reasons)
     if not dry_run:
         path = out or default_path(plan.data.source, plan.model_name, datetime.now())
@@ -85,6 +89,7 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
     plan = dataclasses.replace(plan, data=located(plan.data))
     dataset = open_dataset(plan.data, plan.seed, None, given)
     planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
+    check_written(plan)
     yield from _told(dataset)
     dataset, findings = _checked(dataset, plan)
     yield from _found(dataset, findings)
@@ -225,7 +230,9 @@ def _begin(
 def _go(run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:
     """Train from the newest checkpoint, or from nothing, to the report."""
     with Lock(run.path):
-        learner = prepare(create(plan.model, plan.seed), plan)
+        model = create(plan.model, plan.seed)
+        yield from pretrain(run, plan, model, dataset, pictures)
+        learner = prepare(model, plan)
         guards = Guards(plan.recipe, run.path, dataset.source.ids)
         start = yield from restore(run, learner, guards)
         if start:

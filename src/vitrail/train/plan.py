@@ -8,6 +8,7 @@ from typing import Literal
 from ..data.settings import DataSettings
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
+from .pretrain.settings import Pretrain
 from .recipe import Recipe
 
 
@@ -40,5 +41,6 @@ class Plan:
     data: DataSettings = field(default_factory=DataSettings)
     image: ImageSpec = field(default_factory=ImageSpec)
     model: ViTConfig = field(default_factory=ViTConfig)
+    pretrain: Pretrain = field(default_factory=Pretrain)
     recipe: Recipe = field(default_factory=Recipe)
     compute: ComputeSettings = field(default_factory=ComputeSettings)

@@ -18,6 +18,7 @@ from ..runtime import Runtime
 from ..spec import ImageSpec, Window
 from . import objective
 from .plan import ComputeSettings, Plan
+from .pretrain import planning as pretraining
 from .recipe import Recipe
 
 DEFAULT_MINUTES = 10.0
@@ -37,6 +38,7 @@ class Wishes:
     steps: int | None = None
     image_size: tuple[int, int] | None = None
     channels: int | None = None
+    pretrain: bool = False
     seed: int = 0
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Plan fields by their dotted names, as text."""
@@ -88,6 +90,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         data=wishes.data,
         image=image,
         model=model,
+        pretrain=pretraining.wished(wishes.pretrain, wishes.overrides, reasons),
         recipe=_recipe(found, model, wishes, reasons),
         compute=ComputeSettings(
             device=runtime.device,
@@ -121,12 +124,18 @@ def attention_paths(plan: Plan) -> tuple[attention.Path, attention.Path]:
     return training, attention.choose_path(model.attention, place, compute.number_format, model.tokens, False)
 
 
-def fix_steps(plan: Plan, seconds_early: float, seconds_late: float, reasons: Reasons) -> Plan:
-    """The plan with as many steps as its minutes allow, given what a step takes with few and with all patches."""
+def fix_steps(plan: Plan, seconds_early: float, seconds_late: float, reasons: Reasons, spent: float = 0.0) -> Plan:
+    """The plan with as many steps as its minutes allow, given what a step takes with few and with all patches.
+
+    Args:
+        spent: seconds of the minutes that something else takes.
+    """
     recipe = plan.recipe
     mean = recipe.keep_until * seconds_early + (1 - recipe.keep_until) * seconds_late
-    steps = max(20, round(plan.minutes * 60 / mean))
-    reasons["recipe.steps"] = f"{plan.minutes:g} minutes at {mean:.3f} s a step, measured before the first one"
+    steps = max(20, round((plan.minutes * 60 - spent) / mean))
+    reasons["recipe.steps"] = (
+        f"{plan.minutes - spent / 60:.4g} minutes at {mean:.3f} s a step, measured before the first one"
+    )
     return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps))
 
 
@@ -247,3 +256,4 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         what = {"classes": "class", "labels": "label", "number": "column of numbers"}[task]
         raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
     objective.check(task, plan.recipe)
+    pretraining.check(plan)

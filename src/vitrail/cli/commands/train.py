@@ -49,6 +49,8 @@ class Train(Command):
     """Pixels that the model reads: 64, or HEIGHTxWIDTH such as 60x100."""
     channels: int | None = None
     """1 for grey, 3 for colour; by default as the pictures are."""
+    pretrain: bool = False
+    """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
     seed: int | None = None
     """Start of every random choice; 0 by default."""
     device: str | None = None
@@ -117,6 +119,7 @@ class Train(Command):
             **({} if self.extend else {"--minutes": self.minutes, "--epochs": self.epochs, "--steps": self.steps}),
             "--image-size": self.image_size,
             "--channels": self.channels,
+            "--pretrain": self.pretrain,
             "--seed": self.seed,
             "--data-root": self.data_root,
             "--skip-bad": self.skip_bad,
@@ -180,6 +183,7 @@ class Train(Command):
             steps=self.steps,
             image_size=None if self.image_size is None else pixels(self.image_size),
             channels=self.channels,
+            pretrain=self.pretrain,
             seed=self.seed,
             device=self.device,
             data_root=self.data_root,

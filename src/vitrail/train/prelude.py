@@ -1,0 +1,213 @@
+"""A short training before the training: something learns for a fixed number of steps, and can be resumed in the middle.
+
+Pre-training and a teacher that is trained first are such preludes. Each has its own checkpoints, which are gone when
+its outcome lies in the run folder, and its own rows in metrics.jsonl: they stand at step 0 of the training, and their
+figures bear the prelude's name.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from ..data.loader import Batch, Pictures, steps
+from ..errors import DivergedError, InterruptedRun
+from ..files import atomic
+from ..randomness import derive
+from . import optimizer as rates
+from . import state
+from .events import Event, Note, Progress
+from .objective import Loss, mean
+from .recipe import Recipe
+from .run import RunFolder
+from .signals import go_on, listening
+
+BAD_STEPS = 3
+RECORDS = 200
+SECONDS_BETWEEN_SAVES = 60.0
+MEASURED_STEPS = 12
+PRELUDES = ("pretrain", "teacher")
+"""Their names, in the order of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prelude:
+    """What is trained, on what, and how long."""
+
+    name: str
+    """In file names and metrics: pretrain or teacher."""
+    title: str
+    """For people, such as "pre-training"."""
+    module: nn.Module
+    """On its device already; its parameters are what the phase moves."""
+    recipe: Recipe
+    """Of which steps, batch, optimiser and rates count here."""
+    seed: int
+    """Another than that of the training, so that the two do not see the pictures in one order."""
+    loss_of: Callable[[Batch, int, int], Loss]
+    """From (batch, step, epoch) to (total, weight)."""
+    pictures: Pictures
+    targets: Shaped[np.ndarray, " n *K"]
+    """One per picture, whether the loss reads them or not."""
+    blocks: Int64[np.ndarray, " n"] | None = None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What one step did; `step` counts finished ones."""
+
+    step: int
+    epoch: float
+    loss: float
+    pictures: int
+    seconds: float
+
+
+def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
+    """Train the prelude's module from its newest checkpoint, or from its first step, to its last.
+
+    The caller keeps the outcome and then calls `forget`.
+
+    Raises:
+        InterruptedRun: Ctrl-C or SIGTERM came; it is saved and the message says how to go on.
+        DivergedError: three steps in a row gave a loss or gradient that is not finite.
+    """
+    folder, last = checkpoints_of(run, prelude.name), prelude.recipe.steps
+    optimizers = rates.build(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
+    start = 0
+    newest, complaints = state.newest(folder)
+    for complaint in complaints:
+        yield Note(f"{complaint} Falling back to the checkpoint before it.")
+    if newest is not None:
+        start = state.load(newest, prelude.module, optimizers, None)
+        yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
+    forget_rows(run, prelude.name, start)
+    pace: deque[float] = deque(maxlen=50)
+    saved_at, record_every = time.monotonic(), max(1, last // RECORDS)
+    with listening() as wish:
+        for done in stepped(prelude, optimizers, start):
+            pace.append(done.seconds)
+            if done.step % record_every == 0 or done.step == last:
+                run.record(_row(prelude.name, done))
+            yield _progress(prelude, done, statistics.median(pace))
+            due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
+            due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
+            if due or wish or wish.save or done.step == last:
+                state.save(folder, done.step, prelude.module, optimizers, None)
+                saved_at, wish.save = time.monotonic(), False
+            if wish:
+                message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"
+                run.log(message)
+                raise InterruptedRun(message, wish.exit_code)
+
+
+def stepped(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], start: int = 0) -> Generator[Done]:
+    """The optimiser steps after `start`, one at a time; everything random depends on the seed and the step alone."""
+    recipe, bad = prelude.recipe, 0
+    prelude.module.train()
+    began = time.perf_counter()
+    for step, epoch, batch in steps(
+        prelude.pictures, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.blocks
+    ):
+        if step >= recipe.steps:
+            return
+        rates.set_rates(optimizers, recipe, step)
+        torch.manual_seed(derive(prelude.seed, "dropout", step))
+        loss = mean(*prelude.loss_of(batch, step, epoch))
+        loss.backward()
+        bad = 0 if _applied(prelude, optimizers, loss) else bad + 1
+        if bad == BAD_STEPS:
+            raise DivergedError(
+                f"The {prelude.title} diverged: its loss or gradient was not finite in steps {step - bad + 2} to "
+                f"{step + 1}. Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
+                f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+            )
+        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
+        yield Done(step + 1, passed, loss.item(), len(batch.indices), time.perf_counter() - began)
+        began = time.perf_counter()
+
+
+def seconds_per_step(prelude: Prelude) -> float:
+    """Mean wall clock of a few real steps, after two that warm up. They move the prelude's module: give a copy."""
+    optimizers = rates.build(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
+    walk = stepped(prelude, optimizers)
+    times = [done.seconds for done, _ in zip(walk, range(2 + MEASURED_STEPS), strict=False)]
+    walk.close()
+    counted = times[2:] or times
+    return sum(counted) / len(counted)
+
+
+def checkpoints_of(run: RunFolder, name: str) -> Path:
+    """Where the checkpoints of a prelude lie while it is not over."""
+    return run.checkpoints / name
+
+
+def forget(run: RunFolder, name: str) -> None:
+    """Remove the checkpoints of a prelude whose outcome is kept."""
+    shutil.rmtree(checkpoints_of(run, name), ignore_errors=True)
+
+
+def forget_rows(run: RunFolder, name: str, step: int) -> None:
+    """Drop the rows of steps of a prelude that will be done again."""
+    rows = run.rows()
+    kept = [row for row in rows if row.get(f"{name}_step", 0) <= step]
+    if len(kept) < len(rows):
+        atomic.write_text(run.metrics_file, "".join(f"{json.dumps(row)}\n" for row in kept))
+
+
+def spent(rows: Sequence[dict[str, float]], name: str) -> tuple[float, float]:
+    """Seconds and pictures of a prelude from the rows of metrics.jsonl, each of which stands for several steps."""
+    seconds, images, before = 0.0, 0.0, 0.0
+    for row in rows:
+        if f"{name}_step" in row:
+            steps = row[f"{name}_step"] - before
+            seconds, images = seconds + steps * row[f"{name}_seconds"], images + steps * row[f"{name}_images"]
+            before = row[f"{name}_step"]
+    return seconds, images
+
+
+def _applied(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], loss: Tensor) -> bool:
+    """Move the parameters by their gradients, or leave them if anything is not finite. Says which."""
+    parameters = [each for each in prelude.module.parameters() if each.requires_grad]
+    norm = clip_grad_norm_(parameters, prelude.recipe.clip or float("inf"))
+    finite = bool(torch.isfinite(loss) & torch.isfinite(norm))
+    for optimizer in optimizers:
+        if finite:
+            optimizer.step()
+        optimizer.zero_grad()
+    return finite
+
+
+def _progress(prelude: Prelude, done: Done, pace: float) -> Progress:
+    return Progress(
+        step=done.step,
+        steps=prelude.recipe.steps,
+        epoch=done.epoch,
+        loss=done.loss,
+        images_per_second=done.pictures / pace,
+        left=(prelude.recipe.steps - done.step) * pace,
+        phase=prelude.title,
+    )
+
+
+def _row(name: str, done: Done) -> dict[str, float | int]:
+    return {
+        "step": 0,
+        f"{name}_step": done.step,
+        f"{name}_epoch": round(done.epoch, 4),
+        f"{name}_loss": done.loss,
+        f"{name}_seconds": round(done.seconds, 4),
+        f"{name}_images": done.pictures,
+    }

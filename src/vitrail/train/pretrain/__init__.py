@@ -1,0 +1,1 @@
+"""Pre-training on one's own pictures before the training: masked autoencoding."""

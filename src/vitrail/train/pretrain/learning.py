@@ -1,0 +1,151 @@
+"""The phase itself: from a fresh model to one whose encoder has learnt from pictures, kept as `start.safetensors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.loader import Batch, Pictures
+from ...data.transforms import normalise
+from ...errors import DamagedFileError, DataError
+from ...files import tensors
+from ...model.vit import ViT, create
+from ...randomness import derive
+from .. import prelude as preludes
+from ..dataset import Dataset
+from ..events import Event, Note
+from ..objective import Loss
+from ..plan import Plan
+from ..prelude import Prelude
+from ..recipe import Recipe
+from ..run import RunFolder
+from ..views import augment, cut_of
+from . import figure, planning
+from .masked import Autoencoder, aims_of, masks, painted_loss
+from .unlabelled import Shown, shown
+
+NAME, TITLE = "pretrain", "pre-training"
+START = "start.safetensors"
+MADE_BY = "vitrail_pretrained_steps"
+
+
+def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:
+    """Pre-train `model` as the plan says, from where it stands; at once if that has been done in this run.
+
+    Afterwards the weights that the training begins with lie in the run folder.
+
+    Raises:
+        InterruptedRun, DivergedError: see `prelude.pursue`.
+    """
+    if not plan.pretrain.steps:
+        return
+    path = run.path / START
+    if path.is_file() and MADE_BY in tensors.metadata(path):
+        _fill(run, model)
+        return
+    seen = shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
+    for text in seen.notes:
+        yield Note(text)
+    autoencoder = Autoencoder(model, plan.pretrain, plan.seed)
+    prelude = prelude_of(plan, autoencoder, seen)
+    yield from preludes.pursue(run, prelude)
+    try:
+        figure.write(run.figures / figure.NAME, autoencoder, dataset, plan)
+    except DataError as error:  # the training decides about pictures that cannot be read
+        yield Note(f"There is no picture of the pre-training: {error}")
+    tensors.save(path, model.state_dict(), {MADE_BY: str(plan.pretrain.steps)}, checksum=True)
+    preludes.forget(run, NAME)
+    yield Note(f"Pre-training is done; the weights that the training begins with are in {path}.")
+
+
+def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str, str]) -> tuple[Plan, float]:
+    """The plan with its steps of pre-training, and their seconds; measured here where the budget is minutes.
+
+    Raises:
+        UsageError: see `planning.settled`.
+    """
+    if not plan.pretrain.wanted:
+        return plan, 0.0
+    pace = _seconds_per_step(plan, dataset, pictures) if plan.minutes else None
+    return planning.settled(plan, pace, reasons)
+
+
+def _seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
+    """Of pre-training, on a model of its own."""
+    seen = shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
+    autoencoder = Autoencoder(create(plan.model, plan.seed), plan.pretrain, plan.seed)
+    return preludes.seconds_per_step(prelude_of(plan, autoencoder, seen, steps=1000))
+
+
+def prelude_of(plan: Plan, autoencoder: Autoencoder, seen: Shown, steps: int = 0) -> Prelude:
+    """The masked autoencoding of a plan; with `steps` of that length."""
+    autoencoder.to(plan.compute.device)
+    forward = torch.compile(autoencoder) if plan.compute.compile else autoencoder
+    recipe, seed, settings, model = recipe_of(plan, steps), seed_of(plan), plan.pretrain, plan.model
+    patches = model.grid.patches
+
+    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
+        images = normalise(augment(batch, recipe, seed, epoch, plan.compute.device), plan.image)
+        hiding = masks(seed, epoch, batch.keys, patches, settings.visible(patches))
+        visible, hidden = (part.to(images.device) for part in hiding)
+        aims = aims_of(images, hidden, model.patch, settings.normalise)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+            painted: Tensor = forward(images, visible, hidden)
+        return painted_loss(painted, aims)
+
+    return Prelude(
+        name=NAME,
+        title=TITLE,
+        module=autoencoder,
+        recipe=recipe,
+        seed=seed,
+        loss_of=loss_of,
+        pictures=seen.pictures,
+        targets=np.zeros(len(seen.pictures.indices), np.int64),
+        blocks=seen.blocks,
+    )
+
+
+def recipe_of(plan: Plan, steps: int = 0) -> Recipe:
+    """Rates, batch and crops of the phase: those of the training but for what [pretrain] says."""
+    recipe, settings = plan.recipe, plan.pretrain
+    return Recipe(
+        steps=steps or max(settings.steps, 1),
+        batch=recipe.batch // recipe.repeats,
+        optimizer=recipe.optimizer,
+        muon_rate=recipe.muon_rate * settings.rate,
+        momentum=recipe.momentum,
+        rate=recipe.rate * settings.rate,
+        weight_decay=recipe.weight_decay,
+        warmup=settings.warmup,
+        decay="cosine",
+        clip=recipe.clip,
+        crop_padding=0 if settings.crop_scale else recipe.crop_padding,
+        flip=recipe.flip,
+        flip_vertical=recipe.flip_vertical,
+        crop_scale=settings.crop_scale,
+        save_every=recipe.save_every,
+    )
+
+
+def seed_of(plan: Plan) -> int:
+    """Where the phase's randomness starts."""
+    return derive(plan.seed, NAME)
+
+
+@torch.no_grad()
+def _fill(run: RunFolder, model: ViT) -> None:
+    """Put the kept weights into a model.
+
+    Raises:
+        DamagedFileError: they are not those of a model of this shape.
+    """
+    path = run.path / START
+    theirs, ours = tensors.load(path), model.state_dict()
+    if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
+        raise DamagedFileError(f"{path} does not fit the model of this run's plan. One of the two was changed.")
+    for name, tensor in ours.items():
+        tensor.copy_(theirs[name])

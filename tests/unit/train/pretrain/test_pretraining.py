@@ -1,0 +1,204 @@
+"""A training that begins with masked autoencoding: its budget, its resume, what it looks at, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.errors import DataError, InterruptedRun, UsageError
+from vitrail.files import tensors
+from vitrail.runtime import RuntimeSettings
+from vitrail.train import fit as training
+from vitrail.train import prelude
+from vitrail.train.events import Event, Note, Planned, Progress
+from vitrail.train.planner import Wishes
+from vitrail.train.pretrain.settings import Pretrain
+from vitrail.train.run import RunFolder
+
+MACHINE = RuntimeSettings(device="cpu", threads=1)
+TARGETS = np.arange(16) // 8
+
+
+def drawn() -> Source:
+    """Tiny noisy pictures of two classes, brighter and darker."""
+    noise = np.random.default_rng(0).integers(0, 60, (16, 16, 16, 3))
+    return Source(
+        name="drawn",
+        classes=("dark", "light"),
+        pictures=(noise + 60 * TARGETS[:, None, None, None]).astype(np.uint8),
+        targets=TARGETS,
+        ids=tuple(f"{row}.png" for row in range(16)),
+    )
+
+
+@pytest.fixture
+def fit(tmp_path: Path) -> Callable[..., list[Event]]:
+    """Pre-train and train the smallest model into `run`; all that was told."""
+
+    def fitted(run: str = "run", pretrain: bool = True, dry_run: bool = False, **said: object) -> list[Event]:
+        budget = {name: said.pop(name) for name in ("minutes", "steps") if name in said} or {"steps": 3}
+        overrides = {"recipe.save_every": "1"} | {name.replace("__", "."): str(text) for name, text in said.items()}
+        wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", pretrain=pretrain, overrides=overrides, **budget)
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=drawn()))
+
+    return fitted
+
+
+def notes(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Note)]
+
+
+def rows(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return tensors.load(path)
+
+
+def same(first: Path, second: Path) -> bool:
+    ours, theirs = weights(first), weights(second)
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_pretraining_comes_first_and_leaves_its_weights_its_figures_and_a_picture(fit, tmp_path):
+    events = fit(pretrain__steps=4)
+    shown = [(event.phase, event.step) for event in events if isinstance(event, Progress)]
+    assert shown == [*(("pre-training", step) for step in (1, 2, 3, 4)), *(("", step) for step in (1, 2, 3))]
+    run = tmp_path / "run"
+    assert [row["pretrain_step"] for row in rows(run) if "pretrain_step" in row] == [1, 2, 3, 4]
+    with Image.open(run / "figures" / "pretraining.png") as picture:
+        assert picture.width > 100
+    assert not (run / "checkpoints" / "pretrain").exists()
+    fit("none", pretrain=False)
+    start, fresh = weights(run / "start.safetensors"), weights(tmp_path / "none" / "model" / "model.safetensors")
+    assert start.keys() == fresh.keys()
+    assert not same(run / "model" / "model.safetensors", tmp_path / "none" / "model" / "model.safetensors")
+    assert prelude.spent(rows(run), "pretrain")[1] == 44
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [3, 1, 4])
+def test_a_run_stopped_in_its_pretraining_goes_on_and_ends_with_the_same_bits(last, fit, tmp_path, monkeypatch):
+    whole = prelude.stepped
+
+    def broken(*words: object) -> Iterator[object]:
+        yield from itertools.islice(whole(*words), last)
+        raise DataError("The disk is gone.")
+
+    monkeypatch.setattr(prelude, "stepped", broken)
+    with pytest.raises(DataError, match="The disk is gone"):
+        fit(pretrain__steps=4)
+    monkeypatch.undo()
+    run = tmp_path / "run"
+    events = list(training.resume(run, drawn()))
+    assert f"Going on after step {last} of 4 of the pre-training." in notes(events)
+    assert [row["pretrain_step"] for row in rows(run) if "pretrain_step" in row] == [1, 2, 3, 4]
+    fit("whole", pretrain__steps=4)
+    for name in ("start.safetensors", "model/model.safetensors"):
+        assert same(run / name, tmp_path / "whole" / name)
+
+
+def test_a_run_stopped_after_its_pretraining_does_not_repeat_it(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "follow", lambda *words: iter([Note("stop here")]))
+    monkeypatch.setattr(training, "conclude", lambda *words: iter([]))
+    fit(pretrain__steps=4)
+    monkeypatch.undo()
+    monkeypatch.setattr(prelude, "stepped", lambda *words: pytest.fail("pre-trained again"))
+    list(training.resume(tmp_path / "run", drawn()))
+    monkeypatch.undo()
+    fit("whole", pretrain__steps=4)
+    assert same(tmp_path / "run" / "model" / "model.safetensors", tmp_path / "whole" / "model" / "model.safetensors")
+
+
+def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
+    whole = prelude.stepped
+
+    def signalled(*words: object) -> Iterator[object]:
+        for done in whole(*words):
+            if done.step == 2:
+                import signal
+
+                signal.raise_signal(signal.SIGTERM)
+            yield done
+
+    monkeypatch.setattr(prelude, "stepped", signalled)
+    with pytest.raises(InterruptedRun, match=r"at step 2 of 4 of the pre-training, saved\. Continue with") as stopped:
+        fit(pretrain__steps=4)
+    assert stopped.value.exit_code == 143
+    assert (tmp_path / "run" / "checkpoints" / "pretrain" / "step-00000002").is_dir()
+
+
+def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
+    monkeypatch.setattr(prelude, "seconds_per_step", lambda prelude: 0.5)
+    monkeypatch.setattr(training, "_pace", lambda *words: (1.0, 1.0))
+    planned = next(event for event in fit(minutes=10, dry_run=True) if isinstance(event, Planned))
+    assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (480, 360)
+    assert planned.reasons["pretrain.steps"] == "4 of 10 minutes at 0.500 s a step, measured before the first one"
+    assert planned.plan.pretrain.share == 0 and "pretrain.mask" in planned.reasons
+    planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, Planned))
+    assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
+    planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, Planned))
+    assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (10, 30)
+    with pytest.raises(UsageError, match=r"1,200 steps of pre-training take 10\.0 minutes here.*nothing of 10"):
+        fit(minutes=10, dry_run=True, pretrain__steps=1200)
+
+
+def test_further_pictures_are_added_without_those_that_the_data_has_already(fit, tmp_path):
+    folder, values = tmp_path / "more", drawn().pictures
+    (folder / "deep").mkdir(parents=True)
+    for number in range(5):
+        Image.fromarray(255 - values[number]).save(folder / "deep" / f"{number}.png")
+    np.save(folder / "known.npy", values[3])
+    events = fit(pretrain__pictures=folder, pretrain__steps=2)
+    told = (
+        f"Pre-training adds 5 pictures of {folder} to 11 for training, and leaves out 1 that are in the data already."
+    )
+    assert told in notes(events)
+    assert next(row for row in rows(tmp_path / "run") if "pretrain_step" in row)["pretrain_images"] == 16
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"There are no pictures in .*empty"):
+        fit("other", pretrain__pictures=tmp_path / "empty", pretrain__steps=2)
+
+
+def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
+    for said, words in {
+        "pretrain__mask": r"pretrain\.mask was set, but there is no pre-training\. Add --pretrain",
+        "pretrain__pictures": r"pretrain\.pictures was set",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            fit(pretrain=False, dry_run=True, **{said: 0.5})
+    with pytest.raises(UsageError, match=r"asks for pre-training and --pretrain\.share 0 for none"):
+        fit(dry_run=True, pretrain__share=0)
+    with pytest.raises(UsageError, match=r"steps=3 and pretrain\.share=0\.5 say the same in two ways"):
+        fit(dry_run=True, pretrain__share=0.5, pretrain__steps=3)
+    with pytest.raises(UsageError, match=r"every patch has seen its neighbours"):
+        fit(dry_run=True, model__patches="t2t-performer", model__patch="16,16", model__image_size="32,32",
+            image__height=32, image__width=32)  # fmt: skip
+    with pytest.raises(UsageError, match=r"hides some patches and shows others, and the model has 1\."):
+        fit(dry_run=True, model__patch="16,16")
+    fit(pretrain__steps=1)
+    plan = RunFolder(tmp_path / "run").read_plan()
+    shared = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, share=0.5, steps=0))
+    with pytest.raises(UsageError, match="has its steps written down"):
+        list(training.fit_plan(shared, tmp_path / "again", drawn()))
+
+
+WRONG = [("share", 1.0), ("steps", -1), ("mask", 0.0), ("mask", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]
+WRONG += [("rate", 0.0), ("warmup", 1.0), ("crop_scale", 2.0)]
+
+
+@pytest.mark.parametrize(("field", "value"), WRONG)
+def test_numbers_out_of_range_are_refused_by_name(field, value):
+    with pytest.raises(UsageError, match=f"{value}"):
+        Pretrain(**{field: value})
