@@ -217,7 +217,7 @@ def fit(
         task: "classes", "labels" or "number"; by default as the labels look.
         group: the column whose equal values (one patient, one module) never cross from one split to another.
         exclude: a CSV of pictures to leave out, such as `vitrail check --out DIR` writes.
-        pretrain: spend a part of the budget on learning from the pictures without their labels first.
+        pretrain: learn from the pictures without their labels first, for a part of the budget.
         settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
         quiet: show nothing.
 
@@ -245,7 +245,7 @@ def fit(
         changes={name: _text(value) for name, value in (settings or {}).items()},
     )
     wanted, chosen = wishes.wishes(asked)
-    path = Path(out) if out is not None else default_path(wanted.data.source, model or "automatic", datetime.now())
+    path = _folder(out, wanted.data.source, model)
     progress.follow(training.fit(wanted, chosen, path, given=given), path, _stream(quiet))
     return Run(path, given)
 
@@ -257,6 +257,11 @@ def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to rea
         UsageError: no training has made this folder.
     """
     return Run(run)
+
+
+def _folder(out: str | Path | None, source: str, model: str | None) -> Path:
+    """The run folder that was asked for, or one named after the time, the source and the model."""
+    return Path(out) if out is not None else default_path(source, model or "automatic", datetime.now())
 
 
 def _stream(quiet: bool) -> progress.Stream:
