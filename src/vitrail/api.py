@@ -228,22 +228,12 @@ def fit(
     given = source if is_memory(source) else None
     asked = wishes.Asked(
         source=str(source) if given is None else MEMORY,
-        model=model,
-        minutes=minutes,
-        epochs=epochs,
-        steps=steps,
-        seed=seed,
-        image_size=None if image_size is None else wishes.pixels(image_size),
-        channels=channels,
-        device=device,
-        data_root=None if data_root is None else Path(data_root),
-        skip_bad=skip_bad,
-        task=task,
-        group=group,
-        exclude=None if exclude is None else Path(exclude),
-        pretrain=pretrain,
-        changes={name: _text(value) for name, value in (settings or {}).items()},
-    )
+        model=model, minutes=minutes, epochs=epochs, steps=steps, seed=seed,
+        image_size=None if image_size is None else wishes.pixels(image_size), channels=channels,
+        device=device, data_root=None if data_root is None else Path(data_root),
+        skip_bad=skip_bad, task=task, group=group, exclude=None if exclude is None else Path(exclude),
+        pretrain=pretrain, changes={name: _text(value) for name, value in (settings or {}).items()},
+    )  # fmt: skip
     wanted, chosen = wishes.wishes(asked)
     path = _folder(out, wanted.data.source, model)
     progress.follow(training.fit(wanted, chosen, path, given=given), path, _stream(quiet))

@@ -26,10 +26,11 @@ from ..data.loader import Batch, Pictures, steps
 from ..errors import DivergedError, InterruptedRun
 from ..files import atomic
 from ..randomness import derive
+from . import changes, state
 from . import optimizer as rates
-from . import state
 from .events import Event, Note, Progress
 from .objective import Loss, mean
+from .plan import Plan
 from .recipe import Recipe
 from .run import RunFolder
 from .signals import go_on, listening
@@ -50,6 +51,8 @@ class Prelude:
     """In file names and metrics: pretrain or teacher."""
     title: str
     """For people, such as "pre-training"."""
+    plan: Plan
+    """Of the run."""
     module: nn.Module
     """On its device already; its parameters are what the phase moves."""
     recipe: Recipe
@@ -91,6 +94,9 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
     for complaint in complaints:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     if newest is not None:
+        saved = state.saved_plan(newest)
+        for text in changes.check(changes.between(saved, prelude.plan) if saved else []):
+            yield Note(text)
         start = state.load(newest, prelude.module, optimizers, None)
         yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
     forget_rows(run, prelude.name, start)
@@ -105,7 +111,7 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
             due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
             due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or wish.save or done.step == last:
-                state.save(folder, done.step, prelude.module, optimizers, None)
+                state.save(folder, done.step, prelude.module, optimizers, None, prelude.plan)
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"
@@ -147,6 +153,11 @@ def seconds_per_step(prelude: Prelude) -> float:
     walk.close()
     counted = times[2:] or times
     return sum(counted) / len(counted)
+
+
+def under_way(run: RunFolder) -> bool:
+    """Whether a prelude of this run has checkpoints to go on from."""
+    return any((checkpoints_of(run, name) / "LATEST").is_file() for name in PRELUDES)
 
 
 def checkpoints_of(run: RunFolder, name: str) -> Path:

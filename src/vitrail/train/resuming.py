@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from .. import config
 from ..files import atomic
 from ..files.atomic import Lock
-from . import changes, extend, state
+from . import changes, extend, prelude, state
 from .events import Note
 from .extend import Extension
 from .guards import Guards
@@ -41,7 +41,8 @@ def reopen(
             run.write_plan(plan, run.read_reasons() | dict.fromkeys(compute, "asked for with --resume"))
         newest, _ = state.newest(run.checkpoints)
         if newest is None:
-            yield Note("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
+            if not prelude.under_way(run):
+                yield Note("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
             return plan
         for text in changes.check(_since(plan, state.saved_plan(newest))):
             yield Note(text)

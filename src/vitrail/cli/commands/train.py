@@ -49,8 +49,6 @@ class Train(Command):
     """Pixels that the model reads: 64, or HEIGHTxWIDTH such as 60x100."""
     channels: int | None = None
     """1 for grey, 3 for colour; by default as the pictures are."""
-    pretrain: bool = False
-    """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
     seed: int | None = None
     """Start of every random choice; 0 by default."""
     device: str | None = None
@@ -67,6 +65,8 @@ class Train(Command):
     """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
     folds: int | None = None
     """Part into this many folds and hold one out for the test: the first, or --data.fold."""
+    pretrain: bool = False
+    """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
     plan: Path | None = None
     """Follow a written plan.toml from its first step."""
     resume: Path | None = None

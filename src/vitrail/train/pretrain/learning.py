@@ -99,6 +99,7 @@ def prelude_of(plan: Plan, autoencoder: Autoencoder, seen: Shown, steps: int = 0
     return Prelude(
         name=NAME,
         title=TITLE,
+        plan=plan,
         module=autoencoder,
         recipe=recipe,
         seed=seed,
