@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from ..evaluate.answers import Answers
-from .progress import SECONDS_BETWEEN_LINES, duration
+from .amounts import duration
+from .progress import SECONDS_BETWEEN_LINES
 
 Thing = TypeVar("Thing")
 SECONDS_UNTIL_SHOWN = 2.0

@@ -11,6 +11,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun, printable
 from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress
+from . import planned
+from .amounts import duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -141,7 +143,7 @@ def words(event: Event) -> str:
     if isinstance(event, Note):
         return printable(event.text)
     if isinstance(event, Planned):
-        return planned(event)
+        return "\n".join(planned.lines(event))
     if isinstance(event, Progress):
         return (
             f"{event.phase} step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
@@ -157,26 +159,3 @@ def _figure(event: Evaluated) -> str:
     if event.figure is None:
         return f"{event.name} unknown"
     return f"{event.name} {event.figure:.1%}" if event.name == "accuracy" else f"{event.name} {event.figure:.3f}"
-
-
-def planned(event: Planned) -> str:
-    """The plan in two lines."""
-    plan = event.plan
-    model, recipe, compute = plan.model, plan.recipe, plan.compute
-    why = f" ({reason})" if (reason := event.reasons.get("recipe.steps")) else ""
-    return (
-        f"Model {plan.model_name}: {model.depth} blocks, width {model.width}, {model.heads} heads; pictures "
-        f"{model.image_size[0]}x{model.image_size[1]}x{model.channels} in {model.grid.rows}x{model.grid.columns} "
-        "patches.\n"
-        f"Plan: {recipe.steps:,} steps of {recipe.batch} pictures{why}, {recipe.optimizer}, {compute.device}, "
-        f"{compute.number_format}."
-    )
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 42 s, 9 min 58 s, 3 h 20 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

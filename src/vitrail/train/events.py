@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..evaluate.measuring import Figures
+from .cost import Cost
 from .plan import Plan
 
 
@@ -22,6 +23,8 @@ class Planned:
 
     plan: Plan
     reasons: dict[str, str]
+    cost: Cost | None = None
+    """What the run is expected to take; None where that was not worth measuring."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from ..data.source import Picture, Source
 from ..errors import DataError
 from ..randomness import permutation, uniform
 from ..spec import ImageSpec
-from .planner import Fingerprint
+from .wishes import Fingerprint
 
 SAMPLE = 256
 RANGE_SAMPLE = 1000

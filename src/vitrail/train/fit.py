@@ -15,25 +15,26 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create
-from . import planner, sheet
+from . import forecast, planner, sheet
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .events import Event, Note, Planned
 from .extend import Extension
 from .finish import conclude
 from .follow import follow
+from .forecast import Watch
 from .guards import Guards
 from .loop import prepare
-from .pace import seconds_per_step
 from .plan import Plan
-from .planner import Reasons, Wishes
 from .pretrain.learning import pretrain
 from .pretrain.learning import settled as pretraining_settled
 from .pretrain.planning import check_written
 from .reading import look
 from .resuming import reopen, restore
 from .run import RunFolder, default_path
+from .settle import settle
 from .signals import ending, go_on
 from .views import cut_of
+from .wishes import Reasons, Wishes
 
 CHECKED_SHARE = 0.05  # of the minutes, that the check may take
 
@@ -57,6 +58,7 @@ def fit(
     """
     if out is not None:
         RunFolder.check_free(out)
+    watch = Watch()
     machine = runtime.choose(settings)
     runtime.apply(machine)
     data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
@@ -66,15 +68,16 @@ def fit(
     plan, reasons = planner.draft(look(dataset, wishes.data, wishes.overrides, wishes.seed), wishes, machine)
     dataset, findings = _checked(dataset, plan)
     yield from _found(dataset, findings)
-    pictures = _pictures(dataset, plan)
+    with watch.decodes():
+        pictures = _pictures(dataset, plan)
     plan = _measured(plan, pictures, wishes, reasons)
     plan, spent = pretraining_settled(plan, dataset, pictures, reasons)
-    if plan.minutes and "recipe.steps" not in wishes.overrides:
-        plan = planner.fix_steps(plan, *_pace(plan, pictures, dataset), reasons, spent)
-    yield Planned(plan, reasons)
+    plan, pace = settle(plan, wishes, reasons, pictures, dataset, spent, dry_run)
+    cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace else None
+    yield Planned(plan, reasons, cost)
     if not dry_run:
-        path = out or default_path(plan.data.source, plan.model_name, datetime.now())
-        yield from _begin(RunFolder.create(path), plan, reasons, dataset, findings, pictures)
+        run = RunFolder.create(out or default_path(plan.data.source, plan.model_name, datetime.now()))
+        yield from watch.kept(_begin(run, plan, reasons, dataset, findings, pictures), run.path, plan, cost)
 
 
 def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -> Iterator[Event]:
@@ -208,10 +211,6 @@ def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) 
 
 def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
     return dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
-
-
-def _pace(plan: Plan, pictures: Pictures, dataset: Dataset) -> tuple[float, float]:
-    return seconds_per_step(plan, pictures, dataset.learnt("train"), dataset.blocks("train"), dataset.source.task)
 
 
 def _begin(

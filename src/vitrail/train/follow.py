@@ -150,12 +150,13 @@ def _progress(done: Step, plan: Plan, pace: deque[float]) -> Progress:
 
 
 def _seconds_left(step: int, plan: Plan, now: float) -> float:
-    """Steps to come times the present pace, and those that will see more patches in proportion to their number."""
-    patches = plan.model.grid.patches
-    turn = math.ceil(plan.recipe.keep_until * plan.recipe.steps)
-    early, late = max(0, turn - step), plan.recipe.steps - max(step, turn)
-    slower = patches / plan.recipe.patches_at(max(step - 1, 0), patches)
-    return early * now + late * now * slower
+    """Steps to come times the present pace, those of another phase in proportion to the patches that they see."""
+    recipe, grid = plan.recipe, plan.model.grid
+    present = recipe.tokens_at(max(step - 1, 0), grid)
+    ends = [math.ceil((phase.begin + phase.share) * recipe.steps) for phase in recipe.phases()]
+    begins = [max(step, begin) for begin in [0, *ends[:-1]]]
+    stretches = [(recipe.tokens_at(begin, grid), end - begin) for begin, end in zip(begins, ends, strict=True)]
+    return sum(now * tokens / present * count for tokens, count in stretches if count > 0)
 
 
 def _evaluate(

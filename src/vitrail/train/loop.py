@@ -24,7 +24,7 @@ from .objective import loss_for, mean
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
-from .views import augment, mixed
+from .views import augment, mixed, sized
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def train(
         torch.manual_seed(derive(plan.seed, "dropout", step))
         shown = augment(batch, recipe, plan.seed, epoch, device)
         shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        images, rows = normalise(shown, plan.image), kept_rows(batch, plan, step, epoch)
+        images, rows = normalise(sized(shown, plan, step), plan.image), kept_rows(batch, plan, step, epoch)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
             logits = forward(images, rows)
         loss = mean(*loss_of(logits, expected))
@@ -107,7 +107,7 @@ def train(
 
 def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B n"] | None:
     """Which patches each picture shows at this step; None means all of them."""
-    patches = plan.model.grid.patches
+    patches = plan.recipe.grid_at(step, plan.model.grid).patches
     kept = plan.recipe.patches_at(step, patches)
     if kept == patches:
         return None

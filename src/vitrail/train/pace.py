@@ -4,47 +4,47 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
-
-import numpy as np
-from jaxtyping import Int64, Shaped
+from dataclasses import dataclass
 
 from ..data.loader import Pictures
-from ..data.source import Task
 from ..model.vit import create
+from .dataset import Dataset
 from .loop import prepare, train
 from .plan import Plan
+from .recipe import Phase
 
-MEASURED_STEPS = 12
-
-
-def seconds_per_step(
-    plan: Plan,
-    pictures: Pictures,
-    targets: Shaped[np.ndarray, " n *K"],
-    blocks: Int64[np.ndarray, " n"] | None = None,
-    task: Task = "classes",
-) -> tuple[float, float]:
-    """Mean seconds of a step while patches are dropped, and of one that sees them all; making the batch included."""
-    late = _measure(plan, pictures, targets, blocks, task, early=False)
-    if plan.recipe.keep_patches == 1 or plan.recipe.keep_until == 0:
-        return late, late
-    return _measure(plan, pictures, targets, blocks, task, early=True), late
+MEASURED_STEPS, WARM_UP = 12, 2
+FINE = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
 
 
-def _measure(
-    plan: Plan,
-    pictures: Pictures,
-    targets: Shaped[np.ndarray, " n *K"],
-    blocks: Int64[np.ndarray, " n"] | None,
-    task: Task,
-    early: bool,
-) -> float:
-    """The first two steps warm up and are not counted."""
-    recipe = dataclasses.replace(plan.recipe, steps=1000, keep_until=0.999 if early else 0.0)
-    trial = dataclasses.replace(plan, recipe=recipe)
-    steps = train(prepare(create(plan.model, plan.seed), trial), pictures, targets, trial, blocks=blocks, task=task)
-    list(itertools.islice(steps, 2))
+@dataclass(frozen=True)
+class Pace:
+    """Mean seconds of a step in each phase of a recipe, making the batch included."""
+
+    phases: tuple[tuple[Phase, float], ...]
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a step, over the whole training."""
+        return sum(phase.share * seconds for phase, seconds in self.phases)
+
+
+def measure(plan: Plan, pictures: Pictures, dataset: Dataset) -> Pace:
+    """Train a copy of the model for fourteen steps in each phase; the last phase, with all to see, comes first."""
+    long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=FINE))
+    found = {phase: _seconds(long, pictures, dataset, phase) for phase in reversed(plan.recipe.phases())}
+    return Pace(tuple((phase, found[phase]) for phase in plan.recipe.phases()))
+
+
+def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase) -> float:
+    """The first steps warm up and are not counted."""
+    steps = train(
+        prepare(create(plan.model, plan.seed), plan), pictures, dataset.learnt("train"), plan,
+        math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task,
+    )  # fmt: skip
+    list(itertools.islice(steps, WARM_UP))
     began = time.perf_counter()
     counted = len(list(itertools.islice(steps, MEASURED_STEPS)))
     return (time.perf_counter() - began) / counted

@@ -10,7 +10,7 @@ from ..spec import ImageSpec
 from .dataset import Dataset
 from .fingerprint import fingerprint
 from .plan import Plan
-from .planner import Fingerprint
+from .wishes import Fingerprint
 
 SAID = ("image.window", "image.page", "image.max_pixels")
 OWN_RANGE = ("image.window", "image.low", "image.high")

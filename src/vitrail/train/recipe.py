@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..errors import UsageError
+from ..spec import Grid
+
+
+class Phase(NamedTuple):
+    """A stretch of a training, as fractions of its steps."""
+
+    begin: float
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +64,18 @@ class Recipe:
     """Fraction of the patches that the model sees in the early steps."""
     keep_until: float = 0.0
     """Fraction of the steps in which only `keep_patches` are seen; afterwards all are."""
+    small_size: float = 1.0
+    """Sides of the pictures in the early steps, as a fraction of the model's, to whole patches."""
+    small_until: float = 0.0
+    """Fraction of the steps in which pictures have `small_size`; afterwards the model's own."""
     crop_padding: int = 0
     """Pictures are shifted by up to this many pixels each way."""
     flip: bool = False
     """Half of the pictures are mirrored left to right."""
     flip_vertical: bool = False
     """Half of the pictures are mirrored top to bottom."""
+    transpose: bool = False
+    """Half of the pictures have rows and columns exchanged; with both flips, every quarter turn. Square ones only."""
     crop_scale: float = 0.0
     """Smallest area of a random part of each picture that is cut out and resized, as a fraction; 0 cuts none out."""
     augment: Literal["none", "rand", "trivial", "three"] = "none"
@@ -101,11 +115,13 @@ class Recipe:
             raise UsageError(f"recipe.weight_decay must lie in 0..1. Got {self.weight_decay}.")
         fractions = {"recipe.warmup": self.warmup, "recipe.keep_until": self.keep_until, "recipe.ema": self.ema}
         fractions |= {"recipe.momentum": self.momentum, "recipe.smoothing": self.smoothing}
+        fractions |= {"recipe.small_until": self.small_until}
         for name, fraction in fractions.items():
             if not 0 <= fraction < 1:
                 raise UsageError(f"{name} must lie in 0 <= fraction < 1. Got {fraction}.")
-        if not 0 < self.keep_patches <= 1:
-            raise UsageError(f"recipe.keep_patches must lie in 0 < fraction <= 1. Got {self.keep_patches}.")
+        for name, part in (("recipe.keep_patches", self.keep_patches), ("recipe.small_size", self.small_size)):
+            if not 0 < part <= 1:
+                raise UsageError(f"{name} must lie in 0 < fraction <= 1. Got {part}.")
         self._check_loss()
         self._check_augmentation()
 
@@ -162,3 +178,23 @@ class Recipe:
         """How many of a picture's patches the model sees at a step."""
         early = step < self.keep_until * self.steps
         return max(1, round(self.keep_patches * patches)) if early else patches
+
+    def grid_at(self, step: int, grid: Grid) -> Grid:
+        """Rows and columns of patches that the pictures of a step have, given those of the model."""
+        if step >= self.small_until * self.steps or self.small_size == 1:
+            return grid
+        return Grid(*(max(1, round(self.small_size * side)) for side in grid))
+
+    def tokens_at(self, step: int, grid: Grid) -> int:
+        """How many patches of a picture the model sees at a step: what the step costs follows them."""
+        return self.patches_at(step, self.grid_at(step, grid).patches)
+
+    def phases(self) -> list[Phase]:
+        """The stretches of the training in which pictures have one size and one share of their patches."""
+        turns = {self.keep_until if self.keep_patches < 1 else 0.0, self.small_until if self.small_size < 1 else 0.0}
+        ends = [*sorted(turns - {0.0}), 1.0]
+        return [Phase(begin, end - begin) for begin, end in zip([0.0, *ends], ends, strict=False)]
+
+    def epochs(self, count: int) -> float:
+        """How often each of `count` pictures is shown in all steps, its repeats in a batch counted once."""
+        return self.steps * min(self.batch // self.repeats, count) / count

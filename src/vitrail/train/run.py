@@ -19,6 +19,7 @@ from ..errors import ResourceError, UsageError
 from ..files import atomic
 from ..files.disk import flush, resource_errors
 from .plan import Plan
+from .reasons import explained
 
 
 class RunFolder:
@@ -78,7 +79,7 @@ class RunFolder:
     def write_plan(self, plan: Plan, reasons: Mapping[str, str]) -> None:
         """Keep the resolved plan with its reasons, and what it ran on; the plan last, for a folder with it is a run."""
         atomic.write_json(self.path / "environment.json", environment())
-        atomic.write_text(self.plan_file, config.to_toml(plan, reasons))
+        atomic.write_text(self.plan_file, config.to_toml(plan, explained(plan, reasons)))
 
     def read_plan(self) -> Plan:
         """The plan of this run."""

@@ -1,22 +1,27 @@
 """What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
 
-The order is: crop (by the loader, which then mirrors too), shift and mirror, the policy's operations, erasing, mixing.
+The order is: crop (by the loader, which then mirrors too), shift and mirror, exchange of rows and columns, the
+policy's operations, erasing, mixing, reduction to the size of an early step.
 All of it is uint8; all but the crop happens on the device. With whom a picture is mixed depends on its batch,
 everything else on the picture alone.
 """
 
 from __future__ import annotations
 
-from jaxtyping import Float, Int, UInt8
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, UInt8
 from torch import Tensor
 
-from ..data.augment import crop_and_flip
+from ..data.augment import crop_and_flip, resized_crop
 from ..data.augmenting import policies
 from ..data.augmenting.erasing import ERASING_DRAWS, erase
 from ..data.augmenting.mixing import MIXING_DRAWS, mix
 from ..data.loader import Batch
 from ..data.regions import Cut
+from ..data.transforms import resize
 from ..randomness import uniform
+from .plan import Plan
 from .recipe import Recipe
 
 
@@ -32,6 +37,8 @@ def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "
     if recipe.crop_padding or flip or recipe.flip_vertical:
         keys = uniform(seed, "crop and flip", epoch, batch.keys, 4 if recipe.flip_vertical else 3)
         images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
+    if recipe.transpose:
+        images = transposed(images, uniform(seed, "transpose", epoch, batch.keys, 1)[:, 0])
     moves = _moves(batch, recipe, seed, epoch)
     if moves is not None:
         images = policies.apply(images, moves)
@@ -49,6 +56,24 @@ def mixed(
         return images, targets
     keys = uniform(seed, "mix", epoch, batch.keys, MIXING_DRAWS)
     return mix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+
+
+def transposed(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:
+    """Exchange rows and columns of the pictures whose key lies below 0.5."""
+    chosen = torch.from_numpy(keys < 0.5).to(images.device)
+    return torch.where(chosen[:, None, None, None], images.mT, images)
+
+
+def sized(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tensor, "B C h w"]:
+    """The pictures at the size that a step shows them: the model's own, or in early steps fewer whole patches."""
+    grid = plan.recipe.grid_at(step, plan.model.grid)
+    if grid == plan.model.grid:
+        return images
+    size = grid.rows * plan.model.patch[0], grid.columns * plan.model.patch[1]
+    if images.device.type == "cpu":
+        return resize(images, size, plan.image.interpolation)
+    whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))
+    return resized_crop(images, whole, size, plan.image.interpolation)
 
 
 def _moves(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.Moves | None:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.doors.progress import display, duration, follow
+from vitrail.doors.amounts import duration
+from vitrail.doors.progress import display, follow
 from vitrail.errors import InterruptedRun
 from vitrail.train.events import Evaluated, Note, Planned, Progress
 from vitrail.train.plan import Plan
@@ -36,8 +37,10 @@ def test_notes_plans_and_evaluations_have_lines():
     lines = drawn(Note("Hello."), Planned(Plan(), {"recipe.steps": "asked for"}), Evaluated(7, 0.5, 0.75))
     assert lines == [
         "Hello.",
-        "Model : 12 blocks, width 768, 12 heads; pictures 224x224x3 in 14x14 patches.",
-        "Plan: 1,000 steps of 128 pictures (asked for), muon, cpu, float32.",
+        "model     12 blocks, width 768",
+        "pictures  224x224x3 in 14x14 patches",
+        "steps     1,000 of 128 pictures       asked for",
+        "machine   muon, cpu, float32",
         "step 7  validation accuracy 50.0%  loss 0.750",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,10 +22,12 @@ from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
-from vitrail.train import follow
+from vitrail.train import follow, settle
 from vitrail.train.events import Event, Finished, Note, Planned
-from vitrail.train.planner import Wishes
+from vitrail.train.pace import Pace
+from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
+from vitrail.train.wishes import Wishes
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 
@@ -265,3 +268,29 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
     wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
     list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", given=drawn()))
     assert asked == [0, 0, 0, 0], "those of the training, of its evaluations, and val and test at the end"
+
+
+def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before(fit, tmp_path):
+    began = time.perf_counter()
+    fit(drawn())
+    told = json.loads((tmp_path / "run" / "cost.json").read_text())
+    assert told["predicted"] is None
+    parts = [told["actual"][name] for name in ("preparation", "training", "evaluation")]
+    assert min(parts) > 0 and sum(parts) == pytest.approx(told["actual"]["seconds"], abs=0.05)
+    assert told["actual"]["seconds"] < time.perf_counter() - began and told["actual"]["memory"] > 50e6
+
+
+def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path):
+    planned = next(event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, Planned))
+    assert planned.cost is not None and planned.cost.training > 0 and planned.cost.memory > 50e6
+    assert not (tmp_path / "run").exists()
+
+
+def test_minutes_are_turned_into_steps_and_a_long_run_is_fed_with_more(monkeypatch, tmp_path):
+    monkeypatch.setattr(settle.pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.001),)))
+    wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", minutes=0.05)
+    planned = next(e for e in training.fit(wishes, MACHINE, tmp_path, True, drawn()) if isinstance(e, Planned))
+    recipe = planned.plan.recipe
+    assert (recipe.steps, recipe.mixup, recipe.cutmix) == (3000, 0.8, 1.0)
+    assert planned.cost.training == pytest.approx(3.0)
+    assert "measured before the first one" in planned.reasons["recipe.steps"]

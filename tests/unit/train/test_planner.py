@@ -10,8 +10,13 @@ from vitrail import config
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.runtime import Runtime
+from vitrail.train.pace import Pace
 from vitrail.train.plan import Plan
-from vitrail.train.planner import Fingerprint, Wishes, draft, fix_steps, patch_for
+from vitrail.train.planner import draft, fix_steps
+from vitrail.train.reasons import STANDING, explained
+from vitrail.train.recipe import Phase
+from vitrail.train.shape import patch_for
+from vitrail.train.wishes import Fingerprint, Wishes
 
 CLOTHES = Fingerprint(
     name="fashion-mnist", count=55_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
@@ -125,7 +130,7 @@ def test_an_empty_budget_is_refused(budget):
 def test_minutes_become_steps_by_the_measured_pace():
     plan, reasons = draft(CLOTHES, wishes(minutes=2.0), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, keep_patches=0.5, keep_until=0.5))
-    fixed = fix_steps(plan, seconds_early=0.1, seconds_late=0.3, reasons=reasons)
+    fixed = fix_steps(plan, Pace(((Phase(0.0, 0.5), 0.1), (Phase(0.5, 0.5), 0.3))), reasons)
     assert fixed.recipe.steps == 600
     assert "0.200 s a step" in reasons["recipe.steps"]
 
@@ -143,3 +148,21 @@ def test_outputs_that_are_not_the_classes_are_refused():
 def test_an_image_description_that_is_not_the_model_s_is_refused():
     with pytest.raises(UsageError, match=r"reads 28x28 pixels of 1 channels, but \[image\] gives 32x28 of 1"):
         draft(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
+
+
+def test_only_square_pictures_may_exchange_rows_and_columns():
+    with pytest.raises(UsageError, match=r"transpose .* Got 28x56"):
+        draft(CLOTHES, wishes(image_size=(28, 56), overrides={"recipe.transpose": "true"}), MACHINE)
+
+
+def test_every_line_of_a_plan_has_a_reason_and_a_written_plan_none():
+    plan, reasons = draft(CLOTHES, wishes(), MACHINE)
+    filled = explained(plan, reasons)
+    names = [field.name for field in config.describe(Plan)]
+    assert set(names) - filled.keys() == {name for name in names if name.startswith("compute.")} - {"compute.device"}
+    assert filled["model.depth"] == "as vit_pico_patch4_28 has it"
+    assert explained(plan, {}) == {}
+
+
+def test_the_standing_reasons_belong_to_fields_that_exist():
+    assert STANDING.keys() <= {field.name for field in config.describe(Plan)}

@@ -10,7 +10,7 @@ from vitrail.data.source import Source
 from vitrail.train import reading
 from vitrail.train.dataset import Dataset
 from vitrail.train.fingerprint import fingerprint
-from vitrail.train.planner import Fingerprint
+from vitrail.train.wishes import Fingerprint
 
 FILMS = Source(
     name="films",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vitrail.errors import UsageError
-from vitrail.train.recipe import Recipe
+from vitrail.spec import Grid
+from vitrail.train.recipe import Phase, Recipe
+
+GRID = Grid(7, 7)
 
 
 def test_the_rate_rises_then_falls_to_zero():
@@ -58,3 +61,34 @@ def test_at_least_one_patch_is_kept():
 def test_settings_that_cannot_train_are_refused_with_their_numbers(change, message):
     with pytest.raises(UsageError, match=message):
         Recipe(**change)
+
+
+def test_a_recipe_without_early_steps_has_one_phase():
+    assert Recipe(steps=10).phases() == [Phase(0.0, 1.0)]
+    assert Recipe(keep_patches=0.5, keep_until=0.0).phases() == [Phase(0.0, 1.0)]
+    assert Recipe(small_size=1.0, small_until=0.5).phases() == [Phase(0.0, 1.0)]
+
+
+def test_patches_and_sizes_part_the_steps_into_phases():
+    recipe = Recipe(steps=100, keep_patches=0.5, keep_until=0.75, small_size=0.6, small_until=0.25)
+    assert recipe.phases() == [Phase(0.0, 0.25), Phase(0.25, 0.5), Phase(0.75, 0.25)]
+    assert [recipe.grid_at(step, GRID) for step in (0, 24, 25, 99)] == [(4, 4), (4, 4), (7, 7), (7, 7)]
+    assert [recipe.tokens_at(step, GRID) for step in (0, 24, 25, 74, 75)] == [8, 8, 24, 24, 49]
+
+
+def test_sides_of_a_grid_shrink_alike_and_never_to_nothing():
+    assert Recipe(small_size=0.5, small_until=0.9).grid_at(0, Grid(8, 14)) == Grid(4, 7)
+    assert Recipe(small_size=0.1, small_until=0.9).grid_at(0, Grid(2, 2)) == Grid(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "repeats", "count", "epochs"), [(10, 1, 100, 5.0), (10, 2, 100, 2.5), (64, 1, 8, 50)]
+)
+def test_epochs_count_each_picture_once(batch, repeats, count, epochs):
+    assert Recipe(steps=50, batch=batch, repeats=repeats).epochs(count) == epochs
+
+
+@pytest.mark.parametrize(("field", "value"), [("small_size", 0.0), ("small_size", 1.5), ("small_until", 1.0)])
+def test_early_sizes_outside_their_bounds_are_refused(field, value):
+    with pytest.raises(UsageError, match=rf"recipe\.{field} must lie in .* Got {value}"):
+        Recipe(**{field: value})

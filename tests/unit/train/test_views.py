@@ -23,7 +23,7 @@ from vitrail.train import state
 from vitrail.train.loop import Learner, kept_rows, prepare, train
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
-from vitrail.train.views import augment, cut_of, mixed
+from vitrail.train.views import augment, cut_of, mixed, sized, transposed
 
 MODEL = ViTConfig(
     image_size=(8, 8),
@@ -45,9 +45,12 @@ EVERYTHING = Recipe(
     batch=8,
     keep_patches=0.5,
     keep_until=0.6,
+    small_size=0.5,
+    small_until=0.4,
     crop_padding=1,
     flip=True,
     flip_vertical=True,
+    transpose=True,
     crop_scale=0.4,
     augment="rand",
     erase=0.5,
@@ -159,3 +162,37 @@ def test_epochs_count_different_pictures_and_steps_count_views():
     steps = list(train(learner(PLAN), pictures, TARGETS, PLAN))
     assert steps[-1].epoch == pytest.approx(8 * 4 / 30)
     assert all(step.pictures == 8 for step in steps)
+
+
+def test_rows_and_columns_are_exchanged_where_the_key_says_so():
+    shown = transposed(IMAGES[:3], np.array([0.1, 0.5, 0.49]))
+    expected = [IMAGES[0].mT, IMAGES[1], IMAGES[2].mT]
+    assert all(torch.equal(one, other) for one, other in zip(shown, expected, strict=True))
+
+
+def test_both_flips_and_the_exchange_reach_all_eight_positions_of_a_square():
+    recipe = Recipe(flip=True, flip_vertical=True, transpose=True)
+    picture = torch.arange(12).reshape(1, 3, 2, 2).to(torch.uint8)
+    seen = set()
+    for epoch in range(60):
+        batch = Batch(picture, torch.zeros(1, dtype=torch.int64), np.array([0]))
+        seen.add(tuple(augment(batch, recipe, 0, epoch).flatten().tolist()))
+    assert len(seen) == 8
+
+
+def test_early_steps_show_whole_patches_of_smaller_pictures_and_later_ones_the_same_tensor():
+    recipe = dataclasses.replace(Recipe(), steps=10, small_size=0.75, small_until=0.5)
+    plan = dataclasses.replace(PLAN, recipe=recipe)
+    assert sized(IMAGES, plan, 0).shape == (30, 3, 6, 6)
+    assert sized(IMAGES, plan, 5) is IMAGES
+
+
+def test_a_model_learns_at_two_sizes_with_a_learned_table_and_dropped_patches():
+    model = dataclasses.replace(MODEL, positions="learned")
+    recipe = dataclasses.replace(EVERYTHING, crop_scale=0.0)
+    plan = dataclasses.replace(PLAN, model=model, recipe=recipe)
+    learner = prepare(create(model, 0), plan)
+    before = learner.model.positions.table.detach().clone()
+    losses = [step.loss for step in train(learner, Resident(IMAGES), np.arange(30) % 3, plan)]
+    assert len(losses) == 8 and np.isfinite(losses).all()
+    assert not torch.equal(before, learner.model.positions.table)

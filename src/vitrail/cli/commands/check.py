@@ -128,11 +128,12 @@ def _reading(
     from ...train import planner
     from ...train.plan import Plan
     from ...train.reading import look
+    from ...train.wishes import Wishes
 
     try:
         found = look(dataset, settings, overrides, seed=0)
     except DataError:  # none can be read: the check will name them all, with their reasons
         return config.override(Plan(), overrides).image, (1, 1)
     machine = runtime.choose(runtime.RuntimeSettings())
-    plan, _ = planner.draft(found, planner.Wishes(data=settings, image_size=size, overrides=overrides), machine)
+    plan, _ = planner.draft(found, Wishes(data=settings, image_size=size, overrides=overrides), machine)
     return plan.image, plan.model.patch

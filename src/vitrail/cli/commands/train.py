@@ -198,19 +198,30 @@ class Train(Command):
     def _show_plan(self, events: Iterator[Event]) -> int:
         """Everything up to the plan happens, and nothing after it."""
         from ... import config
+        from ...doors import planned as words
         from ...train.events import Planned
+        from ...train.reasons import explained
         from ..output import print_json
 
         planned: Planned = next(event for event in events if isinstance(event, Planned))
+        cost = planned.cost
         if self.json:
-            print_json({"plan": config.write(planned.plan), "reasons": planned.reasons})
+            print_json(
+                {
+                    "plan": config.write(planned.plan),
+                    "reasons": planned.reasons,
+                    "predicted": cost.to_json() if cost else None,
+                }
+            )
         else:
-            print(config.to_toml(planned.plan, planned.reasons), end="")
+            print("".join(f"# {line}\n" for line in words.expected(planned)), end="\n" if cost else "")
+            print(config.to_toml(planned.plan, explained(planned.plan, planned.reasons)), end="")
         return 0
 
     def _conclude(self, finished: Finished | None, out: Path) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
-        from ...doors.progress import duration
+        from ...doors.amounts import duration
+        from ...train import cost
         from ..output import print_json
 
         if self.json:
@@ -220,6 +231,7 @@ class Train(Command):
                     "report": str(out / "report.html") if (out / "report.html").is_file() else None,
                     "metrics": finished.metrics.to_json() if finished else None,
                     "seconds": finished.seconds if finished else None,
+                    "cost": cost.read(out),
                 }
             )
         elif finished is not None:

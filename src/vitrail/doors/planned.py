@@ -1,0 +1,65 @@
+"""A plan in a few aligned lines: what was chosen, and why, for whoever watches a training begin."""
+
+from __future__ import annotations
+
+from ..errors import printable
+from ..train.events import Planned
+from ..train.plan import Plan
+from .amounts import duration, memory
+
+WIDTH = 118
+
+
+def lines(planned: Planned) -> list[str]:
+    """One line a choice: its name, its value and its reason, cut to the width of a page."""
+    plan, model, recipe = planned.plan, planned.plan.model, planned.plan.recipe
+    height, width = model.image_size
+    pictures = f"{height}x{width}x{model.channels} in {model.grid.rows}x{model.grid.columns} patches"
+    machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.number_format}"
+    rows = [
+        ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
+        ("pictures", pictures, "model.image_size"),
+        ("steps", f"{recipe.steps:,} of {recipe.batch} pictures", "recipe.steps"),
+        ("early steps", _early(plan), "recipe.keep_patches"),
+        ("variety", _variety(plan), "recipe.mixup"),
+        ("machine", machine, "compute.number_format"),
+    ]
+    told = [(name, value, planned.reasons.get(field, "")) for name, value, field in rows if value]
+    if planned.cost is not None:
+        cost = planned.cost
+        told.append(("takes", f"{duration(cost.seconds)}, {memory(cost.memory)}", "as the first steps here did"))
+    left, middle = (max(len(row[column]) for row in told) for column in (0, 1))
+    return [f"{name:<{left}}  {value:<{middle}}  {printable(why)}"[:WIDTH].rstrip() for name, value, why in told]
+
+
+def expected(planned: Planned) -> list[str]:
+    """What the run will take, in a sentence; nothing where it was not measured."""
+    cost = planned.cost
+    if cost is None:
+        return []
+    parts = {"preparation": cost.preparation, "training": cost.training, "evaluation and report": cost.evaluation}
+    listed = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items())
+    where = "of memory" if planned.plan.compute.device == "cpu" else "on the device"
+    return [f"Expected on this machine: {duration(cost.seconds)} ({listed}), {memory(cost.memory)} {where}."]
+
+
+def _early(plan: Plan) -> str:
+    """What the early steps leave out."""
+    recipe = plan.recipe
+    dropped = recipe.keep_patches < 1 and recipe.keep_until > 0
+    smaller = recipe.small_size < 1 and recipe.small_until > 0
+    parts = [f"{recipe.keep_patches:.0%} of the patches until {recipe.keep_until:.0%}"] * dropped
+    parts += [f"{recipe.small_size:.0%} of the size until {recipe.small_until:.0%}"] * smaller
+    return ", ".join(parts)
+
+
+def _variety(plan: Plan) -> str:
+    """What makes one picture many."""
+    recipe = plan.recipe
+    flips = {"mirror": recipe.flip, "upside down": recipe.flip_vertical, "quarter turns": recipe.transpose}
+    words = [name for name, used in flips.items() if used]
+    words += [f"shift {recipe.crop_padding}"] * bool(recipe.crop_padding)
+    words += [f"crops from {recipe.crop_scale:g}"] * bool(recipe.crop_scale)
+    words += [recipe.augment] * (recipe.augment != "none")
+    numbers = {"erase": recipe.erase, "mixup": recipe.mixup, "cutmix": recipe.cutmix, "depth": plan.model.drop_path}
+    return ", ".join([*words, *(f"{name} {value:g}" for name, value in numbers.items() if value)])

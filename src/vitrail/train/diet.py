@@ -1,0 +1,96 @@
+"""What a training is fed and how: batch, patches, augmentation, by the number of pictures and the length of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from .. import config
+from ..data.source import Task
+from ..model.config import ViTConfig
+from .plan import Plan
+from .recipe import Recipe
+from .wishes import Fingerprint, Reasons, Wishes
+
+FEW_PICTURES = 5000
+MIRROR_CHANGES_MEANING = ("digits", "mnist")
+
+
+class Diet(NamedTuple):
+    """What a training of at least so many epochs is fed with beyond shifts and mirrors."""
+
+    epochs: float
+    fields: Mapping[str, float]
+    """Plan fields by their dotted names."""
+    reason: str
+
+
+DIETS = (
+    Diet(30, {"recipe.mixup": 0.2}, "pictures that show through each other keep from learning them by heart"),
+    Diet(
+        100,
+        {"recipe.mixup": 0.8, "recipe.cutmix": 1.0, "recipe.smoothing": 0.1, "model.drop_path": 0.1},
+        "seen so often, pictures must be mixed, or they are learnt by heart",
+    ),
+)
+"""Shortest first. Below the first, more augmentation costs: there is too much else to learn (EXPERIMENTS.md)."""
+
+
+def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons) -> Recipe:
+    """The recipe as far as the pictures and the model decide it; its length is not known yet."""
+    mirror, few = found.name not in MIRROR_CHANGES_MEANING, found.count < FEW_PICTURES
+    cut = wishes.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
+    reasons |= {
+        "recipe.batch": f"{found.count:,} training pictures",
+        "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
+        if mirror
+        else "a mirrored digit is another sign",
+        "recipe.keep_patches": "few pictures: missing patches keep it from learning them by heart"
+        if few
+        else "half of the patches teach nearly as much at half the price",
+        "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
+    }
+    return Recipe(
+        batch=min(128, max(16, 2 ** round(math.log2(max(found.count, 1) / 12)))),
+        keep_patches=0.6 if few else 0.5,
+        keep_until=0.9 if few else 0.7,
+        smoothing=0.1 if few and found.task == "classes" else 0.0,
+        crop_padding=0 if cut else min(model.image_size) // 28,
+        flip=mirror,
+        mirror=mirror,
+    )
+
+
+def with_budget(plan: Plan, count: int, wishes: Wishes, reasons: Reasons) -> Plan:
+    """The plan with the steps or epochs that were asked for; minutes are turned into steps when the pace is known."""
+    recipe = plan.recipe
+    if wishes.epochs is not None:
+        distinct = min(max(1, recipe.batch // recipe.repeats), count)
+        steps = max(1, math.ceil(wishes.epochs * count / distinct))
+        reasons["recipe.steps"] = f"{wishes.epochs:g} epochs of {count:,} pictures, {distinct} a step"
+    elif wishes.steps is not None:
+        steps, reasons["recipe.steps"] = wishes.steps, "asked for"
+    else:
+        return plan
+    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps))
+
+
+def is_long(epochs: float) -> bool:
+    """Whether pictures are shown so often that more variety pays."""
+    return epochs >= DIETS[0].epochs
+
+
+def for_length(plan: Plan, epochs: float, task: Task, wishes: Wishes, reasons: Reasons) -> Plan:
+    """The plan with the richest diet that so many epochs pay for; what was asked for stays as it is."""
+    fitting = [diet for diet in DIETS if epochs >= diet.epochs]
+    if not fitting:
+        reasons.setdefault("recipe.mixup", f"{epochs:,.0f} epochs: more variety pays from {DIETS[0].epochs:g} on")
+        return plan
+    diet = fitting[-1]
+    changes = {name: value for name, value in diet.fields.items() if name not in wishes.overrides}
+    if task != "classes":
+        changes.pop("recipe.smoothing", None)
+    reasons |= dict.fromkeys(changes, f"{epochs:,.0f} epochs: {diet.reason}")
+    return config.override(plan, {name: repr(value) for name, value in changes.items()})

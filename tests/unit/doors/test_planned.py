@@ -1,0 +1,44 @@
+"""A plan in a few lines, and what its run is expected to take."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from vitrail.doors import planned as words
+from vitrail.doors.amounts import memory
+from vitrail.train.cost import Cost
+from vitrail.train.events import Planned
+from vitrail.train.plan import Plan
+from vitrail.train.recipe import Recipe
+
+COST = Cost(preparation=3.0, training=60.0, evaluation=7.0, memory=850_000_000)
+RECIPE = Recipe(keep_patches=0.5, keep_until=0.7, flip=True, flip_vertical=True, crop_padding=1, mixup=0.2)
+
+
+def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
+    reasons = {"recipe.steps": "asked for", "recipe.mixup": "40 epochs: mixed\x1b[31m"}
+    lines = words.lines(Planned(Plan(model_name="vit_x", recipe=RECIPE), reasons, COST))
+    assert lines[3:5] == [
+        "early steps  50% of the patches until 70%",
+        "variety      mirror, upside down, shift 1, mixup 0.2  40 epochs: mixed\\x1b[31m",
+    ]
+    assert lines[-1] == "takes        1 min 10 s, 850 MB                       as the first steps here did"
+
+
+def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():
+    plan = Plan(recipe=Recipe(small_size=0.5, small_until=0.3))
+    lines = words.lines(Planned(plan, {}))
+    assert any(line.endswith("50% of the size until 30%") for line in lines)
+    assert not any(line.startswith("variety") for line in lines)
+
+
+def test_what_a_run_takes_is_a_sentence_where_it_was_measured():
+    planned = Planned(Plan(), {}, COST)
+    (sentence,) = words.expected(planned)
+    parts = "preparation 3 s, training 1 min 00 s, evaluation and report 7 s"
+    assert sentence == f"Expected on this machine: 1 min 10 s ({parts}), 850 MB of memory."
+    assert words.expected(dataclasses.replace(planned, cost=None)) == []
+
+
+def test_bytes_are_said_in_thousands():
+    assert (memory(12_345_678), memory(1_234_567_890)) == ("12 MB", "1.2 GB")
