@@ -10,6 +10,7 @@ from typing import NamedTuple
 from .. import config
 from ..data.source import Task
 from ..model.config import ViTConfig
+from . import imbalance
 from .plan import Plan
 from .recipe import Recipe
 from .wishes import Fingerprint, Reasons, Wishes
@@ -52,11 +53,14 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
         else "half of the patches teach nearly as much at half the price",
         "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
     }
+    class_weights, why = imbalance.weights_for(found.task, found.ratio)
+    reasons |= why
     return Recipe(
         batch=min(128, max(16, 2 ** round(math.log2(max(found.count, 1) / 12)))),
         keep_patches=0.6 if few else 0.5,
         keep_until=0.9 if few else 0.7,
         smoothing=0.1 if few and found.task == "classes" else 0.0,
+        class_weights=class_weights,
         crop_padding=0 if cut else min(model.image_size) // 28,
         flip=mirror,
         mirror=mirror,

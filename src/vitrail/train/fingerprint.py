@@ -18,6 +18,7 @@ from ..data.source import Picture, Source
 from ..errors import DataError
 from ..randomness import permutation, uniform
 from ..spec import ImageSpec
+from . import imbalance
 from .wishes import Fingerprint
 
 SAMPLE = 256
@@ -72,6 +73,7 @@ def fingerprint(
         window=spec.window,
         window_reason=reason,
         task=source.task,
+        ratio=imbalance.ratio(source.task, source.targets[train], len(source.classes)),
     )
 
 

@@ -17,6 +17,9 @@ class Phase(NamedTuple):
     share: float
 
 
+ClassWeights = Literal["none", "root", "balanced"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """The settings of a training. Rates are per step, fractions are of all steps."""
@@ -45,7 +48,7 @@ class Recipe:
     """Do not apply a step whose loss lies six deviations above the last 128; at most one step in a hundred."""
     smoothing: float = 0.0
     """Label smoothing."""
-    class_weights: Literal["none", "root", "balanced"] = "none"
+    class_weights: ClassWeights = "none"
     """What a picture weighs in the loss of classes: balanced: 1 / pictures of its class; root: its square root."""
     positive_weight: float = 0.0
     """Most that a positive weighs in the loss of labels, where it weighs its label's negatives / positives; 0 weighs

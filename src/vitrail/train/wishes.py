@@ -43,6 +43,8 @@ class Fingerprint:
     window: Window = "none"
     window_reason: str = ""
     task: Task = "classes"
+    ratio: float = 1.0
+    """Pictures of the commonest class for each of the rarest."""
 
 
 Reasons = dict[str, str]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitrail.errors import UsageError
-from vitrail.train.imbalance import balance
+from vitrail.train.imbalance import balance, ratio, weights_for
 from vitrail.train.objective import (
     asymmetric_loss,
     check,
@@ -186,3 +186,18 @@ def test_what_a_task_has_a_use_for_passes():
 def test_impossible_losses_are_refused_with_their_numbers(change, message):
     with pytest.raises(UsageError, match=message):
         Recipe(**change)
+
+
+def test_the_rule_weighs_classes_from_ten_to_one_on_and_says_why():
+    kind, why = weights_for("classes", 9.9)
+    assert kind == "none" and "9.9 times" in why["recipe.class_weights"]
+    kind, why = weights_for("classes", 1234.0)
+    assert kind == "root" and "1,234 times" in why["recipe.class_weights"]
+    assert weights_for("labels", 50.0)[0] == "none" and weights_for("number", 1.0) == ("none", {})
+
+
+def test_the_ratio_is_that_of_the_classes_that_occur():
+    targets = np.repeat([0, 2], [30, 3])
+    assert ratio("classes", targets, 3) == 10.0
+    assert ratio("classes", np.eye(3, dtype=np.float32)[targets], 3) == 10.0
+    assert ratio("labels", np.ones((3, 2), np.float32), 2) == ratio("classes", targets[:0], 3) == 1.0
