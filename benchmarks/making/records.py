@@ -1,0 +1,179 @@
+"""What record scripts share: trainings as commands of their own, each run once, and a results file with a row for each.
+
+A row that the results file has is kept; else a complete run folder is read, a run that was cut short is gone on with,
+and what is missing is trained. Every figure comes from the files that the run itself wrote. To measure again, delete
+rows and run folders.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parents[1] / "results"
+VITRAIL = Path(sys.executable).with_name("vitrail")
+WALL = "wall-clock.json"
+"""In a run folder: the seconds of each command that worked on it, from start to end."""
+LONG = ("confusion", "per_class")
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Student's t for 95 % and 1, 2, ... degrees of freedom."""
+
+Row = dict[str, Any]
+
+
+class Results:
+    """A results file: rows by their keys, and what they add up to."""
+
+    def __init__(self, name: str, folder: Path = RESULTS):
+        self.path = folder / f"{name}.json"
+        there = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
+        self.rows: list[Row] = there.get("rows", [])
+
+    def row(self, key: Mapping[str, object], make: Callable[[], Row]) -> Row:
+        """The row of this key; if there is none, a new one, which is kept before anything else is begun."""
+        for row in self.rows:
+            if all(row.get(name) == value for name, value in key.items()):
+                return row
+        row = {**key, **make()}
+        self.rows.append(row)
+        self.write({})
+        return row
+
+    def write(self, facts: Mapping[str, object]) -> None:
+        """Keep all rows, after what they add up to."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**facts, "rows": self.rows}, indent=1)
+        self.path.write_text(text + "\n", encoding="utf-8")
+
+
+def trained(run: Path, *words: object, history: bool = False) -> Row:
+    """Train into `run` by `vitrail train` with these words, or go on with it, unless it is complete; what it says.
+
+    Args:
+        history: keep the weights of every checkpoint, as links in RUN/history, for a curve afterwards.
+
+    Raises:
+        CalledProcessError: the training failed.
+    """
+    if (run / "report.json").is_file():
+        return facts_of(run)
+    begun = (run / "plan.toml").is_file()
+    command = ["train", "--resume", run] if begun else ["train", *words, "--out", run]
+    began = time.perf_counter()
+    with subprocess.Popen([VITRAIL, *map(str, command)]) as training:
+        while history and training.poll() is None:
+            time.sleep(1)
+            link_checkpoints(run)
+        if training.wait():
+            raise subprocess.CalledProcessError(training.returncode, training.args)
+    walls = json.loads((run / WALL).read_text()) if (run / WALL).is_file() else []
+    (run / WALL).write_text(json.dumps([*walls, round(time.perf_counter() - began, 1)]) + "\n")
+    return facts_of(run)
+
+
+def link_checkpoints(run: Path) -> None:
+    """Keep the weights of the checkpoints that are there under RUN/history/STEP, without copying them."""
+    for weights in sorted((run / "checkpoints").glob("step-*/*.safetensors")):
+        kept = run / "history" / weights.parent.name / weights.name
+        if weights.name == "optimizer.safetensors" or kept.exists():
+            continue
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # just deleted by the training
+            os.link(weights, kept)
+
+
+def seconds_at(run: Path) -> Callable[[int], float]:
+    """Seconds of training until a step: each row of metrics.jsonl stands for the steps since the one before it."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps, seconds = [0], [0.0]
+    for row in rows:
+        if "seconds" in row and row["step"] > steps[-1]:
+            seconds.append(seconds[-1] + (row["step"] - steps[-1]) * row["seconds"])
+            steps.append(row["step"])
+    return lambda step: float(np.interp(step, steps, seconds))
+
+
+def facts_of(run: Path) -> Row:
+    """What a complete run folder says of itself: figures of the test pictures, sizes, seconds, machine."""
+    facts = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    plan = tomllib.loads((run / "plan.toml").read_text(encoding="utf-8"))
+    walls = json.loads((run / WALL).read_text()) if (run / WALL).is_file() else []
+    return {
+        **figures_of(run),
+        **{name: facts[name] for name in ("steps", "images_seen", "model", "parameters")},
+        "seconds": round(facts["seconds"], 1),
+        "wall_seconds": round(sum(walls), 1),
+        "number_format": plan["compute"]["number_format"],
+        "machine": json.loads((run / "environment.json").read_text(encoding="utf-8")),
+        "commit": commit(),
+    }
+
+
+def figures_of(run: Path) -> Row:
+    """The figures of the test pictures, without tables and intervals.
+
+    The accuracy of each label is added to labels, and the figures of a single column stand with the others.
+    """
+    kept = _plain(json.loads((run / "metrics-test.json").read_text(encoding="utf-8")))
+    for label in kept.get("per_label", ()):
+        label["accuracy"] = label_accuracy(label)
+    columns = kept.pop("per_column", [])
+    return {**columns[0], **kept} if len(columns) == 1 else {**kept, **({"per_column": columns} if columns else {})}
+
+
+def _plain(found: Any) -> Any:
+    """Figures without long tables and intervals, at every depth."""
+    if isinstance(found, list):
+        return [_plain(each) for each in found]
+    if not isinstance(found, dict):
+        return found
+    return {name: _plain(value) for name, value in found.items() if name not in LONG and not name.endswith("interval")}
+
+
+def label_accuracy(label: Mapping[str, float]) -> float:
+    """Share of the known pictures that are answered rightly from 0.5 on."""
+    right = label["sensitivity"] * label["positives"] + label["specificity"] * (label["n"] - label["positives"])
+    return right / label["n"]
+
+
+def commit() -> str:
+    """Which state of the code this is; empty outside a checkout."""
+    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def spread(values: Iterable[float]) -> dict[str, float | None]:
+    """Mean and standard deviation (of the sample; None for a single value), and of how many."""
+    found = list(values)
+    deviation = statistics.stdev(found) if len(found) > 1 else None
+    return {"mean": statistics.mean(found), "standard_deviation": deviation, "n": len(found)}
+
+
+def paired(ours: Iterable[float], theirs: Iterable[float]) -> dict[str, object]:
+    """The mean difference of pairs and its 95 % interval by Student's t; None for a single pair."""
+    differences = [one - other for one, other in zip(ours, theirs, strict=True)]
+    found = spread(differences)
+    interval = None
+    if len(differences) > 1:
+        degrees = len(differences) - 1
+        t = T95[degrees - 1] if degrees <= len(T95) else 1.96 + 2.4 / degrees
+        half = t * float(found["standard_deviation"] or 0.0) / math.sqrt(len(differences))
+        interval = [float(found["mean"] or 0.0) - half, float(found["mean"] or 0.0) + half]
+    return {**found, "interval": interval}
+
+
+def number(row: Mapping[str, object], name: str) -> float:
+    """A figure of a row."""
+    return float(str(row[name]))

@@ -1,0 +1,135 @@
+"""Write the tables of docs/figures.md from benchmarks/results/: what was measured, and the command of what was not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from markers import fill
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "figures.md"
+RESULTS = ROOT / "benchmarks" / "results"
+Found = Mapping[str, Any]
+
+
+def main() -> None:
+    """Replace what stands between the markers."""
+    fill(PAGE, "records", page(RESULTS))
+
+
+def page(results: Path) -> str:
+    """Every section, in the order in which a reader asks."""
+    parts = [
+        section("Fashion-MNIST from scratch", "fashion_mnist.py", fashion(results)),
+        section("Beside timm's ViT of the same shape", "fashion_mnist_peer.py", peer(results)),
+        section("Digits in five folds", "digits_folds.py", digits(results)),
+        section("Solar cells in five folds (ELPV)", "elpv.py ELPV DINOV2", elpv(results)),
+        section("From a checkpoint", "transfer.py DINOV2 ELPV", transfer(results)),
+        section("Class weights where classes are uneven", "imbalance.py", imbalance(results)),
+    ]
+    return "\n\n".join(parts)
+
+
+def section(title: str, script: str, lines: list[str]) -> str:
+    """A heading, the command, and the table; where there is none, that nothing was measured yet."""
+    table = "\n".join(lines) if lines else "Not measured yet."
+    return f"## {title}\n`python benchmarks/{script}`\n\n{table}"
+
+
+def fashion(results: Path) -> list[str]:
+    """One row a budget."""
+    lines = table("minutes", "official test accuracy", "seeds", "parameters", "seconds of training")
+    for path in sorted(results.glob("fashion-mnist-*min.json"), key=minutes_of):
+        found = read(path)
+        rows = found["rows"]
+        accuracy = plus_minus({"mean": found["mean_accuracy"], "standard_deviation": found["standard_deviation"]})
+        seconds = sum(row["seconds"] for row in rows) / len(rows)
+        lines.append(line(f"{minutes_of(path):g}", accuracy, len(rows), f"{rows[0]['parameters']:,}", f"{seconds:.0f}"))
+    return lines if len(lines) > 2 else []
+
+
+def peer(results: Path) -> list[str]:
+    """One row a comparison."""
+    lines = table("minutes", "ours", "peer", "ours as good after", "ours in a fifth of the time")
+    for path in sorted(results.glob("peer-fashion-mnist-*min.json"), key=minutes_of):
+        found = read(path)
+        if "share" not in found:
+            continue
+        share = "never" if found["share"] is None else f"{found['share']:.0%} of its time"
+        fifth = f"{found['ours_in_a_fifth']:.2%} ({found['seconds_of_a_fifth']:.0f} s)"
+        lines.append(line(f"{minutes_of(path):g}", f"{found['ours']:.2%}", f"{found['peer']:.2%}", share, fifth))
+    return lines if len(lines) > 2 else []
+
+
+def digits(results: Path) -> list[str]:
+    """One row a budget."""
+    lines = table("minutes a fold", "accuracy of the folds", "folds", "longest fold, all in all")
+    for one in read(results / "digits-5-folds.json").get("summary", ()):
+        folds, longest = one["folds"], f"{one['longest_seconds']:.0f} s"
+        lines.append(line(f"{one['minutes']:g}", plus_minus(folds), folds["n"], longest))
+    return lines if len(lines) > 2 else []
+
+
+def elpv(results: Path) -> list[str]:
+    """One row a way; figures that a way has not got stay empty."""
+    lines = table("way", "minutes", "accuracy", "AUROC", "balanced accuracy", "other", "folds", "longest fold")
+    for one in read(results / "elpv.json").get("summary", ()):
+        cells = [plus_minus(one[name]) if name in one else "" for name in ("accuracy", "auroc", "balanced_accuracy")]
+        other = [f"{name} {plus_minus(value)}" for name, value in one.items() if name.startswith("accuracy of")]
+        other += [f"{name} {one[name]['mean']:.3f}" for name in ("mae", "constant_mae", "r2") if name in one]
+        longest = f"{one['longest_seconds']:.0f} s"
+        lines.append(line(one["way"], f"{one['minutes']:g}", *cells, ", ".join(other), one["folds"], longest))
+    return lines if len(lines) > 2 else []
+
+
+def transfer(results: Path) -> list[str]:
+    """One row a start, data and way."""
+    lines = table("start", "data", "way", "accuracy", "seeds", "seconds")
+    for one in read(results / "transfer.json").get("summary", ()):
+        accuracy, seconds = one["accuracy"], f"{one['seconds']:.0f}"
+        lines.append(line(one["start"], one["data"], one["way"], plus_minus(accuracy), accuracy["n"], seconds))
+    return lines if len(lines) > 2 else []
+
+
+def imbalance(results: Path) -> list[str]:
+    """One row a comparison with no weights."""
+    lines = table("largest class", "largest / smallest", "weights", "figure", "difference to none", "95 % interval")
+    for one in read(results / "imbalance.json").get("comparisons", ()):
+        low, high = one["interval"] or (float("nan"), float("nan"))
+        cells = (one["largest"], f"{one['ratio']:g}", one["weights"], one["figure"].replace("_", " "))
+        lines.append(line(*cells, f"{100 * one['mean']:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"))
+    return lines if len(lines) > 2 else []
+
+
+def read(path: Path) -> Found:
+    """A results file; nothing where there is none."""
+    found: Found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found
+
+
+def minutes_of(path: Path) -> float:
+    """The budget that a results file is called after."""
+    return float(path.stem.rpartition("-")[2].removesuffix("min"))
+
+
+def plus_minus(found: Found) -> str:
+    """A mean with its standard deviation, in percent."""
+    spread = found["standard_deviation"]
+    return f"{found['mean']:.2%}" + (f" ± {spread:.2%}" if spread is not None else "")
+
+
+def table(*names: str) -> list[str]:
+    """The head of a table."""
+    return [line(*names), line(*["---"] * len(names))]
+
+
+def line(*cells: object) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What the record scripts add up: rows kept, folds pooled, pairs compared, curves read. Nothing is trained here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def script(name: str) -> ModuleType:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+records = script("making.records")
+
+
+def run_folder(path: Path, test: dict[str, object]) -> Path:
+    """The files of a complete run that a script reads."""
+    path.mkdir(parents=True)
+    facts = {"seconds": 12.34, "steps": 30, "images_seen": 3840, "model": "vit_pico_patch4_28", "parameters": 9}
+    (path / "report.json").write_text(json.dumps(facts))
+    (path / "metrics-test.json").write_text(json.dumps(test))
+    (path / "environment.json").write_text(json.dumps({"threads": 2}))
+    (path / "plan.toml").write_text('[compute]\nnumber_format = "bfloat16"\n')
+    (path / records.WALL).write_text("[10.0, 5.5]\n")
+    return path
+
+
+def test_a_row_is_made_once_and_kept_before_the_next_is_begun(tmp_path):
+    results, made = records.Results("trial", tmp_path), []
+
+    def make() -> dict[str, object]:
+        made.append(1)
+        return {"accuracy": 0.5}
+
+    assert results.row({"seed": 0}, make) == {"seed": 0, "accuracy": 0.5}
+    assert json.loads((tmp_path / "trial.json").read_text())["rows"] == results.rows
+    results.write({"mean": 0.5})
+    again = records.Results("trial", tmp_path)
+    assert again.row({"seed": 0}, make)["accuracy"] == 0.5 and len(made) == 1
+    again.row({"seed": 1}, make)
+    assert len(made) == len(again.rows) == 2
+
+
+def test_a_complete_run_is_read_and_not_trained_again(tmp_path):
+    run = run_folder(tmp_path / "run", {"split": "test", "n": 4, "accuracy": 0.75, "accuracy_interval": [0.3, 0.9]})
+    row = records.trained(run, "a source that does not exist")
+    assert (row["accuracy"], row["n"], row["steps"], row["number_format"]) == (0.75, 4, 30, "bfloat16")
+    assert (row["seconds"], row["wall_seconds"], row["machine"]) == (12.3, 15.5, {"threads": 2})
+    assert "accuracy_interval" not in row
+
+
+def test_labels_have_their_accuracy_and_a_single_number_its_figures(tmp_path):
+    label = {"name": "poly", "n": 10, "positives": 4, "sensitivity": 0.75, "specificity": 0.5, "f1_interval": [0, 1]}
+    figures = records.figures_of(run_folder(tmp_path / "labels", {"n": 10, "per_label": [label]}))
+    assert figures["per_label"][0]["accuracy"] == pytest.approx((3 + 3) / 10)
+    assert "f1_interval" not in figures["per_label"][0]
+    column = {"name": "probability", "n": 10, "mae": 0.2, "r2": 0.4}
+    figures = records.figures_of(run_folder(tmp_path / "number", {"n": 10, "r2": 0.4, "per_column": [column]}))
+    assert (figures["mae"], figures["r2"], figures["name"]) == (0.2, 0.4, "probability")
+
+
+def test_spreads_and_pairs_follow_their_formulas():
+    assert records.spread([0.5]) == {"mean": 0.5, "standard_deviation": None, "n": 1}
+    assert records.spread([1.0, 2.0, 3.0])["standard_deviation"] == pytest.approx(1.0)
+    found = records.paired([0.9, 0.8, 0.7], [0.8, 0.8, 0.5])
+    differences = np.array([0.1, 0.0, 0.2])
+    half = 4.303 * differences.std(ddof=1) / 3**0.5
+    assert found["interval"] == pytest.approx([differences.mean() - half, differences.mean() + half])
+    assert records.paired([1.0], [0.5])["interval"] is None
+
+
+def test_seconds_until_a_step_come_from_the_rows_that_were_recorded(tmp_path):
+    rows = [{"step": 10, "seconds": 0.5}, {"step": 10, "val_loss": 1.0}, {"step": 30, "seconds": 1.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    seconds = records.seconds_at(tmp_path)
+    assert [seconds(step) for step in (0, 10, 20, 30)] == pytest.approx([0, 5, 15, 25])
+
+
+def test_weights_of_checkpoints_stay_when_the_training_deletes_them(tmp_path):
+    folder = tmp_path / "checkpoints" / "step-00000007"
+    folder.mkdir(parents=True)
+    for name in ("model", "optimizer", "average"):
+        (folder / f"{name}.safetensors").write_bytes(name.encode())
+    records.link_checkpoints(tmp_path)
+    for file in folder.iterdir():
+        file.unlink()
+    kept = sorted((tmp_path / "history" / "step-00000007").iterdir())
+    assert [(file.name, file.read_bytes()) for file in kept] == [
+        ("average.safetensors", b"average"),
+        ("model.safetensors", b"model"),
+    ]
+
+
+def test_folds_count_every_picture_once():
+    folds = script("digits_folds")
+    rows = [{"minutes": 1, "seed": 0, "accuracy": 1.0, "n": 300, "wall_seconds": 50 + fold} for fold in range(4)]
+    rows.append({"minutes": 1, "seed": 0, "accuracy": 0.5, "n": 100, "wall_seconds": 40})
+    (found,) = folds.summary(rows)
+    assert found["seeds"]["mean"] == pytest.approx(1250 / 1300) and found["folds"]["mean"] == pytest.approx(0.9)
+    assert found["longest_seconds"] == 53
+    assert folds.summary(rows[:4])[0]["seeds"] is None
+
+
+def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
+    elpv = script("elpv")
+    (tmp_path / "labels.csv").write_text("images/a.png  1.0   mono\nimages/b.png 0.3333333333333333 poly\n")
+    tables = elpv.write_tables(elpv.read_cells(tmp_path / "labels.csv"), tmp_path)
+    assert tables["classes"].read_text() == (
+        "path,defect,stratum\nimages/a.png,defective,1.00 mono\nimages/b.png,sound,0.33 poly\n"
+    )
+    assert tables["labels"].read_text().splitlines()[1:] == ["images/a.png,1,0,1.00 mono", "images/b.png,0,1,0.33 poly"]
+    assert tables["number"].read_text().splitlines()[2] == "images/b.png,0.3333333333333333,0.33 poly"
+
+
+def test_a_share_of_the_peers_time_is_that_of_the_first_checkpoint_as_good():
+    peer = script("fashion_mnist_peer")
+    ours = peer.ended([[60, 0.80], [120, 0.91], [180, 0.90]])
+    theirs = peer.ended([[300, 0.7], [600, 0.905]])
+    assert peer.comparison(ours, theirs) == {
+        "ours": 0.90, "peer": 0.905, "ours_reaches_it_after": 120, "share": pytest.approx(0.2),
+    }  # fmt: skip
+    assert peer.comparison(theirs, ours)["share"] == pytest.approx(600 / 180)
+    assert peer.comparison(peer.ended([[9, 0.1]]), theirs)["share"] is None
+
+
+def test_made_imbalance_and_its_figures_follow_their_formulas():
+    imbalance = script("imbalance")
+    targets = np.arange(10_000) % 10
+    rows = imbalance.imbalanced(targets, np.arange(10_000), 1000, 100.0, seed=3)
+    counts = np.bincount(targets[rows])
+    assert sorted(counts, reverse=True) == [round(1000 * 100 ** (-k / 9)) for k in range(10)]
+    figures = imbalance.figures(np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]), np.array([90, 10]))
+    assert (figures["balanced_accuracy"], figures["accuracy"]) == pytest.approx((0.75, 0.9 + 0.1 * 0.5))
+    assert figures["rarest_recall"] == 0.5
