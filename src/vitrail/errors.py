@@ -6,7 +6,8 @@
     ├── DamagedFileError   4   a checkpoint or bundle that is damaged, foreign or not trusted
     ├── ResourceError      5   no disk, memory or permission
     ├── DivergedError      6   training left the finite numbers and could not recover
-    ├── WorkerError        7   a partner or worker process died
+    ├── WorkerError        7   a worker process died
+    ├── PartnerError       7   another process of the same training died, or does not answer
     └── InterruptedRun   130   stopped by Ctrl-C (or 143, SIGTERM), saved, and how to go on
 
 A message says what happened, where, why it matters, and what to type. `cli.main` prints it as one sentence and
@@ -58,7 +59,13 @@ class DivergedError(VitrailError):
 
 
 class WorkerError(VitrailError):
-    """A partner or worker process died."""
+    """A worker process died."""
+
+    exit_code = 7
+
+
+class PartnerError(VitrailError):
+    """Another process of the same training died or does not answer, so this one cannot go on."""
 
     exit_code = 7
 

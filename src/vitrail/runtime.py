@@ -13,7 +13,8 @@ from .errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-NumberFormat = Literal["float32", "bfloat16"]
+NumberFormat = Literal["float32", "bfloat16", "float16"]
+Engine = Literal["auto", "ddp", "fsdp"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class RuntimeSettings:
 
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
-    number_format: Literal["auto", "float32", "bfloat16"] = "auto"
+    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Format of the large products; weights and losses stay in float32."""
     threads: int = 0
     """Threads of the CPU's products; 0 takes every core that this process may use."""
@@ -30,6 +31,10 @@ class RuntimeSettings:
     """Threads that decode pictures while the model trains; 0 decodes in the main thread, -1 takes every core."""
     compile: bool = False
     """Compile the training step with torch.compile; needs a C++ compiler on a CPU."""
+    engine: Engine = "auto"
+    """How several processes train one model: ddp copies it into each, fsdp splits it; auto splits what does not fit."""
+    patience: float = 1800.0
+    """Seconds that processes which train together wait for one that does not answer."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,8 @@ class Runtime:
     threads: int
     workers: int
     compile: bool
+    engine: Engine = "auto"
+    patience: float = 1800.0
     reasons: dict[str, str]
 
     @property
@@ -56,26 +63,33 @@ class Runtime:
         """The number format as torch names it."""
         import torch
 
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[self.number_format]
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[self.number_format]
 
 
-def choose(settings: RuntimeSettings) -> Runtime:
+def choose(settings: RuntimeSettings, sharing: int = 1) -> Runtime:
     """Decide what `auto` stands for on this machine. Changes nothing yet; see `apply`.
 
+    Args:
+        sharing: how many processes of one training share this machine's cores.
+
     Raises:
-        UsageError: a device that is not here.
+        UsageError: a device that is not here, a number format that it cannot train in, or a patience of nothing.
     """
+    if settings.patience <= 0:
+        raise UsageError(f"compute.patience must be a number of seconds above 0. Got {settings.patience}.")
     device = _device(settings.device)
     number_format = _number_format(settings.number_format, device.value)
-    threads = _threads(settings.threads)
+    threads = _threads(settings.threads, sharing)
     workers = _workers(settings.workers, threads)
     compiled = _compile(settings.compile, device.value)
     return Runtime(
         device=device.value,
-        number_format="bfloat16" if number_format.value == "bfloat16" else "float32",
+        number_format=_FORMATS[number_format.value],
         threads=int(threads.value),
         workers=int(workers.value),
         compile=settings.compile,
+        engine=settings.engine,
+        patience=settings.patience,
         reasons={
             "device": device.reason,
             "number_format": number_format.reason,
@@ -84,6 +98,9 @@ def choose(settings: RuntimeSettings) -> Runtime:
             "compile": compiled.reason,
         },
     )
+
+
+_FORMATS: dict[str, NumberFormat] = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 def apply(runtime: Runtime) -> None:
@@ -123,6 +140,10 @@ def _device(wish: str) -> Choice:
 
 
 def _number_format(wish: str, device: str) -> Choice:
+    if wish == "float16" and not device.startswith("cuda"):
+        raise UsageError(
+            f"float16 is for GPUs without bfloat16: {device} has no fast products of it. Use float32 or bfloat16."
+        )
     if wish != "auto":
         return Choice(wish, "asked for")
     if device.startswith("cuda"):
@@ -130,7 +151,7 @@ def _number_format(wish: str, device: str) -> Choice:
 
         if torch.cuda.is_bf16_supported():
             return Choice("bfloat16", "the GPU has bfloat16 products; not yet measured by this project")
-        return Choice("float32", "the GPU has no bfloat16")
+        return Choice("float16", "the GPU has no bfloat16; the loss is scaled so that small gradients are not lost")
     if device == "mps":
         return Choice("float32", "bfloat16 has not been measured on this device")
     if cpu_multiplies_bfloat16():
@@ -163,13 +184,16 @@ def cpu_name() -> str:
     return name or platform.processor() or platform.machine()
 
 
-def _threads(wish: int) -> Choice:
+def _threads(wish: int, sharing: int) -> Choice:
     if wish < 0:
         raise UsageError(f"threads must be 0 (all cores) or more. Got {wish}.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if wish:
         return Choice(str(wish), f"asked for; this process may use {cores} cores")
     quota = _cgroup_cores()
+    if sharing > 1:
+        least = max(1, min(cores, quota or cores) // sharing)
+        return Choice(str(least), f"{sharing} processes of this training share {min(cores, quota or cores)} cores")
     if quota is not None and quota < cores:
         return Choice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
     return Choice(str(cores), "every core that this process may use")

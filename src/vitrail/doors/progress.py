@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun, printable
+from ..train.engines.team import leads
 from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress
 from . import planned
 from .amounts import duration
@@ -73,7 +74,10 @@ def follow(events: Iterable[Event], out: Path, stream: Stream | None = None) -> 
 
 @contextmanager
 def display(stream: Stream) -> Iterator[Display]:
-    """A bar if the stream is a terminal, plain lines otherwise."""
+    """A bar if the stream is a terminal, plain lines otherwise; of several processes only the first one shows."""
+    if not leads():
+        yield Silent()
+        return
     if not stream.isatty():
         yield Lines(stream)
         return
@@ -89,6 +93,13 @@ def display(stream: Stream) -> Iterator[Display]:
     )
     with Progress(*columns, console=Console(file=cast("IO[str]", stream)), transient=True) as bar:
         yield Terminal(bar)
+
+
+class Silent:
+    """For processes that train beside another one, which shows what they do too."""
+
+    def show(self, event: Event) -> None:
+        """Nothing."""
 
 
 class Lines:

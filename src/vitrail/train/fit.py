@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from .. import runtime
+import numpy as np
+
+from .. import config, runtime
 from ..data import splits as parts
 from ..data.doctor.check import check
 from ..data.doctor.findings import Findings
 from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
-from ..model.vit import create
+from ..model.vit import create, parameter_count
 from . import forecast, planner, sheet
+from .accompany import accompany
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
+from .engines import agreement
+from .engines.engine import chosen
+from .engines.group import found
+from .engines.team import Team, joined
+from .engines.whole import empty_twin, split, whole_learner
 from .events import Event, Note, Planned
 from .extend import Extension
 from .finish import conclude
@@ -56,28 +66,32 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
         InterruptedRun: stopped from outside and saved; the message says how to go on.
     """
-    if out is not None:
-        RunFolder.check_free(out)
     watch = Watch()
-    machine = runtime.choose(settings)
-    runtime.apply(machine)
-    data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
-    wishes = dataclasses.replace(wishes, data=data)
-    dataset = open_dataset(wishes.data, wishes.seed, None, given)
-    yield from _told(dataset)
-    plan, reasons = planner.draft(look(dataset, wishes.data, wishes.overrides, wishes.seed), wishes, machine)
-    dataset, findings = _checked(dataset, plan)
-    yield from _found(dataset, findings)
-    with watch.decodes():
-        pictures = _pictures(dataset, plan)
-    plan = _measured(plan, pictures, wishes, reasons)
-    plan, spent = pretraining_settled(plan, dataset, pictures, reasons)
-    plan, pace = settle(plan, wishes, reasons, pictures, dataset, spent, dry_run)
-    cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace else None
-    yield Planned(plan, reasons, cost)
-    if not dry_run:
-        run = RunFolder.create(out or default_path(plan.data.source, plan.model_name, datetime.now()))
-        yield from watch.kept(_begin(run, plan, reasons, dataset, findings, pictures), run.path, plan, cost)
+    with _together(settings) as (machine, team):
+        if out is not None:
+            team.led(lambda: RunFolder.check_free(out))
+        data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
+        wishes = dataclasses.replace(wishes, data=data)
+        dataset = open_dataset(wishes.data, wishes.seed, None, given)
+        yield from _told(dataset)
+        plan, reasons = planner.draft(look(dataset, wishes.data, wishes.overrides, wishes.seed), wishes, machine)
+        plan = _for_all(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
+        dataset, findings = _checked(dataset, plan, team)
+        yield from _found(dataset, findings)
+        with watch.decodes():
+            pictures = _pictures(dataset, plan)
+        plan = _measured(plan, pictures, wishes, reasons)
+        plan, spent = pretraining_settled(plan, dataset, pictures, reasons)
+        plan, spent = agreement.the_leaders(team, plan), team.told(spent)
+        plan, pace = settle(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
+        plan = agreement.the_leaders(team, plan)
+        cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace and team.leads else None
+        yield Planned(plan, reasons, cost)
+        if not dry_run:
+            path = out or default_path(plan.data.source, plan.model_name, datetime.now())
+            run = RunFolder.create(path) if team.leads else RunFolder(path)
+            events = _begin(run, plan, reasons, dataset, findings, pictures, team)
+            yield from watch.kept(events, run.path, plan, cost) if team.leads else events
 
 
 def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -> Iterator[Event]:
@@ -86,19 +100,21 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
     Raises:
         as `fit`.
     """
-    if out is not None:
-        RunFolder.check_free(out)
-    _apply(plan)
-    plan = dataclasses.replace(plan, data=located(plan.data))
-    dataset = open_dataset(plan.data, plan.seed, None, given)
-    planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
-    check_written(plan)
-    yield from _told(dataset)
-    dataset, findings = _checked(dataset, plan)
-    yield from _found(dataset, findings)
-    yield Planned(plan, {})
-    path = out or default_path(plan.data.source, plan.model_name, datetime.now())
-    yield from _begin(RunFolder.create(path), plan, {}, dataset, findings, _pictures(dataset, plan))
+    with _together(_settings(plan)) as (_, team):
+        if out is not None:
+            team.led(lambda: RunFolder.check_free(out))
+        plan = dataclasses.replace(plan, data=located(plan.data))
+        dataset = open_dataset(plan.data, plan.seed, None, given)
+        planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
+        check_written(plan)
+        yield from _told(dataset)
+        plan = _for_all(team, dataset, plan, {}, True)
+        dataset, findings = _checked(dataset, plan, team)
+        yield from _found(dataset, findings)
+        yield Planned(plan, {})
+        path = out or default_path(plan.data.source, plan.model_name, datetime.now())
+        run = RunFolder.create(path) if team.leads else RunFolder(path)
+        yield from _begin(run, plan, {}, dataset, findings, _pictures(dataset, plan), team)
 
 
 def resume(
@@ -119,29 +135,63 @@ def resume(
         checkpoints and none is whole.
     """
     run = RunFolder.existing(path)
-    if run.finished() and longer is None:
-        yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
-        return
-    plan = yield from reopen(run, longer, compute)
-    _apply(plan)
-    dataset = open_dataset(plan.data, plan.seed, run, given)
-    for text in dataset.notes:
-        yield Note(text)
-    reasons = run.read_reasons()
-    yield Planned(plan, reasons)
-    yield from _go(run, plan, reasons, dataset, _pictures(dataset, plan))
+    begun = run.read_plan()
+    with _together(_settings(config.override(begun, compute or {}))) as (_, team):
+        if team.led(run.finished) and longer is None:
+            yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
+            return
+        opened = team.led(lambda: _reopened(run, longer, compute))
+        plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
+        for text in opened["notes"]:
+            yield Note(text)
+        dataset = open_dataset(plan.data, plan.seed, run, given)
+        for text in dataset.notes:
+            yield Note(text)
+        agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, plan)
+        yield Planned(plan, reasons)
+        yield from _go(run, plan, reasons, dataset, _pictures(dataset, plan), team)
 
 
-def _apply(plan: Plan) -> None:
-    """Set the machine as the plan says, or refuse: a plan is followed exactly or not at all."""
-    settings = runtime.RuntimeSettings(
+def _reopened(run: RunFolder, longer: Extension | None, compute: Mapping[str, str] | None) -> dict[str, Any]:
+    """What `reopen` has to say, as JSON has words for it: only rank 0 may touch the run folder."""
+    notes, work = [], reopen(run, longer, compute)
+    while True:
+        try:
+            notes.append(next(work).text)
+        except StopIteration as done:
+            return {"notes": notes, "plan": config.write(done.value), "reasons": run.read_reasons()}
+
+
+@contextmanager
+def _together(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runtime, Team]]:
+    """The machine as it was chosen, with torch set to it, and the processes that train together."""
+    machine = runtime.choose(settings, found().local_world)
+    runtime.apply(machine)
+    with joined(machine.device, machine.patience) as team:
+        yield machine, team
+
+
+def _settings(plan: Plan) -> runtime.RuntimeSettings:
+    """A machine as the plan says, or a refusal: a plan is followed exactly or not at all."""
+    return runtime.RuntimeSettings(
         device=plan.compute.device,
         number_format=plan.compute.number_format,
         threads=plan.compute.threads,
         workers=plan.compute.workers,
         compile=plan.compute.compile,
+        engine=plan.compute.engine,
+        patience=plan.compute.patience,
     )
-    runtime.apply(runtime.choose(settings))
+
+
+def _for_all(team: Team, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
+    """The plan for as many processes as there are; all of them have the same, or nobody begins."""
+    if not batch_asked and (shared := agreement.shared_batch(team, plan)) != plan:
+        plan, reasons["recipe.batch"] = shared, f"{reasons['recipe.batch']}, shared by {team.world} processes"
+    agreement.check(team, plan)
+    agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, plan)
+    reasons["compute.engine"] = chosen(plan.compute.engine, team, parameter_count(plan.model), plan.compute.device)[1]
+    return plan
 
 
 def _told(dataset: Dataset) -> Iterator[Event]:
@@ -159,13 +209,29 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {outputs}, pictures: {counts}.")
 
 
-def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
-    """Look at the pictures, at all of them where the minutes allow; leave out bad ones if asked to, else refuse.
-
-    To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
+def _checked(dataset: Dataset, plan: Plan, team: Team) -> tuple[Dataset, Findings | None]:
+    """Rank 0 looks at the pictures; bad ones are left out everywhere if asked to, else all refuse.
 
     Raises:
         DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
+    """
+    looked: list[Findings] = []
+
+    def look_at_them() -> list[int]:
+        looked.append(_looked(dataset, plan))
+        return looked[0].bad_indices.tolist()
+
+    bad = np.array(team.led(look_at_them), np.int64)
+    left = parts.without(dataset.splits, bad)
+    if not len(left["train"]):
+        raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
+    return dataclasses.replace(dataset, splits=left), looked[0] if looked else None
+
+
+def _looked(dataset: Dataset, plan: Plan) -> Findings:
+    """Look at the pictures, at all of them where the minutes allow.
+
+    To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
     """
     seconds = CHECKED_SHARE * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
     findings = check(dataset.source, dataset.splits, plan.image, plan.model.patch, seconds)
@@ -178,14 +244,13 @@ def _checked(dataset: Dataset, plan: Plan) -> tuple[Dataset, Findings]:
         )
     if findings.stops:
         raise DataError(" ".join(findings.stops))
-    left = parts.without(dataset.splits, findings.bad_indices)
-    if not len(left["train"]):
-        raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
-    return dataclasses.replace(dataset, splits=left), findings
+    return findings
 
 
-def _found(dataset: Dataset, findings: Findings) -> Iterator[Event]:
-    """What the check noticed, and what was left out because of it."""
+def _found(dataset: Dataset, findings: Findings | None) -> Iterator[Event]:
+    """What the check noticed, and what was left out because of it; nothing from whom did not look."""
+    if findings is None:
+        return
     if findings.bad:
         yield Note(f"Left out {len(findings.bad):,} pictures that cannot be read; check.json names them.")
     warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
@@ -214,28 +279,50 @@ def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
 
 
 def _begin(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, findings: Findings, pictures: Pictures
+    run: RunFolder,
+    plan: Plan,
+    reasons: Reasons,
+    dataset: Dataset,
+    findings: Findings | None,
+    pictures: Pictures,
+    team: Team,
 ) -> Iterator[Event]:
-    keep(run, dataset)
-    write_json(run.path / "check.json", findings.to_json())
-    run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
-    try:
-        sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan)
-    except DataError as error:  # pictures that the check had no time for; the training decides about them
-        yield Note(f"There is no sheet of what the model sees: {error}")
-    yield from _go(run, plan, reasons, dataset, pictures)
+    if findings is not None:  # rank 0 has looked at the pictures, and writes
+        keep(run, dataset)
+        write_json(run.path / "check.json", findings.to_json())
+        run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
+        try:
+            sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan)
+        except DataError as error:  # pictures that the check had no time for; the training decides about them
+            yield Note(f"There is no sheet of what the model sees: {error}")
+    yield from _go(run, plan, reasons, dataset, pictures, team)
 
 
-def _go(run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:
-    """Train from the newest checkpoint, or from nothing, to the report."""
+def _go(
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: Pictures, team: Team
+) -> Iterator[Event]:
+    """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
+    if not team.leads:
+        model = create(plan.model, plan.seed)
+        team.spread(model)
+        accompany(run, plan, prepare(model, plan, team), dataset, pictures, team)
+        team.part()
+        return
     with Lock(run.path):
         model = create(plan.model, plan.seed)
         yield from pretrain(run, plan, model, dataset, pictures)
-        learner = prepare(model, plan)
+        team.spread(model)
+        learner = prepare(model, plan, team)
         guards = Guards(plan.recipe, run.path, dataset.source.ids)
-        start = yield from restore(run, learner, guards)
+        whole = empty_twin(learner, plan) if learner.sharded else learner
+        start = yield from restore(run, whole, guards)
+        if learner.sharded:
+            split(whole, learner)
+        team.told(start)
         if start:
             yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
-        yield from follow(run, plan, learner, dataset, pictures, start, guards)
+        yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
+        learner = whole_learner(learner, plan, team)
+        team.part()
         with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
             yield from conclude(run, plan, reasons, learner, dataset)

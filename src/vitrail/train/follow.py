@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.loader import Pictures, Streamed
-from ..errors import DataError, DivergedError, InterruptedRun, ResourceError
+from ..errors import DataError, DivergedError, InterruptedRun, PartnerError, ResourceError
 from ..evaluate.collect import collect
 from ..evaluate.glance import glance
 from ..runtime import memory_is_full
 from . import memory, state
 from .dataset import Dataset, class_of
+from .engines.team import ALONE, Team
+from .engines.whole import whole_learner
 from .events import Evaluated, Event, Note, Progress
 from .guards import LEARNT_BY, Guards
 from .keeper import Keeper
@@ -26,14 +28,20 @@ from .plan import Plan
 from .run import RunFolder
 from .signals import Wish, go_on, listening
 
-EVALUATIONS = 10
 EVALUATED_PICTURES = 1000
 RECORDS = 500
 LOST_SHOWN = 10
 
 
 def follow(
-    run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, start: int, guards: Guards
+    run: RunFolder,
+    plan: Plan,
+    learner: Learner,
+    dataset: Dataset,
+    pictures: Pictures,
+    start: int,
+    guards: Guards,
+    team: Team = ALONE,
 ) -> Iterator[Event]:
     """Train from step `start` to the end; afterwards the newest checkpoint is that of the last step.
 
@@ -42,35 +50,38 @@ def follow(
         DataError: too many pictures were lost on the way, or one of the val split was; the run is saved here too.
         DivergedError: see `guards`; the newest checkpoint is from before.
         ResourceError: the disk or the memory is full; the message says what is saved and what would fit.
+        PartnerError: another process of the team died; the run is saved if all its weights are here.
     """
     steps = plan.recipe.steps
-    evaluate_every = plan.recipe.evaluate_every or max(1, steps // EVALUATIONS)
     record_every = max(1, steps // RECORDS)
     valid = dataset.sample("val", EVALUATED_PICTURES, plan.seed)
     valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
-    keeper = Keeper(run, plan, learner, guards)
+    keeper = Keeper(run, plan, learner, guards, team)
     with listening() as wish:
-        for done in _kept(run, learner, plan, dataset, pictures, start, keeper, guards):
+        for done in _kept(run, learner, plan, dataset, pictures, start, keeper, guards, team):
             pace.append(done.seconds)
             progress = _progress(done, plan, pace)
             if done.step % record_every == 0 or done.step == steps:
                 run.record(_row(done, progress))
             yield progress
-            if valid_pictures is not None and (done.step % evaluate_every == 0 or done.step == steps):
+            if valid_pictures is not None and plan.recipe.evaluates_at(done.step):
+                whole = whole_learner(learner, plan, team)
                 try:
-                    yield from _evaluate(run, plan, learner, dataset, valid_pictures, valid, done.step, guards)
+                    yield from _evaluate(run, plan, whole, dataset, valid_pictures, valid, done.step, guards)
                 except DataError as error:
                     raise _saved(run, plan, keeper, done.step, error) from error
             told = guards.told(done.step)
-            if keeper.due(done.step, wish):
+            due, stop = _agreed(run, plan, keeper, team, done.step, wish)
+            if due:
                 told += keeper.save(done.step)
             if wish.save:
                 wish.save = False
                 told.append(f"Saved after step {done.step:,} of {steps:,}, as a signal asked; the training goes on.")
             yield from map(Note, told + _unwritten(run))
-            if wish and done.step < steps:
-                _stop(run, wish, done.step, steps)
+            if stop and done.step < steps:
+                team.told()  # the others wait here until all is saved
+                _stop(run, stop, done.step, steps)
     if isinstance(pictures, Streamed) and pictures.lost:
         names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:LOST_SHOWN])
         more = f" and {len(pictures.lost) - LOST_SHOWN:,} more" if len(pictures.lost) > LOST_SHOWN else ""
@@ -88,20 +99,21 @@ def _kept(
     start: int,
     keeper: Keeper,
     guards: Guards,
+    team: Team,
 ) -> Iterator[Step]:
     """The steps of the training; if the pictures give out or the memory is full, the last one is saved first."""
     last = start
     try:
         targets, blocks = dataset.learnt("train"), dataset.blocks("train")
-        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task, guards):
+        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team):
             last = done.step
             yield done
     except DivergedError as error:
         newest, _ = state.newest(run.checkpoints)
         kept = f"The weights of {newest.name} are kept in {newest}." if newest else "Nothing had been saved before."
         raise DivergedError(f"{error} {kept}") from error
-    except DataError as error:
-        if not last:
+    except (DataError, PartnerError) as error:
+        if not last and isinstance(error, DataError):
             raise
         raise _saved(run, plan, keeper, last, error) from error
     except (MemoryError, RuntimeError) as error:
@@ -115,7 +127,7 @@ def _kept(
 
 def _memory_full(run: RunFolder, learner: Learner, plan: Plan, last: int, keeper: Keeper, guards: Guards) -> str:
     """Save what is whole, try what would have fitted, and say both."""
-    if last and not guards.applying:
+    if last and not guards.applying and keeper.whole:
         keeper.save(last)
     learner.model.zero_grad()
     newest, _ = state.newest(run.checkpoints)
@@ -124,10 +136,24 @@ def _memory_full(run: RunFolder, learner: Learner, plan: Plan, last: int, keeper
     return f"The memory is full at step {last + 1}: {plan.recipe.batch} pictures a step do not fit; {safe}. {advice}"
 
 
-def _saved(run: RunFolder, plan: Plan, keeper: Keeper, step: int, error: DataError) -> DataError:
-    """Save the run after `step`; the same error, which then says how to go on."""
-    keeper.save(step)
-    return DataError(f"{error} Step {step} of {plan.recipe.steps} is saved. {go_on(run.path)}")
+def _agreed(run: RunFolder, plan: Plan, keeper: Keeper, team: Team, step: int, wish: Wish) -> tuple[int, ...]:
+    """Whether to save after this step, and which signal asked to stop, here or in another process: 0 is none."""
+    try:
+        due, stop = team.most(int(keeper.due(step, wish)), wish.signal or 0)
+    except PartnerError as error:
+        raise _saved(run, plan, keeper, step, error) from error
+    return due or stop, stop
+
+
+def _saved(
+    run: RunFolder, plan: Plan, keeper: Keeper, step: int, error: DataError | PartnerError
+) -> DataError | PartnerError:
+    """Save the run after `step`, if all of it is here; the same error, which then says how to go on."""
+    kept = ""
+    if step and keeper.whole:
+        keeper.save(step)
+        kept = f" Step {step} of {plan.recipe.steps} is saved."
+    return type(error)(f"{error}{kept} {go_on(run.path)}")
 
 
 def _unwritten(run: RunFolder) -> list[str]:
@@ -198,7 +224,7 @@ def _row(done: Step, progress: Progress) -> dict[str, float | int]:
     }
 
 
-def _stop(run: RunFolder, wish: Wish, step: int, steps: int) -> None:
+def _stop(run: RunFolder, number: int, step: int, steps: int) -> None:
     message = f"Interrupted at step {step} of {steps}, saved. {go_on(run.path)}"
     run.log(message)
-    raise InterruptedRun(message, wish.exit_code)
+    raise InterruptedRun(message, 128 + number)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ..errors import ResourceError
 from . import state
+from .engines.team import ALONE, Team
+from .engines.whole import whole_state
 from .guards import Guards
 from .loop import Learner
 from .plan import Plan
@@ -19,8 +21,11 @@ SECONDS_BETWEEN_SAVES = 60.0
 class Keeper:
     """Saves one run: about once a minute, or every so many steps if the recipe says so."""
 
-    def __init__(self, run: RunFolder, plan: Plan, learner: Learner, guards: Guards):
+    def __init__(self, run: RunFolder, plan: Plan, learner: Learner, guards: Guards, team: Team = ALONE):
         self._run, self._plan, self._learner, self._guards = run, plan, learner, guards
+        self._team = team
+        self.whole = not learner.sharded
+        """Whether this process can save by itself, without those that hold other parts of the weights."""
         self._saved_at = time.monotonic()
         self._complained = False
 
@@ -36,12 +41,13 @@ class Keeper:
         Raises:
             ResourceError: it cannot be saved; says which older step is safe.
         """
-        learner, folder = self._learner, self._run.checkpoints
+        learner, folder = whole_state(self._learner, self._plan, self._team), self._run.checkpoints
+        assert learner is not None  # only rank 0 has a keeper
         self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
         try:
             state.save(
                 folder, step, learner.model, learner.optimizers, learner.average, self._plan,
-                {"guards": self._guards.remembered()},
+                {"guards": self._guards.remembered(), **learner.remembered()},
             )  # fmt: skip
         except ResourceError as error:
             raise ResourceError(f"{error} {self._safe(step)} {go_on(self._run.path)}") from error

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,12 +16,16 @@ from torch.nn.utils import clip_grad_norm_
 
 from ..data.loader import Batch, Pictures, steps
 from ..data.source import Task
-from ..data.transforms import normalise
 from ..randomness import derive, uniform
 from . import optimizer as rates
+from .engines import ahead
+from .engines.engine import Engine, chosen
+from .engines.team import ALONE, Team
+from .gradients import Shown, backward, measured
 from .guards import Guards
+from .half import LossScale
 from .imbalance import balance
-from .objective import loss_for, mean
+from .objective import loss_for
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
@@ -46,13 +51,34 @@ class Learner:
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
     average: Average | None
+    sharded: bool = False
+    """Whether the parameters are shares of whole ones, which FSDP2 keeps apart."""
+    scale: LossScale | None = None
+    """What float16 needs."""
+
+    def remembered(self) -> dict[str, Any]:
+        """What a checkpoint must hold beside the tensors, in JSON's kinds."""
+        return {} if self.scale is None else {"loss_scale": self.scale.remembered()}
+
+    def remember(self, facts: Mapping[str, Any]) -> None:
+        """Take over what `remembered` gave; a checkpoint without it changes nothing."""
+        if self.scale is not None and "loss_scale" in facts:
+            self.scale.remember(facts["loss_scale"])
 
 
-def prepare(model: nn.Module, plan: Plan) -> Learner:
+def prepare(model: nn.Module, plan: Plan, team: Team = ALONE) -> Learner:
     """The model on its device, with the optimisers and the running mean that the recipe asks for."""
-    model.to(plan.compute.device).train()
+    compute = plan.compute
+    model.to(compute.device).train()
+    sharded = chosen(compute.engine, team, sum(p.numel() for p in model.parameters()), compute.device)[0] == "fsdp"
+    if sharded:
+        from .engines.sharding import shard  # a second to import, for those few who need it
+
+        shard(model, team, compute.device)
     average = Average(model, plan.recipe.ema) if plan.recipe.ema else None
-    return Learner(model, rates.build(model, plan.recipe, plan.compute.device), average)
+    compiled = compute.compile and compute.device.startswith("cuda")
+    optimizers = rates.build(model, plan.recipe, compute.device, sharded, compiled)
+    return Learner(model, optimizers, average, sharded, LossScale() if compute.number_format == "float16" else None)
 
 
 def train(
@@ -64,6 +90,7 @@ def train(
     blocks: Int64[np.ndarray, " n"] | None = None,
     task: Task = "classes",
     guards: Guards | None = None,
+    team: Team = ALONE,
 ) -> Iterator[Step]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
@@ -76,32 +103,35 @@ def train(
         blocks: the shard that each picture lies in, where pictures lie in shards.
         task: decides the loss.
         guards: decide which steps are applied; new ones unless given.
+        team: the processes that train together; each shows its part of the same batches.
 
     Raises:
+        PartnerError: another process of the team died.
         DivergedError: three steps in a row gave a loss or gradient that is not finite; none of them was applied.
     """
     recipe, device = plan.recipe, plan.compute.device
     guards = guards or Guards(recipe)
     weights = balance(task, recipe, targets, plan.model.outputs)
-    loss_of = loss_for(task, recipe, None if weights is None else weights.to(device))
-    forward = torch.compile(learner.model) if plan.compute.compile else learner.model
+    loss = loss_for(task, recipe, None if weights is None else weights.to(device))
+    engine = Engine(learner.model, team, learner.sharded)
+    measure = measured(engine, loss, plan)
+    batches = steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
     began = time.perf_counter()
-    for step, epoch, batch in steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks):
+    for step, epoch, batch in ahead.on_device(batches, device):
         if step == recipe.steps:
             return
+        team.step = step + 1
         rates.set_rates(learner.optimizers, recipe, step)
-        torch.manual_seed(derive(plan.seed, "dropout", step))
+        torch.manual_seed(derive(plan.seed, "dropout", step, *([team.rank] if team.rank else [])))
         shown = augment(batch, recipe, plan.seed, epoch, device)
         shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        images, rows = normalise(sized(shown, plan, step), plan.image), kept_rows(batch, plan, step, epoch)
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
-            logits = forward(images, rows)
-        loss = mean(*loss_of(logits, expected))
-        loss.backward()
-        answer = apply(learner, recipe, guards, step, loss, batch, logits)
+        piece = Shown(sized(shown, plan, step), kept_rows(batch, plan, step, epoch), expected)
+        scale = 1.0 if learner.scale is None else learner.scale.factor
+        average, logits = backward(engine, measure, loss, piece, plan.model.outputs, recipe.accumulate, scale)
+        answer = apply(learner, recipe, guards, step, average, batch, logits)
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
         seconds = time.perf_counter() - began
-        yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices), seconds)
+        yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices) * team.world, seconds)
         began = time.perf_counter()  # what the caller did in between is not training
 
 
@@ -119,9 +149,18 @@ def apply(
     learner: Learner, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
 ) -> float:
     """Move the weights by their gradients, or leave them if the guards do not allow it. Gives the loss."""
+    scale = 1.0 if learner.scale is None else learner.scale.factor
+    if learner.scale is not None:
+        learner.scale.divide(learner.model.parameters())
     norm = clip_grad_norm_(learner.model.parameters(), recipe.clip or math.inf)
+    if learner.sharded:
+        from .engines.sharding import whole
+
+        norm = whole(norm)
     answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
-    allowed = guards.applying = guards.allow(step, answer, size, batch, logits)
+    allowed = guards.applying = guards.allow(step, answer, size, batch, logits, scale)
+    if learner.scale is not None:
+        learner.scale.note(math.isfinite(answer) and not math.isfinite(size))
     for optimizer in learner.optimizers:
         if allowed:
             optimizer.step()

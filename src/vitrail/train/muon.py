@@ -27,6 +27,8 @@ class Muon(torch.optim.Optimizer):
             matrices in one, as those of a joint qkv projection.
         lr: learning rate; each update has singular values near lr * max(1, rows / columns) ** 0.5.
         compute: number format of the iteration.
+        sharded: whether the matrices are shares of whole ones, which every process then orthogonalises whole.
+        compiled: whether torch.compile makes the iteration fewer kernels.
     """
 
     def __init__(
@@ -36,27 +38,42 @@ class Muon(torch.optim.Optimizer):
         momentum: float = 0.95,
         weight_decay: float = 0.0,
         compute: torch.dtype = torch.float32,
+        sharded: bool = False,
+        compiled: bool = False,
     ):
         super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "parts": 1})
         self.compute = compute
+        self.sharded = sharded
+
+        self.orthogonalise = torch.compile(orthogonalise) if compiled else orthogonalise
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One update of every matrix that has a gradient."""
         assert closure is None
+        if self.sharded:
+            from .engines.sharding import like, whole  # a second to import, for those few who need it
         stacks: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float, bool]]] = defaultdict(list)
+        shares: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is None:
                     continue
                 update = self._momentum(matrix, matrix.grad, group["momentum"])
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                for part, piece in zip(matrix.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
+                place: Tensor = matrix
+                if self.sharded:
+                    update = whole(update)
+                    place = torch.zeros_like(update)
+                    shares.append((matrix, place))
+                for part, piece in zip(place.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
                     tall = piece.shape[0] > piece.shape[1]
                     piece = piece.T if tall else piece
                     stacks[tuple(piece.shape)].append((part, piece, group["lr"], tall))
         for stack in stacks.values():
             self._move(stack)
+        for matrix, place in shares:
+            matrix.add_(like(place, matrix))
 
     def _momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
         state = self.state[matrix]
@@ -66,7 +83,7 @@ class Muon(torch.optim.Optimizer):
         return gradient.lerp(state["momentum"], momentum)  # Nesterov's look ahead
 
     def _move(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
-        updates = orthogonalise(torch.stack([piece for _, piece, _, _ in stack]).to(self.compute))
+        updates = self.orthogonalise(torch.stack([piece for _, piece, _, _ in stack]).to(self.compute))
         for (part, _, lr, tall), update in zip(stack, updates, strict=True):
             update = update.T if tall else update
             size = max(1.0, part.shape[0] / part.shape[1]) ** 0.5

@@ -13,11 +13,19 @@ from .muon import Muon
 from .recipe import Recipe
 
 
-def build(model: nn.Module, recipe: Recipe, device: str) -> list[torch.optim.Optimizer]:
-    """The optimisers of a recipe. Biases, norms, position tables and the class token are never decayed."""
+def build(
+    model: nn.Module, recipe: Recipe, device: str, sharded: bool = False, compiled: bool = False
+) -> list[torch.optim.Optimizer]:
+    """The optimisers of a recipe. Biases, norms, position tables and the class token are never decayed.
+
+    Args:
+        sharded: whether the parameters are shares of whole ones, as FSDP2 leaves them.
+        compiled: whether torch.compile may make fewer kernels of Muon.
+    """
     blocks, matrices, rest = _sorted(model)
+    fused = device.startswith("cuda")
     if recipe.optimizer == "adamw":
-        return [_adamw([*blocks.values(), *matrices], rest, recipe)]
+        return [_adamw([*blocks.values(), *matrices], rest, recipe, fused)]
     joint = [matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")]
     single = [matrix for name, matrix in blocks.items() if not name.endswith("attention.qkv.weight")]
     fast_bfloat16 = device != "cpu" or cpu_multiplies_bfloat16()
@@ -27,8 +35,10 @@ def build(model: nn.Module, recipe: Recipe, device: str) -> list[torch.optim.Opt
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
         compute=torch.bfloat16 if fast_bfloat16 else torch.float32,
+        sharded=sharded,
+        compiled=compiled,
     )
-    return [muon, _adamw(matrices, rest, recipe)]
+    return [muon, _adamw(matrices, rest, recipe, fused)]
 
 
 def _sorted(model: nn.Module) -> tuple[dict[str, nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
@@ -46,9 +56,12 @@ def _sorted(model: nn.Module) -> tuple[dict[str, nn.Parameter], list[nn.Paramete
     return blocks, matrices, rest
 
 
-def _adamw(decayed: Sequence[nn.Parameter], rest: Sequence[nn.Parameter], recipe: Recipe) -> torch.optim.AdamW:
+def _adamw(
+    decayed: Sequence[nn.Parameter], rest: Sequence[nn.Parameter], recipe: Recipe, fused: bool
+) -> torch.optim.AdamW:
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group for group in groups if group["params"]], lr=recipe.rate, betas=(0.9, 0.95))
+    filled = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(filled, lr=recipe.rate, betas=(0.9, 0.95), fused=fused or None)
 
 
 def set_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step: int) -> None:

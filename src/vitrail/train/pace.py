@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..data.loader import Pictures
 from ..model.vit import create
 from .dataset import Dataset
+from .engines.team import ALONE, Team
 from .loop import prepare, train
 from .plan import Plan
 from .recipe import Phase
@@ -31,18 +32,20 @@ class Pace:
         return sum(phase.share * seconds for phase, seconds in self.phases)
 
 
-def measure(plan: Plan, pictures: Pictures, dataset: Dataset) -> Pace:
+def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE) -> Pace:
     """Train a copy of the model for fourteen steps in each phase; the last phase, with all to see, comes first."""
     long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=FINE))
-    found = {phase: _seconds(long, pictures, dataset, phase) for phase in reversed(plan.recipe.phases())}
+    found = {
+        phase: team.told(_seconds(long, pictures, dataset, phase, team)) for phase in reversed(plan.recipe.phases())
+    }
     return Pace(tuple((phase, found[phase]) for phase in plan.recipe.phases()))
 
 
-def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase) -> float:
+def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, team: Team) -> float:
     """The first steps warm up and are not counted."""
     steps = train(
-        prepare(create(plan.model, plan.seed), plan), pictures, dataset.learnt("train"), plan,
-        math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task,
+        prepare(create(plan.model, plan.seed), plan, team), pictures, dataset.learnt("train"), plan,
+        math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task, team=team,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))
     began = time.perf_counter()

@@ -18,14 +18,18 @@ class ComputeSettings:
 
     device: str = "cpu"
     """cpu, cuda, cuda:1 or mps."""
-    number_format: Literal["float32", "bfloat16"] = "float32"
-    """Format of the large products; weights and losses stay in float32."""
+    number_format: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Format of the large products; weights and losses stay in float32. float16 is for GPUs without bfloat16."""
     threads: int = 0
     """Threads of the CPU's products; 0 takes every core. Equal bits need an equal count."""
     workers: int = 2
     """Threads that decode pictures while the model trains; 0 decodes in the main thread. Batches stay the same."""
     compile: bool = False
     """Compile the training step with torch.compile."""
+    engine: Literal["auto", "ddp", "fsdp"] = "auto"
+    """How several processes train one model: ddp copies it into each, fsdp splits it; auto splits what does not fit."""
+    patience: float = 1800.0
+    """Seconds that processes which train together wait for one that does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,8 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
             threads=runtime.threads,
             workers=runtime.workers,
             compile=runtime.compile,
+            engine=runtime.engine,
+            patience=runtime.patience,
         ),
     )
     plan = config.override(plan, wishes.overrides)

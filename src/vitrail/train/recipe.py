@@ -19,6 +19,9 @@ class Phase(NamedTuple):
 
 ClassWeights = Literal["none", "root", "balanced"]
 
+EVALUATIONS = 10
+"""In a run, unless the recipe says after how many steps."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -27,7 +30,9 @@ class Recipe:
     steps: int = 1000
     """Optimiser steps; fixed before the first one, so that a run can be repeated exactly."""
     batch: int = 128
-    """Pictures per step."""
+    """Pictures per step, of all processes together."""
+    accumulate: int = 1
+    """In how many parts the pictures of a step go through the model, one after another: less memory, same result."""
     optimizer: Literal["muon", "adamw"] = "muon"
     """muon: matrices of the blocks by Muon, everything else by AdamW; adamw: everything by AdamW."""
     muon_rate: float = 0.02
@@ -107,7 +112,7 @@ class Recipe:
     """Steps between checkpoints; 0 saves about once a minute."""
 
     def __post_init__(self) -> None:
-        counts = {"recipe.steps": self.steps, "recipe.batch": self.batch}
+        counts = {"recipe.steps": self.steps, "recipe.batch": self.batch, "recipe.accumulate": self.accumulate}
         for name, count in counts.items():
             if count < 1:
                 raise UsageError(f"{name} must be at least 1. Got {count}.")
@@ -176,6 +181,10 @@ class Recipe:
         if step < self.extended_at:
             return fall  # only where a damaged checkpoint forces a run to repeat what was done under the old plan
         return self.extended_from + risen * (fall - self.extended_from)
+
+    def evaluates_at(self, step: int) -> bool:
+        """Whether the validation pictures are looked at after a step (from 1), the last one always."""
+        return step == self.steps or step % (self.evaluate_every or max(1, self.steps // EVALUATIONS)) == 0
 
     def patches_at(self, step: int, patches: int) -> int:
         """How many of a picture's patches the model sees at a step."""

@@ -75,6 +75,7 @@ def restore(run: RunFolder, learner: Learner, guards: Guards) -> Generator[Note,
         start = state.load(newest, learner.model, learner.optimizers, learner.average)
         facts = state.facts(newest)
         guards.remember(facts.get("guards", {}))
+        learner.remember(facts)
         for text in changes.check_machine(facts, state.machine()):
             yield Note(text)
     run.forget_after(start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..data.loader import Pictures
 from . import diet, orientation, pace
 from .dataset import Dataset
+from .engines.team import ALONE, Team
 from .pace import Pace
 from .plan import Plan
 from .planner import fix_steps
@@ -22,6 +23,7 @@ def settle(
     dataset: Dataset,
     spent: float = 0.0,
     dry_run: bool = False,
+    team: Team = ALONE,
 ) -> tuple[Plan, Pace | None]:
     """The plan as it will be followed, and what its steps take; None where that was not worth measuring.
 
@@ -31,16 +33,17 @@ def settle(
     Args:
         spent: seconds of the minutes that something else takes.
         dry_run: measure the pace of a short run too.
+        team: all measure together, and all hear what the first of them measured.
     """
     by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
-    found = pace.measure(plan, pictures, dataset) if by_time else None
+    found = pace.measure(plan, pictures, dataset, team) if by_time else None
     epochs = (plan if found is None else fix_steps(plan, found, {}, spent)).recipe.epochs(len(pictures.indices))
     settled = diet.for_length(plan, epochs, dataset.source.task, wishes, reasons)
     if diet.is_long(epochs):
         settled = orientation.turned(settled, pictures, dataset, wishes, reasons)
     if found is not None:
-        found = found if settled == plan else pace.measure(settled, pictures, dataset)
+        found = found if settled == plan else pace.measure(settled, pictures, dataset, team)
         return fix_steps(settled, found, reasons, spent), found
     if dry_run or settled.recipe.steps >= WORTH_MEASURING:
-        found = pace.measure(settled, pictures, dataset)
+        found = pace.measure(settled, pictures, dataset, team)
     return settled, found

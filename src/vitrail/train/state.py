@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from .. import config
@@ -71,6 +72,7 @@ def machine() -> dict[str, str | int]:
         "vitrail": version("vitrail"),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
+        "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
         "cpu": cpu_name(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",

@@ -199,11 +199,14 @@ class Train(Command):
         """Everything up to the plan happens, and nothing after it."""
         from ... import config
         from ...doors import planned as words
+        from ...train.engines.group import found
         from ...train.events import Planned
         from ...train.reasons import explained
         from ..output import print_json
 
         planned: Planned = next(event for event in events if isinstance(event, Planned))
+        if found().rank:
+            return 0  # rank 0 prints
         cost = planned.cost
         if self.json:
             print_json(
@@ -222,8 +225,11 @@ class Train(Command):
         """What a person wants to know at the end: how good, where, and what to type next."""
         from ...doors.amounts import duration
         from ...train import cost
+        from ...train.engines.group import found
         from ..output import print_json
 
+        if found().rank:
+            return 0  # rank 0 prints
         if self.json:
             print_json(
                 {

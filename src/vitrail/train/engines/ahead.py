@@ -1,0 +1,52 @@
+"""The next batch on its way to the GPU while the model works on this one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from ...data.loader import Batch
+
+Numbered = tuple[int, int, Batch]
+"""Step, epoch and batch, as `data.loader.steps` gives them."""
+
+
+def on_device(batches: Iterator[Numbered], device: str) -> Iterator[Numbered]:
+    """The same batches with pictures and targets on the device: on a GPU copied one step ahead, beside the products.
+
+    The copies go from page-locked memory on a stream of their own; whoever reads a batch waits for its copy only.
+    """
+    if not device.startswith("cuda"):
+        yield from batches
+        return
+    stream = torch.cuda.Stream(device)
+    waiting: tuple[Numbered, torch.cuda.Event] | None = None
+    try:
+        for step, epoch, batch in batches:
+            ready, waiting = waiting, _begun(step, epoch, batch, stream, device)
+            if ready is not None:
+                yield _arrived(*ready)
+    finally:
+        batches.close()  # type: ignore[attr-defined]
+
+
+def _begun(
+    step: int, epoch: int, batch: Batch, stream: torch.cuda.Stream, device: str
+) -> tuple[Numbered, torch.cuda.Event]:
+    with torch.cuda.stream(stream):
+        parts = [
+            part if part.is_cuda else part.pin_memory().to(device, non_blocking=True)
+            for part in (batch.images, batch.targets)
+        ]
+        moved = dataclasses.replace(batch, images=parts[0], targets=parts[1])
+        return (step, epoch, moved), stream.record_event()
+
+
+def _arrived(numbered: Numbered, copied: torch.cuda.Event) -> Numbered:
+    now = torch.cuda.current_stream(numbered[2].images.device)
+    now.wait_event(copied)
+    for part in (numbered[2].images, numbered[2].targets):
+        part.record_stream(now)  # so that its memory is not given away before this step has read it
+    return numbered

@@ -1,0 +1,261 @@
+"""What processes that train together tell each other. One alone is a team too, and pays nothing for it.
+
+Facts travel as JSON in a tensor, never as pickles; small ones by gloo through the processor, so that no GPU waits.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ...errors import DataError, PartnerError, UsageError, VitrailError
+from .group import Group, found
+from .partners import Partner, Watch
+
+LONG_WORK = datetime.timedelta(days=1)  # that the others may wait for the leader, who looks at a million pictures
+LOOK_FOR_THE_DEAD = 3.0  # seconds: a broken connection is noticed a moment before the process is gone
+SIGNS = ("gloo", "Connection closed", "Connection reset", "Broken pipe", "Timed out waiting", "NCCL", "store")
+
+
+class Team:
+    """This process and its partners."""
+
+    def __init__(self, group: Group):
+        self.group = group
+        self.rank, self.world = group.rank, group.world
+        self.leads = group.rank == 0
+        """Whether this process writes, plans and prints."""
+        self.step = 0
+        """The step at hand, counted from 1, for the sentence about a partner that died."""
+        self._messages: dist.ProcessGroup | None = None
+        self._steps: dist.ProcessGroup | None = None
+        self._watch: Watch | None = None
+        self._own_group = False
+
+    def told(self, value: Any = None) -> Any:
+        """What the leader says, on every rank: anything that JSON has a word for."""
+        if self.world == 1:
+            return value
+        with self.noticing():
+            said = torch.tensor(list(json.dumps(value).encode()) if self.leads else [], dtype=torch.uint8)
+            size = torch.tensor([len(said)])
+            dist.broadcast(size, 0, group=self._messages)
+            said = said if self.leads else torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(said, 0, group=self._messages)
+        return json.loads(bytes(said.tolist()))
+
+    def led(self, work: Callable[[], Any]) -> Any:
+        """The outcome of something that only the leader does: what it returns, or what it raises, on every rank."""
+        if self.world == 1:
+            return work()
+        answer: dict[str, Any] = {}
+        if self.leads:
+            try:
+                answer = {"value": work()}
+            except VitrailError as error:
+                self.told({"error": type(error).__name__, "text": str(error)})
+                raise
+        answer = self.told(answer)
+        if "error" in answer:
+            raise _FAMILY.get(answer["error"], VitrailError)(answer["text"])
+        return answer["value"]
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What each rank says, in their order, on every rank."""
+        if self.world == 1:
+            return [value]
+        with self.noticing():
+            said = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+            sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
+            dist.all_gather(sizes, torch.tensor([len(said)]), group=self._messages)
+            longest = max(map(int, sizes))
+            all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world)]
+            padded = torch.cat([said, said.new_zeros(longest - len(said))])
+            dist.all_gather(all_said, padded, group=self._messages)
+        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
+
+    def most(self, *numbers: int) -> tuple[int, ...]:
+        """For each number the largest that a rank has: so that all do the same after the same step.
+
+        Raises:
+            PartnerError: a partner or the launcher has died.
+        """
+        if self.world == 1:
+            return numbers
+        if self._watch is not None and (death := self._watch.death()):
+            raise PartnerError(self._sentence(death))
+        with self.noticing():
+            largest = torch.tensor(numbers)
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._steps)
+        return tuple(largest.tolist())
+
+    def part(self) -> None:
+        """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
+        if self._watch is None:
+            return
+        self.told()
+        self._watch.end()
+        self._watch = None
+        if self._own_group:
+            dist.destroy_process_group()
+
+    def meet(self, device: str, patience: float) -> None:
+        """Come together, or join those whom this program has brought together already.
+
+        Raises:
+            PartnerError: the others did not come.
+        """
+        limit = datetime.timedelta(seconds=patience)
+        if self.group.origin != "program":
+            _meet(self.group, device, limit)
+            self._own_group = True
+        self._messages = dist.new_group(backend="gloo", timeout=LONG_WORK)
+        self._steps = dist.new_group(backend="gloo", timeout=limit)
+        own = Partner.this(self.rank)
+        others = [Partner(**facts) for facts in self.gathered(vars(own)) if facts["rank"] != self.rank]
+        launched = self.group.origin == "torchrun" and "TORCHELASTIC_RUN_ID" in os.environ
+        self._watch = Watch(own, others, launched)
+
+    def leave(self) -> None:
+        """Stop looking after the partners, without another word: something went wrong here."""
+        if self._watch is not None:
+            self._watch.end()
+
+    def summed(self, number: Tensor) -> Tensor:
+        """The sum over all ranks, on the device where the number lies; without gradient."""
+        if self.world == 1:
+            return number.detach()
+        with self.noticing():
+            number = number.detach().clone()
+            dist.all_reduce(number)
+        return number
+
+    def spread(self, model: nn.Module) -> None:
+        """Give every rank the leader's weights, whatever they began with; for a model on the processor."""
+        if self.world == 1:
+            return
+        with self.noticing(), torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.data, 0, group=self._messages)
+
+    def same(self, facts: dict[str, str]) -> None:
+        """See that all ranks have the same data, plan and code, before they train on different ones.
+
+        Raises:
+            DataError: a fact differs; the message says which, on which ranks.
+        """
+        heard = self.gathered(facts)
+        odd = {name: [rank for rank, theirs in enumerate(heard) if theirs[name] != heard[0][name]] for name in facts}
+        if any(odd.values()):
+            told = "; ".join(
+                f"{name}: {heard[0][name][:16]} on rank 0, {heard[ranks[0]][name][:16]} on rank "
+                f"{', '.join(map(str, ranks))}"
+                for name, ranks in odd.items()
+                if ranks
+            )
+            raise DataError(
+                f"The processes of this training do not have the same to work with ({told}), so their gradients would "
+                "not belong together. Give every machine the same data, command and installation, and start again."
+            )
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Within this block a connection that breaks becomes a sentence about the partner that died.
+
+        Raises:
+            PartnerError: instead of what gloo, NCCL or the store raise.
+        """
+        if self.world == 1:
+            yield
+            return
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, VitrailError) or not _broken(error):
+                raise
+            raise PartnerError(self._explained(error)) from error
+
+    def _explained(self, error: RuntimeError) -> str:
+        death = None if self._watch is None else self._watch.death(LOOK_FOR_THE_DEAD)
+        if death is not None:
+            return self._sentence(death)
+        said = str(error).strip().splitlines()[0][:200].rstrip(".")
+        where = self._watch.elsewhere() if self._watch is not None else ""
+        return self._sentence(
+            f"A partner{f' on {where}' if where else ''} did not answer in time or closed its connection ({said})"
+        )
+
+    def _sentence(self, what: str) -> str:
+        return f"{what} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
+
+
+ALONE = Team(Group())
+_FAMILY = {error.__name__: error for error in (*VitrailError.__subclasses__(), VitrailError)}
+
+
+@contextmanager
+def joined(device: str, patience: float) -> Iterator[Team]:
+    """Meet the partners that the environment names; afterwards part from them again.
+
+    Args:
+        device: cpu or cuda; every process takes the GPU of its number on this machine.
+        patience: seconds that a process waits for another one before it gives up.
+
+    Raises:
+        UsageError: variables that contradict each other, or a device that several processes cannot share.
+        PartnerError: the others did not come, or one of them died.
+    """
+    standing = dist.is_available() and dist.is_initialized()
+    group = _standing() if standing else found()
+    if group.world == 1:
+        yield ALONE
+        return
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"Several processes train on cpu or cuda, where each takes a GPU of its own. Got {device!r}.")
+    team = Team(group)
+    try:
+        team.meet(device, patience)
+        yield team
+        team.part()
+    finally:
+        team.leave()
+
+
+def leads() -> bool:
+    """Whether this process is the first of those that train together, or alone: the one that shows and prints."""
+    standing = dist.is_available() and dist.is_initialized()
+    return (_standing() if standing else found()).rank == 0
+
+
+def _meet(group: Group, device: str, limit: datetime.timedelta) -> None:
+    if device == "cuda":
+        torch.cuda.set_device(group.local_rank % torch.cuda.device_count())
+    backend = "gloo" if device == "cpu" else "nccl"
+    where = "env://" if group.origin == "torchrun" else f"tcp://{group.address}"
+    try:
+        dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[0][:200].rstrip(".")
+        raise PartnerError(
+            f"Rank {group.rank} of {group.world} did not meet the others at {group.address} within "
+            f"{limit.total_seconds():g} s ({said}). See that all of them were started and that the port is free."
+        ) from error
+
+
+def _standing() -> Group:
+    """The group that this program, or Ray Train around it, has made already."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    return Group(rank=rank, world=world, local_rank=local[0], local_world=local[1], origin="program")
+
+
+def _broken(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in SIGNS)

@@ -1,0 +1,179 @@
+"""Two processes that train one tiny model, compared with one alone. Run as a program of its own, by `partners.start`:
+each process does all of it, and rank 0 prints what it found as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitrail.data.loader import Resident
+from vitrail.errors import DivergedError, UsageError, VitrailError
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.spec import ImageSpec
+from vitrail.train import state
+from vitrail.train.engines.team import ALONE, Team, joined
+from vitrail.train.engines.whole import empty_twin, split, whole_learner, whole_state
+from vitrail.train.loop import Learner, prepare, train
+from vitrail.train.plan import ComputeSettings, Plan
+from vitrail.train.recipe import Recipe
+
+MODEL = ViTConfig(
+    image_size=(8, 8), patch=(2, 2), channels=1, width=16, depth=2, heads=2, mlp_width=24, outputs=3, init="torch",
+    key_bias=False,  # no softmax sees it: its gradient is rounding error, of which AdamW makes steps of full size
+)  # fmt: skip
+PLAN = Plan(
+    model=MODEL,
+    image=ImageSpec(height=8, width=8, channels=1),
+    recipe=Recipe(
+        steps=20, batch=8, optimizer="adamw", rate=1e-3, ema=0.9, crop_padding=1, flip=True, keep_patches=0.5,
+        keep_until=0.5, clip=1.0,
+    ),
+    compute=ComputeSettings(threads=1),
+)  # fmt: skip
+IMAGES = torch.randint(0, 256, (28, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+CLASSES = np.arange(28) % 3
+CELLS = np.where(np.random.default_rng(1).random((28, 3)) < 0.6, np.nan, np.random.default_rng(0).random((28, 3)))
+
+
+def plan(engine: str = "auto", **recipe: object) -> Plan:
+    compute = dataclasses.replace(PLAN.compute, engine=engine)
+    return dataclasses.replace(PLAN, compute=compute, recipe=dataclasses.replace(PLAN.recipe, **recipe))
+
+
+def trained(asked: Plan, team: Team, targets: np.ndarray = CLASSES, start: int = 0) -> tuple[Learner, list[float]]:
+    learner = prepare(create(MODEL, seed=1), asked, team)
+    task = "classes" if targets.ndim == 1 else "number"
+    return learner, [
+        step.loss for step in train(learner, Resident(IMAGES), targets, asked, start, None, task, team=team)
+    ]
+
+
+def gradients(engine: str, team: Team) -> list[torch.Tensor]:
+    """A tenth of those of the first step, as AdamW's first moment keeps them."""
+    learner, _ = trained(plan(engine, steps=1, clip=0.0), team)
+    whole = whole_state(learner, plan(engine, steps=1), team)
+    return [] if whole is None else [s["exp_avg"] * 10 for s in whole.optimizers[0].state.values()]
+
+
+def weights(learner: Learner, asked: Plan, team: Team) -> list[torch.Tensor]:
+    whole = whole_learner(learner, asked, team)
+    assert whole.average is not None
+    return [p.detach().clone() for p in whole.model.parameters()] + list(whole.average.weights.values())
+
+
+def furthest(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
+    return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)) if ours else 0.0
+
+
+def equalities(team: Team) -> dict[str, float]:
+    """The largest difference to one process, kind by kind."""
+    found = {}
+    reference = gradients("auto", ALONE)
+    for engine in ("ddp", "fsdp"):
+        found[f"{engine} gradients"] = furthest(gradients(engine, team), reference)
+    kinds: dict[str, tuple[dict[str, object], np.ndarray]] = {
+        "adamw": ({}, CLASSES),
+        "muon": ({"optimizer": "muon"}, CLASSES),
+        "unknown cells": ({}, CELLS.astype(np.float32)),
+    }
+    for kind, (recipe, targets) in kinds.items():
+        alone, losses = trained(plan(**recipe), ALONE, targets)
+        theirs = weights(alone, plan(**recipe), ALONE)
+        for engine in ("ddp", "fsdp"):
+            for parts in (1, 2):
+                asked = plan(engine, accumulate=parts, **recipe)
+                learner, told = trained(asked, team, targets)
+                found[f"{engine} {kind}, {parts} parts"] = furthest(weights(learner, asked, team), theirs)
+                found[f"{engine} {kind}, {parts} parts, losses"] = float(np.abs(np.subtract(told, losses)).max())
+    return found
+
+
+def resumed(team: Team, folder: Path) -> dict[str, float]:
+    """A sharded checkpoint of ten steps, gone on with by each engine and by one process alone."""
+    first, _ = trained(plan("fsdp", steps=20), team)
+    whole = weights(first, plan("fsdp"), team)
+    learner = prepare(create(MODEL, seed=1), plan("fsdp"), team)
+    steps = train(learner, Resident(IMAGES), CLASSES, plan("fsdp"), team=team)
+    for _ in range(10):
+        next(steps)
+    kept = whole_state(learner, plan("fsdp"), team)
+    if kept is not None:
+        state.save(folder, 10, kept.model, kept.optimizers, kept.average)
+    team.told()
+    found = {}
+    for engine, who in (("fsdp", team), ("ddp", team), ("auto", ALONE)):
+        again = prepare(create(MODEL, seed=1), plan(engine), who)
+        plain = empty_twin(again, plan(engine)) if again.sharded else again
+        start = state.load(folder / "step-00000010", plain.model, plain.optimizers, plain.average)
+        if again.sharded:
+            split(plain, again)
+        list(train(again, Resident(IMAGES), CLASSES, plan(engine), start, team=who))
+        found[f"resumed by {engine}"] = furthest(weights(again, plan(engine), who), whole)
+    return found
+
+
+def said(work: Callable[[], object]) -> str:
+    try:
+        return repr(work())
+    except VitrailError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def words(team: Team) -> dict[str, object]:
+    """What the processes tell each other, and how the leader's errors are everybody's."""
+
+    def refuse() -> None:
+        raise UsageError("Not here.")
+
+    told = {
+        "told": team.told({"who": team.rank}),
+        "gathered": team.gathered(["rank", team.rank]),
+        "most": team.most(team.rank, 5 - team.rank),
+        "led": team.led(lambda: team.rank),
+        "refused": said(lambda: team.led(refuse)),
+        "same": said(lambda: team.same({"data": "abc", "code": f"version {team.rank}"})),
+    }
+    assert team.gathered(told["refused"]) == [told["refused"]] * 2
+    return told
+
+
+def poisoned(team: Team) -> dict[str, object]:
+    """F5: pictures of rank 1 give a loss that is not finite, and rank 0 does not step either."""
+    asked = plan("ddp", optimizer="adamw")
+    targets = CELLS.astype(np.float32).copy()
+    learner = prepare(create(MODEL, seed=1), asked, team)
+    before = [p.detach().clone() for p in learner.model.parameters()]
+    if team.rank == 1:
+        targets[:] = 1e30
+    try:
+        list(train(learner, Resident(IMAGES), targets, asked, task="number", team=team))
+        outcome = "nobody noticed"
+    except DivergedError as error:
+        outcome = f"{type(error).__name__}"
+    return {"outcome": outcome, "moved": furthest(list(learner.model.parameters()), before)}
+
+
+def main() -> None:
+    """Do what is named, and print it as JSON."""
+    torch.set_num_threads(1)
+    with joined("cpu", 60) as team:
+        found = {
+            "equal": equalities(team),
+            "resumed": resumed(team, Path(sys.argv[1])),
+            "words": words(team),
+            "poisoned": poisoned(team),
+        }
+    if team.leads:
+        print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
