@@ -10,6 +10,7 @@ from vitrail.errors import (
     DataError,
     DivergedError,
     InterruptedRun,
+    PartnerError,
     ResourceError,
     UsageError,
     WorkerError,
@@ -18,7 +19,15 @@ from vitrail.errors import (
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(UsageError, 2), (DataError, 3), (DamagedFileError, 4), (ResourceError, 5), (DivergedError, 6), (WorkerError, 7)],
+    [
+        (UsageError, 2),
+        (DataError, 3),
+        (DamagedFileError, 4),
+        (ResourceError, 5),
+        (DivergedError, 6),
+        (WorkerError, 7),
+        (PartnerError, 7),
+    ],
 )
 def test_each_error_of_the_family_keeps_its_words_and_its_code(error, code):
     assert failure(error("This is why.\nAnd what to do.")) == ("This is why. And what to do.", code)

@@ -9,7 +9,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -125,9 +125,14 @@ class Team:
         self._watch = Watch(own, others, launched)
 
     def leave(self) -> None:
-        """Stop looking after the partners, without another word: something went wrong here."""
-        if self._watch is not None:
-            self._watch.end()
+        """Stop looking after the partners, without another word: something went wrong here, or all is over."""
+        if self._watch is None:
+            return
+        self._watch.end()
+        self._watch = None
+        if self._own_group and dist.get_backend() == "gloo":  # its threads, left alone, abort the process at its end;
+            with suppress(RuntimeError):  # NCCL's do not, and would wait here for what never comes
+                dist.destroy_process_group()
 
     def summed(self, number: Tensor) -> Tensor:
         """The sum over all ranks, on the device where the number lies; without gradient."""
