@@ -13,9 +13,8 @@ from ..model.config import ViTConfig
 from . import imbalance
 from .plan import Plan
 from .recipe import Recipe
-from .wishes import Fingerprint, Reasons, Wishes
+from .wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 
-FEW_PICTURES = 5000
 MIRROR_CHANGES_MEANING = ("digits", "mnist")
 
 

@@ -23,9 +23,9 @@ LOOKS, LOOKED_AT = 10, 1000
 """Evaluations on the way, and validation pictures in each (train/follow.py)."""
 TIMED = 250
 """Pictures whose answers are timed."""
-REPORT_SECONDS = 6.0
+REPORT_SECONDS = 4.0
 """Figures with intervals, the bundle, the sheet and the report page, with the libraries that they import."""
-REPORT_BYTES = 120 * 2**20
+REPORT_BYTES = 30 * 2**20
 """What those libraries take in memory, on top of the training's highest point."""
 
 

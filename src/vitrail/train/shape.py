@@ -9,9 +9,14 @@ from ..errors import UsageError
 from ..model.config import ViTConfig
 from ..model.sizes import named
 from ..runtime import Runtime
-from .wishes import Fingerprint, Reasons, Wishes
+from .wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 
-LARGEST_SIDE = 64
+OWN_SIDE = 64
+"""Pictures whose shorter side is no longer are read at their own size."""
+REDUCED, REDUCED_FEW = 64, 96
+"""Sides that larger pictures are reduced to; few pictures are seen so often that the finer size pays."""
+ROWS, REDUCED_ROWS = 7, 8
+"""How often patches cut the short side of small pictures, and of reduced ones: about 49 and 64 patches."""
 
 
 def model_for(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Reasons) -> tuple[str, ViTConfig]:
@@ -33,24 +38,16 @@ def model_for(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Rea
 
 
 def _suitable(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Reasons) -> str:
-    """The name of a small model whose patches cut the pictures about seven times seven."""
-    if wishes.image_size is not None:
-        size, reasons["model.image_size"] = wishes.image_size, "asked for"
-    elif min(found.height, found.width) <= LARGEST_SIDE:
-        size = found.height, found.width
-        reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
-    else:
-        size = LARGEST_SIDE, LARGEST_SIDE
-        why = f"minutes from scratch can use {LARGEST_SIDE}"
-        reasons["model.image_size"] = f"the pictures are {found.height} x {found.width}; {why}"
-    patch, whole = patch_for(size)
+    """The name of a small model whose patches cut the pictures about seven times seven, reduced ones eight by eight."""
+    size, rows = _size(found, wishes, reasons)
+    patch, whole = patch_for(size, rows)
     if whole != size:
         if wishes.image_size is not None:
             raise UsageError(
                 f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
             )
         reasons["model.image_size"] += f", to the nearest whole patches {whole[0]} x {whole[1]}"
-    reasons["model.patch"] = f"{whole[0] // patch} x {whole[1] // patch} patches: about 49 teach most per second"
+    reasons["model.patch"] = f"{whole[0] // patch} x {whole[1] // patch} patches: 49 to 64 teach most per second"
     shape = "pico" if runtime.device == "cpu" else "micro"
     more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
     reasons["model_name"] = f"{shape}: {more} (EXPERIMENTS.md)"
@@ -58,13 +55,28 @@ def _suitable(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Rea
     return f"vit_{shape}_patch{patch}_{pixels}"
 
 
-def patch_for(size: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-    """The patch side that cuts the short side about seven times, and the nearest size that it divides.
+def _size(found: Fingerprint, wishes: Wishes, reasons: Reasons) -> tuple[tuple[int, int], int]:
+    """Height and width to read, and how often patches should cut the shorter."""
+    if wishes.image_size is not None:
+        reasons["model.image_size"] = "asked for"
+        return wishes.image_size, ROWS if min(wishes.image_size) <= OWN_SIDE else REDUCED_ROWS
+    short = min(found.height, found.width)
+    if short <= OWN_SIDE:
+        reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
+        return (found.height, found.width), ROWS
+    side = REDUCED_FEW if found.count < FEW_PICTURES and short >= REDUCED_FEW else REDUCED
+    why = "few pictures are seen often enough for this" if side == REDUCED_FEW else "minutes from scratch can use this"
+    reasons["model.image_size"] = f"the pictures are {found.height} x {found.width}; {why}"
+    return (side, side), REDUCED_ROWS
+
+
+def patch_for(size: tuple[int, int], rows: int = ROWS) -> tuple[int, tuple[int, int]]:
+    """The patch side that cuts the short side about so many times, and the nearest size that it divides.
 
     A patch that divides the size as it is wins if it is no more than half as large again, or as small.
     """
     short = min(size)
-    near = max(min(short, 2), round(short / 7))  # a token of a single pixel says little
+    near = max(min(short, 2), round(short / rows))  # a token of a single pixel says little
     dividing = [side for side in range(1, short + 1) if size[0] % side == 0 and size[1] % side == 0]
     patch = min(dividing, key=lambda side: abs(math.log(side / near)))
     if abs(math.log(patch / near)) > math.log(1.5):

@@ -9,6 +9,9 @@ from ..data.settings import DataSettings
 from ..data.source import Task
 from ..spec import Window
 
+FEW_PICTURES = 5000
+"""Below this, a training of minutes sees each picture so often that it could learn them by heart."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:

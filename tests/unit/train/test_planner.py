@@ -60,10 +60,23 @@ def test_only_few_pictures_of_classes_are_smoothed():
     assert smoothed == {"classes": 0.1, "labels": 0.0, "number": 0.0}
 
 
-def test_large_pictures_are_reduced():
-    plan, reasons = draft(dataclasses.replace(CLOTHES, height=480, width=640), wishes(), MACHINE)
-    assert plan.model.image_size == (64, 64)
-    assert "480 x 640" in reasons["model.image_size"]
+@pytest.mark.parametrize(
+    ("count", "size", "side", "patch"),
+    [(55_000, (480, 640), 64, 8), (2_000, (300, 300), 96, 12), (2_000, (70, 90), 64, 8), (2_000, (64, 90), 64, 9)],
+)
+def test_large_pictures_are_reduced_and_few_ones_less(count, size, side, patch):
+    plan, reasons = draft(dataclasses.replace(CLOTHES, count=count, height=size[0], width=size[1]), wishes(), MACHINE)
+    if min(size) > 64:
+        assert plan.model.image_size == (side, side)
+    assert plan.model.patch == (patch, patch)
+    assert f"{size[0]} x {size[1]}" in reasons["model.image_size"]
+
+
+@pytest.mark.parametrize(("asked", "patch"), [((28, 28), 4), ((64, 64), 8), ((96, 96), 12), ((128, 128), 16)])
+def test_a_size_that_is_asked_for_is_cut_about_as_finely(asked, patch):
+    plan, reasons = draft(CLOTHES, wishes(image_size=asked), MACHINE)
+    assert (plan.model.image_size, plan.model.patch[0]) == (asked, patch)
+    assert reasons["model.image_size"] == "asked for"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""The plan that picks itself against six plans that somebody might write by hand, on four cases, in the same minutes.
+
+    python benchmarks/plans.py --elpv DATA                     # three seeds: about 3.5 hours, nothing else running
+    python benchmarks/plans.py --cases fashion-mnist-1 digits-0.5 --seeds 0 1
+    python benchmarks/plans.py --elpv DATA --stop-after 80     # begin no run after 80 minutes; go on another time
+
+Every plan has the same source, split, seed and minutes; the figure is accuracy on validation pictures that no training
+has seen (official test pictures are not looked at). The goal: nowhere more than half a point below the best of the six,
+which is chosen here after the fact. Writes benchmarks/results/plans.json and a table in Markdown beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from pathlib import Path
+
+from making.cases import Case, cases, validated
+from making.records import RESULTS, Results, Row, number, paired, spread
+
+CASES = {
+    "fashion-mnist-1": ("fashion-mnist", 1.0),
+    "fashion-mnist-5": ("fashion-mnist", 5.0),
+    "digits-0.5": ("digits", 0.5),
+    "elpv-3": ("elpv", 3.0),
+}
+OURS = "the plan's own"
+
+
+def by_hand(case: Case) -> dict[str, tuple[object, ...]]:
+    """Six plans as people write them, for pictures of one size."""
+    doubled = 2 * case.patch
+    fine, coarse = f"patch{case.patch}_{case.size}", f"patch{doubled}_{case.size // doubled * doubled}"
+    plain = ("--recipe.keep_until", 0, "--recipe.mixup", 0, "--recipe.cutmix", 0, "--model.drop_path", 0)
+    textbook = ("--recipe.optimizer", "adamw", "--recipe.rate", 1e-3, "--recipe.decay", "cosine")
+    rich = ("--recipe.augment", "trivial", "--recipe.mixup", 0.8, "--recipe.cutmix", 1, "--recipe.smoothing", 0.1)
+    return {
+        "textbook: AdamW, cosine, all patches": ("--model", f"vit_nano_{fine}", *plain, *textbook),
+        "Muon, all patches": ("--model", f"vit_pico_{fine}", *plain),
+        "larger": ("--model", f"vit_nano_{fine}"),
+        "smaller": ("--model", f"vit_femto_{fine}"),
+        "coarser patches": ("--model", f"vit_nano_{coarse}", "--recipe.keep_until", 0),
+        "strongly augmented": ("--model", f"vit_pico_{fine}", *rich),
+    }
+
+
+def main() -> None:
+    """Run what is missing, then compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--stop-after", type=float, default=float("inf"), help="begin no run after so many minutes")
+    parser.add_argument("--elpv", type=Path, help="ELPV's folder with labels.csv and images/")
+    parser.add_argument("--folder", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    sources, results, began = cases(options.elpv, options.folder), Results("plans"), time.perf_counter()
+    for seed in options.seeds:
+        for name in options.cases:
+            source, minutes = CASES[name]
+            if source not in sources:
+                print(f"{name}: left out, needs --elpv DATA")
+                continue
+            for plan, words in {OURS: (), **by_hand(sources[source])}.items():
+                if time.perf_counter() - began > options.stop_after * 60:
+                    break
+                key = {"case": name, "plan": plan, "seed": seed}
+                asked = (*sources[source].words, "--minutes", minutes, "--seed", seed, *words)
+                folder = options.folder / f"plans-{name}-{''.join(filter(str.isalnum, plan))}-seed{seed}"
+                row = results.row(key, partial(validated, folder, *asked))
+                print(f"{name}, seed {seed}, {plan}: {number(row, 'val_accuracy'):.4f}", flush=True)
+    compared = [comparison(results.rows, name) for name in CASES if any(row["case"] == name for row in results.rows)]
+    results.write({"comparison": compared})
+    (RESULTS / "plans.md").write_text(table(compared), encoding="utf-8")
+    print(table(compared))
+
+
+def comparison(rows: list[Row], case: str) -> Row:
+    """Our plan and the best of the others by their means over the seeds that all have."""
+    here = [row for row in rows if row["case"] == case]
+    plans = {str(row["plan"]) for row in here}
+    seeds = sorted(set.intersection(*({row["seed"] for row in here if row["plan"] == plan} for plan in plans)))
+    found = {(row["plan"], row["seed"]): number(row, "val_accuracy") for row in here}
+    by_plan = {plan: [found[plan, seed] for seed in seeds] for plan in sorted(plans)}
+    hand = {plan: each for plan, each in by_plan.items() if plan != OURS and each}
+    best = max(hand, key=lambda plan: sum(hand[plan]), default=None)
+    worth = paired(by_plan[OURS], hand[best]) if best and by_plan.get(OURS) else None
+    accuracies = {plan: spread(each) for plan, each in by_plan.items() if each}
+    return {"case": case, "seeds": seeds, "best_by_hand": best, "difference": worth, "accuracies": accuracies}
+
+
+def table(compared: list[Row]) -> str:
+    """The comparison in Markdown; points are hundredths of accuracy."""
+    head = ("case", "seeds", "the plan's own", "best of six by hand", "which", "difference, points")
+    rows = [f"| {' | '.join(head)} |", "|---|---:|---:|---:|---|---:|"]
+    for row in compared:
+        if row["difference"] is None:
+            continue
+        ours, best = (f"{100 * row['accuracies'][plan]['mean']:.2f} %" for plan in (OURS, row["best_by_hand"]))
+        difference = f"{100 * row['difference']['mean']:+.2f}"
+        cells = (row["case"], len(row["seeds"]), ours, best, row["best_by_hand"], difference)
+        rows.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    main()
