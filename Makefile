@@ -36,6 +36,9 @@ figures: $(TOOLS)
 	$(BIN)/python benchmarks/fashion_mnist_peer.py --minutes 20
 	$(BIN)/python benchmarks/elpv.py $(if $(ELPV),$(ELPV) $(DINOV2))
 	$(BIN)/python benchmarks/imbalance.py
+	$(BIN)/python benchmarks/predictions.py
+	$(BIN)/python benchmarks/plans.py $(if $(ELPV),--elpv $(ELPV))
+	$(BIN)/python benchmarks/ablation.py
 	$(BIN)/python docs/table_of_records.py
 	$(BIN)/python docs/table_of_results.py
 

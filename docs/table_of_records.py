@@ -29,6 +29,11 @@ def page(results: Path) -> str:
         section("Solar cells in five folds (ELPV)", "elpv.py ELPV DINOV2", elpv(results)),
         section("From a checkpoint", "transfer.py DINOV2 ELPV", transfer(results)),
         section("Class weights where classes are uneven", "imbalance.py", imbalance(results)),
+        section("What each lever is worth", "ablation.py", written(results, "ablation-*.md")),
+        section("The plan that picks itself, beside six by hand", "plans.py --elpv ELPV", written(results, "plans.md")),
+        section(
+            "What a dry run promises, and what the run takes", "predictions.py", written(results, "predictions.md")
+        ),
     ]
     return "\n\n".join(parts)
 
@@ -102,6 +107,16 @@ def imbalance(results: Path) -> list[str]:
         cells = (one["largest"], f"{one['ratio']:g}", one["weights"], one["figure"].replace("_", " "))
         lines.append(line(*cells, f"{100 * one['mean']:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"))
     return lines if len(lines) > 2 else []
+
+
+def written(results: Path, pattern: str) -> list[str]:
+    """Tables that their scripts have written, those of several files under the file's name."""
+    paths = sorted(results.glob(pattern))
+    lines: list[str] = []
+    for path in paths:
+        lines += [f"{path.stem}:", ""] * (len(paths) > 1)
+        lines += [*path.read_text(encoding="utf-8").splitlines(), *[""] * (path != paths[-1])]
+    return lines
 
 
 def read(path: Path) -> Found:

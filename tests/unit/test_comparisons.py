@@ -1,0 +1,74 @@
+"""What the scripts that compare plans, levers and predictions make of their rows. Nothing is trained here."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from vitrail import config
+from vitrail.model.sizes import named
+from vitrail.train.plan import Plan
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def script(name: str) -> ModuleType:
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+ablation, plans, predictions, making = (script(name) for name in ("ablation", "plans", "predictions", "making.cases"))
+
+
+def lever(name: str, seed: int, accuracy: float) -> dict[str, object]:
+    return {"lever": name, "seed": seed, "val_accuracy": accuracy, "steps": 100}
+
+
+def test_a_lever_is_compared_with_the_baseline_of_the_same_seeds():
+    rows = [lever("baseline", seed, 0.80 + seed / 100) for seed in range(3)]
+    rows += [lever("adamw", seed, 0.78 + seed / 100) for seed in range(2)] + [lever("mimetic", 7, 0.9)]
+    base, adamw = ablation.comparison(rows)
+    assert (base["lever"], base["accuracy"]["n"], base["worth"]) == ("baseline", 3, None)
+    assert adamw["worth"]["mean"] == pytest.approx(-0.02) and adamw["worth"]["n"] == 2
+    table = ablation.table([base, adamw]).splitlines()
+    assert table[2].startswith("| baseline | the plan's own choice | 100 | 81.00 % (n = 3) |")
+    assert table[3].startswith("| adamw | `--recipe.optimizer adamw` | 100 | 78.50 % (n = 2) | -2.00 (-2.00 to -2.00)")
+
+
+def test_every_lever_and_every_plan_by_hand_is_one_that_can_be_asked_for(tmp_path):
+    found = making.cases(None, tmp_path)
+    assert found.keys() == {"fashion-mnist", "digits"}
+    by_hand = [words for case in found.values() for words in plans.by_hand(case).values()]
+    assert len(by_hand) == 12
+    for words in (*ablation.LEVERS.values(), *by_hand):
+        fields = dict(zip(words[::2], map(str, words[1::2]), strict=True))
+        if name := fields.pop("--model", None):
+            named(name)
+        config.override(Plan(), {field.removeprefix("--"): text for field, text in fields.items()})
+
+
+def test_the_best_by_hand_is_the_one_with_the_best_mean_over_common_seeds():
+    accuracies = {plans.OURS: (0.90, 0.92, 0.99), "larger": (0.93, 0.90), "smaller": (0.80, 0.99)}
+    rows = [
+        {"case": "digits-0.5", "plan": plan, "seed": seed, "val_accuracy": accuracy}
+        for plan, found in accuracies.items()
+        for seed, accuracy in enumerate(found)
+    ]
+    compared = plans.comparison(rows, "digits-0.5")
+    assert (compared["best_by_hand"], compared["seeds"]) == ("larger", [0, 1])
+    assert compared["difference"]["mean"] == pytest.approx(-0.005)
+    assert plans.table([compared]).splitlines()[2] == "| digits-0.5 | 2 | 91.00 % | 91.50 % | larger | -0.50 |"
+
+
+def test_predictions_stand_beside_what_happened():
+    told = {"seconds": 100.0, "memory": 500e6}
+    row = {"run": "digits", "predicted": told, "actual": {"seconds": 80.0, "memory": 600e6}}
+    assert predictions.shares(row) == pytest.approx((0.8, 1.2))
+    assert predictions.table([row]).splitlines()[2] == "| digits | 100 | 80 | -20% | 500 MB | 600 MB | +20% |"
