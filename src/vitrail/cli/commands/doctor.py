@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ..arguments import Command
+
+WIDTH = 110
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +37,9 @@ class Doctor(Command):
         if self.json:
             print_json([fact._asdict() for fact in facts])
             return 0
-        print(table([(fact.name, fact.value, fact.reason) for fact in facts]))
+        packages = [fact for fact in facts if not fact.reason]  # there, and nothing to say about them
+        print(table([(fact.name, fact.value, fact.reason) for fact in facts if fact.reason]))
+        print(textwrap.fill(", ".join(f"{fact.name} {fact.value}" for fact in packages), WIDTH))
         mends = [fact for fact in facts if fact.mend]
         print("\nNothing needs mending." if not mends else "\nTo mend:")
         for fact in mends:
