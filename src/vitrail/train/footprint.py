@@ -27,19 +27,16 @@ def peak(device: str) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def on_device(plan: Plan, resident: int = 0) -> int:
+def on_device(plan: Plan) -> int:
     """Bytes that a training needs on its device at the highest point of a step.
 
     They are the weights, their gradients, the optimisers' moments and the running mean, all in float32; the weights
-    once more in the format of the products; what the forward pass keeps for the backward pass, and again one block's
-    share of it for that block's gradients; and what lies there already.
-
-    Args:
-        resident: bytes of pictures that lie on the device.
+    once more in the format of the products; what the forward pass of a part of the batch keeps for the backward pass,
+    and again one block's share of it for that block's gradients.
     """
     blocks = plan.model.depth
     forward = kept(plan) * (1 + 1 / max(blocks, 1))
-    return round(SLACK * (_of_weights(plan) + forward + resident))
+    return round(SLACK * (_of_weights(plan) + forward))
 
 
 def kept(plan: Plan) -> int:
@@ -60,7 +57,7 @@ def kept(plan: Plan) -> int:
         numbers += b * inner + model.heads * T * (4 if b == 4 else 6)
     if model.recompute:
         numbers = round(b * D + numbers / max(model.depth, 1))
-    return plan.recipe.batch * T * model.depth * numbers
+    return -(-plan.recipe.batch // plan.recipe.accumulate) * T * model.depth * numbers
 
 
 def _of_weights(plan: Plan) -> int:

@@ -163,6 +163,14 @@ def test_an_image_description_that_is_not_the_model_s_is_refused():
         draft(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
 
 
+@pytest.mark.parametrize("alone", [{"recipe.small_size": "0.5"}, {"recipe.small_until": "0.5"}])
+def test_an_early_size_without_an_end_is_refused_and_so_is_an_end_without_a_size(alone):
+    with pytest.raises(UsageError, match=r"both a size and an end: .* Got (0\.5 and 0|1 and 0\.5)\."):
+        draft(CLOTHES, wishes(overrides=alone), MACHINE)
+    both = {"recipe.small_size": "0.5", "recipe.small_until": "0.5"}
+    assert draft(CLOTHES, wishes(overrides=both), MACHINE)[0].recipe.small_size == 0.5
+
+
 def test_only_square_pictures_may_exchange_rows_and_columns():
     with pytest.raises(UsageError, match=r"transpose .* Got 28x56"):
         draft(CLOTHES, wishes(image_size=(28, 56), overrides={"recipe.transpose": "true"}), MACHINE)
