@@ -19,7 +19,7 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create, parameter_count
-from . import forecast, planner, sheet
+from . import before, forecast, planner, sheet
 from .accompany import accompany
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .engines import agreement
@@ -35,14 +35,12 @@ from .forecast import Watch
 from .guards import Guards
 from .loop import prepare
 from .plan import Plan
-from .pretrain.learning import pretrain
-from .pretrain.learning import settled as pretraining_settled
-from .pretrain.planning import check_written
 from .reading import look
 from .resuming import reopen, restore
 from .run import RunFolder, default_path
 from .settle import settle
 from .signals import ending, go_on
+from .teacher.teaching import lesson, shared
 from .views import cut_of
 from .wishes import Reasons, Wishes
 
@@ -81,7 +79,7 @@ def fit(
         with watch.decodes():
             pictures = _pictures(dataset, plan)
         plan = _measured(plan, pictures, wishes, reasons)
-        plan, spent = pretraining_settled(plan, dataset, pictures, reasons)
+        plan, spent = before.settled(plan, dataset, pictures, reasons)
         plan, spent = agreement.the_leaders(team, plan), team.told(spent)
         plan, pace = settle(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
         plan = agreement.the_leaders(team, plan)
@@ -106,7 +104,7 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
         plan = dataclasses.replace(plan, data=located(plan.data))
         dataset = open_dataset(plan.data, plan.seed, None, given)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
-        check_written(plan)
+        before.check_written(plan, dataset)
         yield from _told(dataset)
         plan = _for_all(team, dataset, plan, {}, True)
         dataset, findings = _checked(dataset, plan, team)
@@ -305,14 +303,17 @@ def _go(
     if not team.leads:
         model = create(plan.model, plan.seed)
         team.spread(model)
-        accompany(run, plan, prepare(model, plan, team), dataset, pictures, team)
+        learner = prepare(model, plan, team)
+        learner.lesson = shared(team, lesson(plan, dataset), plan)
+        accompany(run, plan, learner, dataset, pictures, team)
         team.part()
         return
     with Lock(run.path):
         model = create(plan.model, plan.seed)
-        yield from pretrain(run, plan, model, dataset, pictures)
+        followed = yield from before.begin(run, plan, model, dataset, pictures)
         team.spread(model)
         learner = prepare(model, plan, team)
+        learner.lesson = shared(team, followed, plan)
         guards = Guards(plan.recipe, run.path, dataset.source.ids)
         whole = empty_twin(learner, plan) if learner.sharded else learner
         start = yield from restore(run, whole, guards)

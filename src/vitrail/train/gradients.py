@@ -13,6 +13,7 @@ from ..data.transforms import normalise
 from .engines.engine import Engine
 from .objective import Loss, mean
 from .plan import Plan
+from .teacher.lesson import Lesson
 
 FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 LossOf = Callable[[Tensor, Tensor], Loss]
@@ -28,6 +29,8 @@ class Shown(NamedTuple):
     rows: Int[Tensor, "B n"] | None
     """The patches that each picture shows; None is all."""
     targets: Tensor
+    said: Float[Tensor, "B K"] | None = None
+    """What a teacher answers."""
 
 
 def measured(engine: Engine, loss: LossOf, plan: Plan) -> Measure:
@@ -44,7 +47,14 @@ def measured(engine: Engine, loss: LossOf, plan: Plan) -> Measure:
 
 
 def backward(
-    engine: Engine, measure: Measure, loss: LossOf, shown: Shown, outputs: int, parts: int = 1, scale: float = 1.0
+    engine: Engine,
+    measure: Measure,
+    loss: LossOf,
+    shown: Shown,
+    outputs: int,
+    parts: int = 1,
+    scale: float = 1.0,
+    lesson: Lesson | None = None,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, "B K"]]:
     """Leave d(total) / (weight) of all processes and parts in the parameters' gradients.
 
@@ -57,18 +67,28 @@ def backward(
         outputs: how many the model has.
         parts: in how many the pictures go through the model, one after another.
         scale: what the gradients are multiplied with, for float16.
+        lesson: the teacher who has `said` something; its term is divided by the pictures of all.
     """
     targets = shown.targets
     nothing = torch.zeros(len(targets), outputs, device=targets.device)
     weight = engine.team.summed(loss(nothing, targets)[1])
     factor = engine.team.world * scale
+    heads = engine.team.summed(torch.full_like(weight, len(targets))) if lesson else weight
     said: list[Tensor] = []
-    total = torch.zeros((), device=targets.device)
+    total, unlike = torch.zeros(2, device=targets.device)
     pieces = [[None] * parts if each is None else each.tensor_split(parts) for each in shown]
-    for number, (images, rows, aims) in enumerate(zip(*pieces, strict=True), 1):
+    for number, (images, rows, aims, answered) in enumerate(zip(*pieces, strict=True), 1):
         with engine.gathering(last=number == parts):
             part, answers = measure(images, rows, aims)
-            (mean(part, weight) * factor).backward()
+            value = mean(part, weight)
+            if lesson is not None:
+                apart = lesson.disagreement(answers, answered)[0]
+                value = lesson.blended(value, mean(apart, heads))
+                unlike += apart.detach()
+            (value * factor).backward()
         total += part.detach()
         said.append(answers.detach())
-    return mean(engine.team.summed(total), weight), said[0] if parts == 1 else torch.cat(said)
+    average = mean(engine.team.summed(total), weight)
+    if lesson is not None:
+        average = lesson.blended(average, mean(engine.team.summed(unlike), heads))
+    return average, said[0] if parts == 1 else torch.cat(said)

@@ -29,6 +29,7 @@ from .objective import loss_for
 from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
+from .teacher.lesson import Lesson
 from .views import augment, mixed, sized
 
 
@@ -55,6 +56,8 @@ class Learner:
     """Whether the parameters are shares of whole ones, which FSDP2 keeps apart."""
     scale: LossScale | None = None
     """What float16 needs."""
+    lesson: Lesson | None = None
+    """Whom it follows beside the labels; no part of a checkpoint, for it does not move."""
 
     def remembered(self) -> dict[str, Any]:
         """What a checkpoint must hold beside the tensors, in JSON's kinds."""
@@ -125,9 +128,11 @@ def train(
         torch.manual_seed(derive(plan.seed, "dropout", step, *([team.rank] if team.rank else [])))
         shown = augment(batch, recipe, plan.seed, epoch, device)
         shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
-        piece = Shown(sized(shown, plan, step), kept_rows(batch, plan, step, epoch), expected)
+        said = None if learner.lesson is None else learner.lesson.answers(shown)
+        piece = Shown(sized(shown, plan, step), kept_rows(batch, plan, step, epoch), expected, said)
         scale = 1.0 if learner.scale is None else learner.scale.factor
-        average, logits = backward(engine, measure, loss, piece, plan.model.outputs, recipe.accumulate, scale)
+        way = (recipe.accumulate, scale, learner.lesson)
+        average, logits = backward(engine, measure, loss, piece, plan.model.outputs, *way)
         answer = apply(learner, recipe, guards, step, average, batch, logits)
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
         seconds = time.perf_counter() - began

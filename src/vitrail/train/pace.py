@@ -15,6 +15,7 @@ from .engines.team import ALONE, Team
 from .loop import prepare, train
 from .plan import Plan
 from .recipe import Phase
+from .teacher.teaching import lesson
 
 MEASURED_STEPS, WARM_UP = 12, 2
 FINE = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
@@ -43,8 +44,10 @@ def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE
 
 def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, team: Team) -> float:
     """The first steps warm up and are not counted."""
+    learner = prepare(create(plan.model, plan.seed), plan, team)
+    learner.lesson = lesson(plan, dataset)
     steps = train(
-        prepare(create(plan.model, plan.seed), plan, team), pictures, dataset.learnt("train"), plan,
+        learner, pictures, dataset.learnt("train"), plan,
         math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task, team=team,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))

@@ -10,6 +10,7 @@ from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .pretrain.settings import Pretrain
 from .recipe import Recipe
+from .teacher.settings import Teacher
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,5 +47,6 @@ class Plan:
     image: ImageSpec = field(default_factory=ImageSpec)
     model: ViTConfig = field(default_factory=ViTConfig)
     pretrain: Pretrain = field(default_factory=Pretrain)
+    teacher: Teacher = field(default_factory=Teacher)
     recipe: Recipe = field(default_factory=Recipe)
     compute: ComputeSettings = field(default_factory=ComputeSettings)

@@ -15,6 +15,7 @@ from . import diet, objective, shape
 from .pace import Pace
 from .plan import ComputeSettings, Plan
 from .pretrain import planning as pretraining
+from .teacher import planning as teaching
 from .wishes import Fingerprint, Reasons, Wishes
 
 DEFAULT_MINUTES = 10.0
@@ -47,6 +48,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         image=image,
         model=model,
         pretrain=pretraining.wished(wishes.pretrain, wishes.overrides, reasons),
+        teacher=teaching.wished(wishes.overrides, reasons),
         recipe=diet.first(found, model, wishes, reasons),
         compute=ComputeSettings(
             device=runtime.device,
@@ -135,3 +137,4 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     objective.check(task, plan.recipe)
     pretraining.check(plan)
+    teaching.check(plan)

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from ..data.loader import Batch, Pictures, steps
-from ..errors import DivergedError, InterruptedRun
-from ..files import atomic
+from ..errors import DamagedFileError, DivergedError, InterruptedRun
+from ..files import atomic, tensors
 from ..randomness import derive
 from . import changes, state
 from . import optimizer as rates
@@ -163,6 +163,20 @@ def under_way(run: RunFolder) -> bool:
 def checkpoints_of(run: RunFolder, name: str) -> Path:
     """Where the checkpoints of a prelude lie while it is not over."""
     return run.checkpoints / name
+
+
+@torch.no_grad()
+def filled(path: Path, module: nn.Module) -> None:
+    """Put the outcome of a prelude back into a module.
+
+    Raises:
+        DamagedFileError: the file is damaged, or not of a module of this shape.
+    """
+    theirs, ours = tensors.load(path), module.state_dict()
+    if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
+        raise DamagedFileError(f"{path} does not fit the plan of this run. One of the two was changed.")
+    for name, tensor in ours.items():
+        tensor.copy_(theirs[name])
 
 
 def forget(run: RunFolder, name: str) -> None:

@@ -25,6 +25,7 @@ GROUPS = {
     "data": "as usual",
     "recipe": "as usual",
     "pretrain": "as usual",
+    "teacher": "as usual",
 }
 
 

@@ -10,26 +10,24 @@ from torch import Tensor
 
 from ...data.loader import Batch, Pictures
 from ...data.transforms import normalise
-from ...errors import DamagedFileError, DataError
-from ...files import tensors
+from ...errors import DataError
 from ...model.vit import ViT, create
 from ...randomness import derive
 from .. import prelude as preludes
+from .. import started
 from ..dataset import Dataset
 from ..events import Event, Note
 from ..objective import Loss
 from ..plan import Plan
-from ..prelude import Prelude
+from ..prelude import Prelude, filled
 from ..recipe import Recipe
 from ..run import RunFolder
 from ..views import augment, cut_of
-from . import figure, planning
+from . import figure
 from .masked import Autoencoder, aims_of, masks, painted_loss
 from .unlabelled import Shown, shown
 
 NAME, TITLE = "pretrain", "pre-training"
-START = "start.safetensors"
-MADE_BY = "vitrail_pretrained_steps"
 
 
 def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:
@@ -42,9 +40,8 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     """
     if not plan.pretrain.steps:
         return
-    path = run.path / START
-    if path.is_file() and MADE_BY in tensors.metadata(path):
-        _fill(run, model)
+    if started.has_done(run, NAME):
+        filled(run.path / started.START, model)
         return
     seen = shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
     for text in seen.notes:
@@ -56,25 +53,13 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
         figure.write(run.figures / figure.NAME, autoencoder, dataset, plan)
     except DataError as error:  # the training decides about pictures that cannot be read
         yield Note(f"There is no picture of the pre-training: {error}")
-    tensors.save(path, model.state_dict(), {MADE_BY: str(plan.pretrain.steps)}, checksum=True)
+    started.keep(run, NAME, model, plan, dataset)
     preludes.forget(run, NAME)
-    yield Note(f"Pre-training is done; the weights that the training begins with are in {path}.")
+    yield Note(f"Pre-training is done; the weights that the training begins with are in {run.path / started.START}.")
 
 
-def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str, str]) -> tuple[Plan, float]:
-    """The plan with its steps of pre-training, and their seconds; measured here where the budget is minutes.
-
-    Raises:
-        UsageError: see `planning.settled`.
-    """
-    if not plan.pretrain.wanted:
-        return plan, 0.0
-    pace = _seconds_per_step(plan, dataset, pictures) if plan.minutes else None
-    return planning.settled(plan, pace, reasons)
-
-
-def _seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
-    """Of pre-training, on a model of its own."""
+def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
+    """Of pre-training here, on a model of its own."""
     seen = shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
     autoencoder = Autoencoder(create(plan.model, plan.seed), plan.pretrain, plan.seed)
     return preludes.seconds_per_step(prelude_of(plan, autoencoder, seen, steps=1000))
@@ -135,18 +120,3 @@ def recipe_of(plan: Plan, steps: int = 0) -> Recipe:
 def seed_of(plan: Plan) -> int:
     """Where the phase's randomness starts."""
     return derive(plan.seed, NAME)
-
-
-@torch.no_grad()
-def _fill(run: RunFolder, model: ViT) -> None:
-    """Put the kept weights into a model.
-
-    Raises:
-        DamagedFileError: they are not those of a model of this shape.
-    """
-    path = run.path / START
-    theirs, ours = tensors.load(path), model.state_dict()
-    if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
-        raise DamagedFileError(f"{path} does not fit the model of this run's plan. One of the two was changed.")
-    for name, tensor in ours.items():
-        tensor.copy_(theirs[name])

@@ -1,0 +1,101 @@
+"""What comes before the training: pre-training, then a teacher; and how much of the budget they take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+from typing import Literal
+
+from ..data.loader import Pictures
+from ..errors import UsageError
+from ..model.vit import ViT
+from .dataset import Dataset
+from .events import Event
+from .plan import Plan
+from .pretrain import learning
+from .run import RunFolder
+from .teacher import teaching
+from .teacher.lesson import Lesson
+
+Section = Literal["pretrain", "teacher"]
+
+
+def begin(
+    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: Pictures
+) -> Generator[Event, None, Lesson | None]:
+    """Do what the plan asks for before the training, or what is left of it; the teacher to be asked in it, or None.
+
+    Afterwards `model` has the weights that the training begins with.
+
+    Raises:
+        UsageError: the plan's teacher cannot teach this.
+        InterruptedRun, DivergedError: see `prelude.pursue`.
+    """
+    yield from learning.pretrain(run, plan, model, dataset, pictures)
+    return (yield from teaching.taught(run, plan, model, dataset, pictures))
+
+
+def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str, str]) -> tuple[Plan, float]:
+    """The plan with the steps of what comes first, and their seconds; measured here where the budget is minutes.
+
+    Raises:
+        UsageError: they leave no time for the training; a teacher that cannot teach this.
+    """
+    spent = 0.0
+    if plan.pretrain.wanted:
+        pace = learning.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
+        plan, seconds = fixed(plan, "pretrain", pace, reasons)
+        spent += seconds
+    if plan.teacher.first:
+        pace = teaching.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
+        plan, seconds = fixed(plan, "teacher", pace, reasons)
+        spent += seconds
+    if plan.minutes and spent >= plan.minutes * 60:
+        raise UsageError(
+            f"What comes before the training takes {spent / 60:.1f} minutes here, which leaves nothing of "
+            f"{plan.minutes:g} for the training. Give more --minutes, or smaller shares or steps in [pretrain] and "
+            "[teacher]."
+        )
+    return plan, spent
+
+
+def fixed(plan: Plan, name: Section, seconds_per_step: float | None, reasons: dict[str, str]) -> tuple[Plan, float]:
+    """The plan with a number of steps in place of a share, and the seconds that they take of the minutes.
+
+    Args:
+        seconds_per_step: as measured; None where the budget is steps, of which the share is then a fraction.
+    """
+    share, steps = (plan.pretrain if name == "pretrain" else plan.teacher).share, _steps(plan, name)
+    reason = reasons.get(f"{name}.steps", "")
+    if not steps and seconds_per_step is None:
+        steps = max(1, round(share / (1 - share) * plan.recipe.steps))
+        reason = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
+    elif not steps and seconds_per_step is not None:
+        steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
+        minutes = f"{share * plan.minutes:.3g} of {plan.minutes:g} minutes"
+        reason = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
+    reasons |= {f"{name}.steps": reason} if reason else {}
+    changed = (
+        dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, share=0.0))
+        if name == "pretrain"
+        else dataclasses.replace(plan, teacher=dataclasses.replace(plan.teacher, steps=steps, share=0.0))
+    )
+    return changed, steps * (seconds_per_step or 0.0)
+
+
+def check_written(plan: Plan) -> None:
+    """Refuse a written plan that leaves open how many steps there are.
+
+    Raises:
+        UsageError: there is a share of minutes, and none of steps.
+    """
+    for name, share in (("pretrain", plan.pretrain.share), ("teacher", plan.teacher.share)):
+        if share:
+            raise UsageError(
+                f"A plan that is followed has its steps written down, and {name}.share is none. "
+                f"Change {name}.steps instead."
+            )
+
+
+def _steps(plan: Plan, name: Section) -> int:
+    return (plan.pretrain if name == "pretrain" else plan.teacher).steps

@@ -1,0 +1,144 @@
+"""Learning to give another model's features before learning the labels (Romero et al. 2015, with one projection)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...data.loader import Batch, Pictures
+from ...data.transforms import normalise
+from ...model.attention import Places
+from ...model.vit import ViT, create
+from ...randomness import derive
+from ...spec import Grid
+from .. import prelude as preludes
+from .. import started
+from ..dataset import Dataset
+from ..events import Event, Note
+from ..objective import Loss
+from ..plan import Plan
+from ..prelude import Prelude, filled
+from ..recipe import Recipe
+from ..run import RunFolder
+from ..views import augment
+from .known import Known
+from .lesson import adapted
+
+NAME, TITLE = "teacher", "learning of features"
+
+
+class Follower(nn.Module):
+    """A model's patch tokens, projected to the width of its teacher's: [B, N, D'].
+
+    The parts of `model` that see a picture are trained here themselves, under the names they have there; the projection
+    is thrown away afterwards.
+    """
+
+    def __init__(self, model: ViT, width: int, seed: int):
+        super().__init__()
+        self.prefix = model.config.prefix
+        self.tokens = model.tokens
+        self.positions = model.positions
+        self.rotary = model.rotary
+        self.encoder = model.encoder
+        self.projection = nn.Linear(model.config.width, width)
+        generator = torch.Generator().manual_seed(derive(seed, "projection"))
+        nn.init.trunc_normal_(self.projection.weight, std=0.02, generator=generator)
+        nn.init.zeros_(self.projection.bias)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
+        x, grid = self.tokens(images)
+        x = self.positions(x, grid)
+        x = self.encoder(x, Places(grid, None, self.rotary(grid, x)))
+        return self.projection(x[:, self.prefix :])
+
+
+def features(
+    run: RunFolder, plan: Plan, model: ViT, teacher: Known, dataset: Dataset, pictures: Pictures
+) -> Iterator[Event]:
+    """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
+
+    Raises:
+        InterruptedRun, DivergedError: see `prelude.pursue`.
+    """
+    if started.has_done(run, NAME):
+        filled(run.path / started.START, model)
+        return
+    follower = Follower(model, teacher.model.config.width, plan.seed)
+    yield from preludes.pursue(run, prelude_of(plan, follower, teacher, dataset, pictures))
+    started.keep(run, NAME, model, plan, dataset)
+    preludes.forget(run, NAME)
+    yield Note(f"The model has learnt the teacher's features; its weights are in {run.path / started.START}.")
+
+
+def measured(plan: Plan, teacher: Known, dataset: Dataset, pictures: Pictures) -> float:
+    """Seconds of a step here, on a model of its own."""
+    follower = Follower(create(plan.model, plan.seed), teacher.model.config.width, plan.seed)
+    return preludes.seconds_per_step(prelude_of(plan, follower, teacher, dataset, pictures, steps=1000))
+
+
+def prelude_of(
+    plan: Plan, follower: Follower, teacher: Known, dataset: Dataset, pictures: Pictures, steps: int = 0
+) -> Prelude:
+    """The learning of features of a plan; with `steps` of that length."""
+    device, recipe, seed = plan.compute.device, plan.recipe, derive(plan.seed, NAME)
+    follower.to(device)
+    teacher.model.to(device).eval()
+    low = plan.compute.number_format == "bfloat16"
+
+    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
+        shown = augment(batch, recipe, seed, epoch, device)
+        with torch.autocast(shown.device.type, torch.bfloat16, enabled=low):
+            with torch.no_grad():
+                theirs = teacher.model.dense(normalise(adapted(shown, teacher.spec), teacher.spec))
+            ours = follower(normalise(shown, plan.image))
+        return unlikeness(ours, on_grid(theirs.float(), plan.model.grid))
+
+    return Prelude(
+        name=NAME,
+        title=TITLE,
+        plan=plan,
+        module=follower,
+        recipe=Recipe(
+            steps=steps or max(plan.teacher.steps, 1),
+            batch=recipe.batch,
+            repeats=recipe.repeats,
+            optimizer=recipe.optimizer,
+            muon_rate=recipe.muon_rate,
+            momentum=recipe.momentum,
+            rate=recipe.rate,
+            weight_decay=recipe.weight_decay,
+            warmup=recipe.warmup,
+            decay="cosine",
+            clip=recipe.clip,
+            save_every=recipe.save_every,
+        ),
+        seed=seed,
+        loss_of=loss_of,
+        pictures=pictures,
+        targets=np.zeros(len(pictures.indices), np.int64),
+        blocks=dataset.blocks("train"),
+    )
+
+
+def on_grid(dense: Float[Tensor, "B D h w"], grid: Grid) -> Float[Tensor, "B N D"]:
+    """A teacher's patch tokens where the model's patches are: the same, or between them, bilinear and antialiased."""
+    if tuple(dense.shape[-2:]) != tuple(grid):
+        dense = F.interpolate(dense, size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)
+    return dense.flatten(2).transpose(1, 2)
+
+
+def unlikeness(ours: Float[Tensor, "B N D"], theirs: Float[Tensor, "B N D"]) -> Loss:
+    """(total, weight): 1 - cosine of the two, summed over patches, each of which weighs 1.
+
+    Of the teacher's features the mean over the batch and its patches is taken away first: what all patches share says
+    nothing of any.
+    """
+    centred = theirs - theirs.mean((0, 1), keepdim=True)
+    total = (1 - F.cosine_similarity(ours.float(), centred, dim=-1)).sum()
+    return total, torch.full_like(total, ours.shape[0] * ours.shape[1])
