@@ -41,8 +41,10 @@ def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str,
     Raises:
         UsageError: they leave no time for the training; a teacher that cannot teach this.
     """
+    teaching.check(plan, dataset)
     spent = 0.0
     if plan.pretrain.wanted:
+        plan = learning.sized(plan, dataset, reasons)
         pace = learning.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
         plan, seconds = fixed(plan, "pretrain", pace, reasons)
         spent += seconds
@@ -83,12 +85,13 @@ def fixed(plan: Plan, name: Section, seconds_per_step: float | None, reasons: di
     return changed, steps * (seconds_per_step or 0.0)
 
 
-def check_written(plan: Plan) -> None:
-    """Refuse a written plan that leaves open how many steps there are.
+def check_written(plan: Plan, dataset: Dataset) -> None:
+    """Refuse a written plan that leaves open how many steps there are, or whose teacher cannot teach this.
 
     Raises:
-        UsageError: there is a share of minutes, and none of steps.
+        UsageError: there is a share of minutes, and none of steps; see `teaching.check`.
     """
+    teaching.check(plan, dataset)
     for name, share in (("pretrain", plan.pretrain.share), ("teacher", plan.teacher.share)):
         if share:
             raise UsageError(

@@ -55,7 +55,7 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
     class_weights, why = imbalance.weights_for(found.task, found.ratio)
     reasons |= why
     return Recipe(
-        batch=min(128, max(16, 2 ** round(math.log2(max(found.count, 1) / 12)))),
+        batch=batch_for(found.count),
         keep_patches=0.6 if few else 0.5,
         keep_until=0.9 if few else 0.7,
         smoothing=0.1 if few and found.task == "classes" else 0.0,
@@ -64,6 +64,11 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
         flip=mirror,
         mirror=mirror,
     )
+
+
+def batch_for(count: int) -> int:
+    """Pictures per step for so many of them: about a twelfth, a power of two of 16 to 128."""
+    return min(128, max(16, 2 ** round(math.log2(max(count, 1) / 12))))
 
 
 def with_budget(plan: Plan, count: int, wishes: Wishes, reasons: Reasons) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...randomness import derive
 from .. import prelude as preludes
 from .. import started
 from ..dataset import Dataset
+from ..diet import batch_for
 from ..events import Event, Note
 from ..objective import Loss
 from ..plan import Plan
@@ -25,7 +27,7 @@ from ..run import RunFolder
 from ..views import augment, cut_of
 from . import figure
 from .masked import Autoencoder, aims_of, masks, painted_loss
-from .unlabelled import Shown, shown
+from .unlabelled import Shown, further, shown
 
 NAME, TITLE = "pretrain", "pre-training"
 
@@ -56,6 +58,16 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     started.keep(run, NAME, model, plan, dataset)
     preludes.forget(run, NAME)
     yield Note(f"Pre-training is done; the weights that the training begins with are in {run.path / started.START}.")
+
+
+def sized(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
+    """The plan with a batch for the pictures of pre-training, which may be many more than those that have labels."""
+    if plan.pretrain.batch:
+        return plan
+    count = len(dataset.splits["train"])
+    count += len(further(plan.pretrain.pictures, plan.data)) if plan.pretrain.pictures else 0
+    reasons["pretrain.batch"] = f"{count:,} pictures"
+    return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch=batch_for(count)))
 
 
 def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
@@ -100,7 +112,7 @@ def recipe_of(plan: Plan, steps: int = 0) -> Recipe:
     recipe, settings = plan.recipe, plan.pretrain
     return Recipe(
         steps=steps or max(settings.steps, 1),
-        batch=recipe.batch // recipe.repeats,
+        batch=settings.batch or recipe.batch // recipe.repeats,
         optimizer=recipe.optimizer,
         muon_rate=recipe.muon_rate * settings.rate,
         momentum=recipe.momentum,

@@ -21,6 +21,8 @@ class Pretrain:
     """Optimiser steps of masked autoencoding; 0 takes as many as `share` allows."""
     pictures: str = ""
     """A folder, or any SOURCE, of further pictures to learn from; labels are not needed and not looked at."""
+    batch: int = 0
+    """Pictures per step; 0 takes as many as suit their number."""
     mask: float = 0.75
     """Fraction of the patches that are hidden from the encoder and painted by the decoder."""
     decoder_depth: int = 2
@@ -41,8 +43,8 @@ class Pretrain:
             raise UsageError(
                 f"pretrain.share must lie in 0 <= fraction < 1: the rest is the training. Got {self.share}."
             )
-        if self.steps < 0:
-            raise UsageError(f"pretrain.steps must be 0 or more. Got {self.steps}.")
+        if self.steps < 0 or self.batch < 0:
+            raise UsageError(f"pretrain.steps and pretrain.batch must be 0 or more. Got {self.steps} and {self.batch}.")
         if not 0 < self.mask < 1:
             raise UsageError(f"pretrain.mask must lie in 0 < fraction < 1. Got {self.mask}.")
         if not 0 <= self.warmup < 1:

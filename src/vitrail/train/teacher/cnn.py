@@ -68,7 +68,12 @@ def create(channels: int, size: tuple[int, int], outputs: int, width: int, seed:
             module.reset_parameters()  # ones and zeros: nothing is drawn
     network.head.weight.zero_()
     network.head.bias.zero_()
+    lay_out(network, torch.channels_last)
+    return network
+
+
+def lay_out(network: nn.Module, form: torch.memory_format) -> None:
+    """Put the kernels of a network into memory in this order."""
     for parameter in network.parameters():
         if parameter.ndim == 4:
-            parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
-    return network
+            parameter.data = parameter.data.contiguous(memory_format=form)

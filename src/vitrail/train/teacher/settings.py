@@ -19,7 +19,7 @@ class Teacher:
     """Whom to follow: a run, a bundle or a weights file with the same outputs; cnn, a small network that is trained
     first on the same pictures; with `kind` features any ViT that can be loaded; empty for nobody."""
     kind: Literal["logits", "features"] = "logits"
-    """logits: its answers are part of the loss; features: before the training, the model learns to give its features."""
+    """logits: its answers are in the loss; features: before the training the model learns to give its features."""
     weight: float = 0.5
     """Part of the loss that follows its answers; the labels have the rest."""
     temperature: float = 2.0
@@ -34,7 +34,7 @@ class Teacher:
 
     def __post_init__(self) -> None:
         if not 0 < self.weight <= 1:
-            raise UsageError(f"teacher.weight must lie in 0 < share <= 1: 0 is no teacher. Got {self.weight}.")
+            raise UsageError(f"teacher.weight must lie in 0 < share <= 1. Got {self.weight}.")
         if not 0 < self.temperature < math.inf:
             raise UsageError(f"teacher.temperature must be above 0. Got {self.temperature}.")
         if not 0 <= self.share < 1:

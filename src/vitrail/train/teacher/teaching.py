@@ -16,6 +16,7 @@ from ..plan import Plan
 from ..run import RunFolder
 from . import features, first
 from .cnn import CNN as Network
+from .cnn import lay_out
 from .known import check_pictures, keep, known, order_of, scales_of
 from .lesson import Lesson
 from .settings import CNN
@@ -67,6 +68,20 @@ def lesson(plan: Plan, dataset: Dataset, run: RunFolder | None = None) -> Lesson
     )
 
 
+def check(plan: Plan, dataset: Dataset) -> None:
+    """Refuse a teacher that cannot teach this, before a run folder is made.
+
+    Raises:
+        UsageError: it is not there, or its task, its outputs or the pictures that it reads are others.
+        DamagedFileError: it cannot be trusted.
+    """
+    if plan.teacher.wanted and plan.teacher.model != CNN:
+        teacher = known(plan)
+        check_pictures(teacher, plan)
+        if plan.teacher.kind == "logits":
+            order_of(teacher, dataset)
+
+
 def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
     """Of what comes before the training."""
     if plan.teacher.model == CNN:
@@ -80,9 +95,9 @@ def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
 def shared(team: Team, lesson: Lesson | None, plan: Plan) -> Lesson | None:
     """The same teacher in every process: rank 0's CNN is the one that has been trained."""
     if lesson is not None and plan.teacher.model == CNN:
-        lesson.network.to("cpu", memory_format=torch.contiguous_format)
+        lay_out(lesson.network.to("cpu"), torch.contiguous_format)
         team.spread(lesson.network)
-        lesson.network.to(plan.compute.device, memory_format=torch.channels_last)
+        lay_out(lesson.network.to(plan.compute.device), torch.channels_last)
     return lesson
 
 
