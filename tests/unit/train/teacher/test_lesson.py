@@ -6,10 +6,18 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
+from vitrail.data.transforms import normalise
 from vitrail.evaluate.scaling import Scaling
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
 from vitrail.spec import Grid, ImageSpec
+from vitrail.train.engines.engine import Engine
+from vitrail.train.gradients import Shown, backward, measured
+from vitrail.train.objective import loss_for
+from vitrail.train.plan import Plan
 from vitrail.train.teacher import cnn
 from vitrail.train.teacher.features import on_grid, unlikeness
 from vitrail.train.teacher.lesson import Lesson, adapted, disagreement
@@ -122,3 +130,29 @@ def test_a_cnn_answers_for_any_picture_and_every_parameter_learns(size, channels
     nn.init.normal_(network.head.weight)
     network(torch.randn(5, channels, *size)).square().sum().backward()
     assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_cut(parts):
+    config = ViTConfig(
+        image_size=(4, 4), patch=(2, 2), channels=1, width=8, depth=1, heads=1, mlp_width=8, outputs=3,
+        class_token=False, pool="mean", init="torch",
+    )  # fmt: skip
+    plan = Plan(model=config, image=ImageSpec(height=4, width=4, channels=1))
+    images = torch.randint(0, 256, (6, 1, 4, 4), dtype=torch.uint8)
+    targets, weights = torch.arange(6) % 3, torch.tensor([1.0, 5.0, 2.0])
+    lesson = Lesson(Sums(), plan.image, "classes", weight=0.3, temperature=2.0)
+    said = lesson.answers(images)
+    model = create(config, 0)
+    engine, loss = Engine(model), loss_for("classes", plan.recipe, weights)
+    shown = Shown(images, None, targets, said)
+    average, _ = backward(engine, measured(engine, loss, plan), loss, shown, 3, parts, lesson=lesson)
+    ours = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    logits = model(normalise(images, plan.image))
+    apart = F.kl_div((logits / 2).log_softmax(1), (said / 2).softmax(1), reduction="batchmean") * 4
+    expected = 0.7 * F.cross_entropy(logits, targets, weights) + 0.3 * apart
+    expected.backward()
+    torch.testing.assert_close(average, expected.detach())
+    for gradient, parameter in zip(ours, model.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad, atol=1e-6, rtol=1e-5)
