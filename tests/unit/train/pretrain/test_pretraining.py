@@ -19,10 +19,12 @@ from vitrail.errors import DataError, InterruptedRun, UsageError
 from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train import prelude
+from vitrail.train import pace, prelude
 from vitrail.train.events import Event, Note, Planned, Progress
+from vitrail.train.pace import Pace
 from vitrail.train.planner import Wishes
 from vitrail.train.pretrain.settings import Pretrain
+from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
@@ -141,7 +143,7 @@ def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
 
 def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
     monkeypatch.setattr(prelude, "seconds_per_step", lambda prelude: 0.5)
-    monkeypatch.setattr(training, "_pace", lambda *words: (1.0, 1.0))
+    monkeypatch.setattr(pace, "measure", lambda *words, **more: Pace(((Phase(0.0, 1.0), 1.0),)))
     planned = next(event for event in fit(minutes=10, dry_run=True) if isinstance(event, Planned))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (480, 360)
     assert planned.reasons["pretrain.steps"] == "4 of 10 minutes at 0.500 s a step, measured before the first one"
