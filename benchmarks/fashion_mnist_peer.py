@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
+    declare_torchvision()  # once, before timm imports it
     results = Results(f"peer-fashion-mnist-{options.minutes:g}min")
     run(options.folder, options.minutes, options.seed)
     ours = folder_of(options.folder, options.minutes, options.seed)
@@ -99,7 +100,6 @@ class Case:
 
 def make_peer(config: ViTConfig) -> nn.Module:
     """timm's ViT of a shape of ours."""
-    declare_torchvision()
     from timm.models.vision_transformer import VisionTransformer
 
     return VisionTransformer(
