@@ -152,7 +152,7 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
     planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, Planned))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (10, 30)
-    with pytest.raises(UsageError, match=r"1,200 steps of pre-training take 10\.0 minutes here.*nothing of 10"):
+    with pytest.raises(UsageError, match=r"comes before the training takes 10\.0 minutes here.*nothing of 10"):
         fit(minutes=10, dry_run=True, pretrain__steps=1200)
 
 
