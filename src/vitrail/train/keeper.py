@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from .. import config
 from ..errors import ResourceError
 from . import state
 from .engines.team import ALONE, Team
@@ -26,6 +27,7 @@ class Keeper:
         self._team = team
         self.whole = not learner.sharded
         """Whether this process can save by itself, without those that hold other parts of the weights."""
+        self._plan_text = config.to_toml(plan, {})
         self._saved_at = time.monotonic()
         self._complained = False
 
@@ -46,7 +48,7 @@ class Keeper:
         self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
         try:
             state.save(
-                folder, step, learner.model, learner.optimizers, learner.average, self._plan,
+                folder, step, learner.model, learner.optimizers, learner.average, self._plan_text,
                 {"guards": self._guards.remembered(), **learner.remembered()},
             )  # fmt: skip
         except ResourceError as error:

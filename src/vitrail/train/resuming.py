@@ -32,7 +32,9 @@ def reopen(
     with Lock(run.path) as lock:
         for folder in (run.path, run.checkpoints):
             atomic.remove_leftovers(folder, before=lock.since)
-        extend.finish(run)
+        if run.extension_file.is_file():
+            extend.finish(run)
+            yield Note(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
         if longer is not None:
             yield Note(extend.extend(run, longer))
         plan = run.read_plan()

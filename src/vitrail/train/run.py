@@ -129,7 +129,7 @@ class RunFolder:
 
     def finished(self) -> bool:
         """Whether this run has gone all the way to its report."""
-        return (self.path / "report.html").is_file()  # the last file of all
+        return (self.path / "report.html").is_file() and not self.extension_file.is_file()  # the report is written last
 
 
 def default_path(source: str, model_name: str, now: datetime) -> Path:

@@ -33,7 +33,7 @@ def save(
     model: nn.Module,
     optimizers: Sequence[torch.optim.Optimizer],
     average: Average | None,
-    plan: Plan | None = None,
+    plan: str | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
@@ -42,7 +42,7 @@ def save(
     deleted stay; `left_over` lists them.
 
     Args:
-        plan: what the steps so far followed; a resume says what has changed since.
+        plan: what the steps so far followed, as TOML; a resume says what has changed since.
         more: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
 
     Raises:
@@ -57,7 +57,7 @@ def save(
         if average is not None:
             tensors.save(new / "average.safetensors", average.weights, {})
         if plan is not None:
-            atomic.write_text(new / PLAN, config.to_toml(plan, {}))
+            atomic.write_text(new / PLAN, plan)
         atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
     atomic.write_text(folder / "LATEST", path.name + "\n")
     for old in left_over(folder):

@@ -1,0 +1,103 @@
+"""Runs that are killed at random until they are done, and what must be equal to an unbroken one afterwards.
+
+`python tests/killing.py 100` kills a hundred times and prints what it found (about ten minutes on two cores).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nursery import Ended, Nursery
+
+CLOCK = ("seconds", "images_per_second")
+"""Columns of metrics.jsonl that no two runs have in common."""
+SHORT = ("--model", "vit_mu_patch8_16", "--recipe.batch", "8", "--compute.threads", "1")
+EVERYTHING = (
+    "--model", "vit_mu_patch4_16", "--recipe.batch", "8", "--recipe.repeats", "2", "--recipe.crop_padding", "1",
+    "--recipe.flip", "true", "--recipe.crop_scale", "0.5", "--recipe.augment", "rand", "--recipe.erase", "0.2",
+    "--recipe.mixup", "0.3", "--recipe.cutmix", "0.5", "--recipe.smoothing", "0.1", "--recipe.ema", "0.9",
+    "--recipe.warmup", "0.3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6", "--recipe.clip", "1",
+    "--recipe.skip_spikes", "true", "--model.drop_path", "0.1", "--model.dropout", "0.1",
+    "--model.attention_dropout", "0.1", "--compute.number_format", "bfloat16", "--compute.threads", "1",
+)  # fmt: skip
+"""All that draws random numbers or remembers something, at once."""
+
+
+def draw(path: Path) -> Path:
+    """Sixty noisy pictures of three classes, in a file."""
+    labels = np.arange(60) % 3
+    noise = np.random.default_rng(0).integers(0, 120, (60, 16, 16, 3))
+    np.savez(path, images=(noise + 40 * labels[:, None, None, None]).astype(np.uint8), labels=labels)
+    return path
+
+
+def until_done(nursery: Nursery, run: Path, begin: list[object], kills: int, longest: float, seed: int) -> list[Ended]:
+    """Begin a run, kill it after a random time, resume it, and so on for so many kills; then let it end."""
+    luck, ends = random.Random(seed), []
+    for _ in range(kills):
+        child = nursery.start(*(["train", "--resume", run] if (run / "plan.toml").is_file() else begin))
+        time.sleep(luck.uniform(0, longest))
+        os.kill(child.pid, signal.SIGKILL)
+        ends.append(nursery.wait(child))
+        if not (run / "plan.toml").is_file() and run.exists():
+            run.rename(run.with_name(f"{run.name}-without-plan-{len(ends)}"))  # killed before there was a plan
+    ends.append(nursery.run(*(["train", "--resume", run] if (run / "plan.toml").is_file() else begin)))
+    return ends
+
+
+def left_behind(run: Path) -> dict[str, object]:
+    """What of a finished run must not depend on how often it was killed."""
+    checkpoint = max(run.glob("checkpoints/step-*"))
+    files = [*checkpoint.glob("*.safetensors"), run / "model" / "model.safetensors", *run.glob("predictions/*.csv")]
+    files += [*run.glob("metrics-*.json"), run / "splits.csv"]
+    found: dict[str, object] = {
+        str(file.relative_to(run)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    found["metrics.jsonl"] = [{name: row[name] for name in row if name not in CLOCK} for row in rows]
+    found["guards"] = json.loads((checkpoint / "state.json").read_text())["guards"]
+    return found
+
+
+def differences(run: Path, unbroken: Path) -> list[str]:
+    """Names of what is not equal."""
+    ours, theirs = left_behind(run), left_behind(unbroken)
+    return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+
+
+def _main(wanted: int) -> int:
+    """Kill so many times, over as many runs as that takes, and print a line a run."""
+    with tempfile.TemporaryDirectory() as folder, Nursery() as nursery:
+        pictures = draw(Path(folder) / "pictures.npz")
+        line = ["train", pictures, *EVERYTHING, "--steps", 60, "--recipe.save_every", 7]
+        began = time.monotonic()
+        unbroken = Path(folder) / "unbroken"
+        assert nursery.run(*line, "--out", unbroken).code == 0
+        longest = time.monotonic() - began
+        print(f"unbroken: {longest:.1f} s, 60 steps, a checkpoint every 7", flush=True)
+        killed = bad = number = 0
+        while killed < wanted:
+            run = Path(folder) / f"run-{number}"
+            ends = until_done(nursery, run, [*line, "--out", run], min(10, wanted - killed), longest, number)
+            died = sum(end.code == -signal.SIGKILL for end in ends)
+            odd = differences(run, unbroken)
+            killed, bad, number = killed + died, bad + bool(odd), number + 1
+            print(
+                f"run {number}: killed {died} times, {'DIFFERENT: ' + ', '.join(odd) if odd else 'equal'}", flush=True
+            )
+        print(f"{killed} kills over {number} runs, {bad} runs differ from the unbroken one")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(_main(int(sys.argv[1])))
