@@ -27,6 +27,7 @@ from .run import RunFolder
 
 RESULTS = ("report.html", "report.json", "thumbnails.npz", "results.csv", "model", "predictions", "exports")
 ROUNDS = 8  # in which the number of steps settles
+ASKED = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,29 +116,28 @@ def _steps(run: RunFolder, plan: Plan, done: int, longer: Extension) -> int:
 
 
 def _seconds(plan: Plan, pace: Mapping[int, float], done: int, steps: int) -> float:
-    """What the steps after `done` take if there are to be `steps` in all."""
-    recipe, patches = plan.recipe, plan.model.grid.patches
-    turn = min(max(math.ceil(recipe.keep_until * steps), done), steps)
-    few, all_of_them = recipe.patches_at(0, patches), patches
-    return (turn - done) * _at(pace, few) + (steps - turn) * _at(pace, all_of_them)
+    """What the steps after `done` take if there are to be `steps` in all, from as many of them as are worth asking."""
+    recipe = dataclasses.replace(plan.recipe, steps=steps)
+    asked = [done + (steps - done) * (2 * number + 1) // (2 * ASKED) for number in range(ASKED)]
+    return (steps - done) * fmean(_at(pace, recipe.tokens_at(step, plan.model.grid)) for step in asked)
 
 
-def _at(pace: Mapping[int, float], patches: int) -> float:
-    """Seconds of a step with so many patches: measured, or in proportion to the nearest that was."""
-    nearest = min(pace, key=lambda other: abs(other - patches))
-    return pace[nearest] * patches / nearest
+def _at(pace: Mapping[int, float], tokens: int) -> float:
+    """Seconds of a step that sees so many patches: measured, or in proportion to the nearest that was."""
+    nearest = min(pace, key=lambda other: abs(other - tokens))
+    return pace[nearest] * tokens / nearest
 
 
 def _pace(run: RunFolder, plan: Plan) -> dict[int, float]:
-    """Mean seconds of a step by the patches it saw, from the run's own record."""
+    """Mean seconds of a step by the patches that it sees of a picture, from the run's own record."""
     found: dict[int, list[float]] = {}
     for row in run.rows():
         if "seconds" in row:
-            patches = plan.recipe.patches_at(int(row["step"]) - 1, plan.model.grid.patches)
-            found.setdefault(patches, []).append(row["seconds"])
+            tokens = plan.recipe.tokens_at(int(row["step"]) - 1, plan.model.grid)
+            found.setdefault(tokens, []).append(row["seconds"])
     if not found:
         raise UsageError(f"{run.path} has not recorded how long its steps take. Extend it by --steps or --epochs.")
-    return {patches: max(fmean(seconds), 1e-6) for patches, seconds in found.items()}
+    return {tokens: max(fmean(seconds), 1e-6) for tokens, seconds in found.items()}
 
 
 def _training_pictures(splits_file: Path) -> int:

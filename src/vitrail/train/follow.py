@@ -72,6 +72,14 @@ def follow(
                     yield from _evaluate(run, plan, whole, dataset, valid_pictures, valid, done.step, guards)
                 except DataError as error:
                     raise _saved(run, plan, keeper, done.step, error) from error
+                except (MemoryError, RuntimeError) as error:
+                    if not memory_is_full(error):
+                        raise
+                    keeper.save(done.step)
+                    raise ResourceError(
+                        f"The memory is full in the evaluation after step {done.step}, which is saved. Close other "
+                        f"programs. {go_on(run.path)}"
+                    ) from error
             told = guards.told(done.step)
             due, stop = _agreed(run, plan, keeper, team, done.step, wish)
             if due:

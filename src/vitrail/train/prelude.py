@@ -22,6 +22,7 @@ from jaxtyping import Int64, Shaped
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from .. import config
 from ..data.loader import Batch, Pictures, steps
 from ..errors import DamagedFileError, DivergedError, InterruptedRun
 from ..files import atomic, tensors
@@ -101,6 +102,7 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
         yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
     forget_rows(run, prelude.name, start)
     pace: deque[float] = deque(maxlen=50)
+    plan_text = config.to_toml(prelude.plan, {})
     saved_at, record_every = time.monotonic(), max(1, last // RECORDS)
     with listening() as wish:
         for done in stepped(prelude, optimizers, start):
@@ -111,7 +113,7 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
             due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
             due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or wish.save or done.step == last:
-                state.save(folder, done.step, prelude.module, optimizers, None, prelude.plan)
+                state.save(folder, done.step, prelude.module, optimizers, None, plan_text)
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"
