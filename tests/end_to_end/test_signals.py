@@ -81,7 +81,7 @@ def test_A5_A6_A7_a_signal_that_stops_saves_one_checkpoint_and_says_how_to_go_on
     assert "Going on after step 4 of 9." in vitrail("train", "--resume", run).err
 
 
-@pytest.mark.parametrize(("place", "times", "step"), [("data", 4, 4), ("save", 2, 4), ("validation", 5, 5)])
+@pytest.mark.parametrize(("place", "times", "step"), [("data", 4, 4), ("save", 2, 5), ("validation", 5, 5)])
 def test_A5_SIGTERM_while_pictures_are_awaited_or_a_checkpoint_or_a_validation_is_made(
     place, times, step, vitrail, pictures, tmp_path, send_in, kept_handlers
 ):

@@ -70,16 +70,8 @@ def follow(
                 whole = whole_learner(learner, plan, team)
                 try:
                     yield from _evaluate(run, plan, whole, dataset, valid_pictures, valid, done.step, guards)
-                except DataError as error:
-                    raise _saved(run, plan, keeper, done.step, error) from error
-                except (MemoryError, RuntimeError) as error:
-                    if not memory_is_full(error):
-                        raise
-                    keeper.save(done.step)
-                    raise ResourceError(
-                        f"The memory is full in the evaluation after step {done.step}, which is saved. Close other "
-                        f"programs. {go_on(run.path)}"
-                    ) from error
+                except (DataError, MemoryError, RuntimeError) as error:
+                    raise _ended(run, plan, keeper, done.step, error) from error
             told = guards.told(done.step)
             due, stop = _agreed(run, plan, keeper, team, done.step, wish)
             if due:
@@ -152,6 +144,19 @@ def _agreed(run: RunFolder, plan: Plan, keeper: Keeper, team: Team, step: int, w
     except PartnerError as error:
         raise _saved(run, plan, keeper, step, error) from error
     return due or stop, stop
+
+
+def _ended(run: RunFolder, plan: Plan, keeper: Keeper, step: int, error: Exception) -> Exception:
+    """Save the run after `step`, whose evaluation failed; what to raise, which then says how to go on."""
+    if isinstance(error, DataError):
+        return _saved(run, plan, keeper, step, error)
+    if not memory_is_full(error):
+        return error
+    keeper.save(step)
+    return ResourceError(
+        f"The memory is full in the evaluation after step {step}, which is saved. Close other programs. "
+        f"{go_on(run.path)}"
+    )
 
 
 def _saved(
