@@ -27,7 +27,7 @@ def settle(
 ) -> tuple[Plan, Pace | None]:
     """The plan as it will be followed, and what its steps take; None where that was not worth measuring.
 
-    The number of epochs decides what the pictures are fed with, and that again a little how long a step takes: where
+    The length of the run decides what the pictures are fed with, and that again a little how long a step takes: where
     minutes were asked for and the diet is not the draft's, the pace is measured once more before the steps are fixed.
 
     Args:
@@ -37,12 +37,12 @@ def settle(
     """
     by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
     found = pace.measure(plan, pictures, dataset, team) if by_time else None
-    epochs = (plan if found is None else fix_steps(plan, found, {}, spent)).recipe.epochs(len(pictures.indices))
-    settled = diet.for_length(plan, epochs, dataset.source.task, wishes, reasons)
-    if diet.is_long(epochs):
+    fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(pictures.indices)
+    settled = diet.for_length(fixed, count, dataset.source.task, wishes, reasons)
+    if diet.is_long(fixed, count):
         settled = orientation.turned(settled, pictures, dataset, wishes, reasons)
     if found is not None:
-        found = found if settled == plan else pace.measure(settled, pictures, dataset, team)
+        found = found if settled == fixed else pace.measure(settled, pictures, dataset, team)
         return fix_steps(settled, found, reasons, spent), found
     if dry_run or settled.recipe.steps >= WORTH_MEASURING:
         found = pace.measure(settled, pictures, dataset, team)

@@ -9,6 +9,7 @@ import pytest
 from vitrail.data.settings import DataSettings
 from vitrail.runtime import Runtime
 from vitrail.train import diet
+from vitrail.train.plan import Plan
 from vitrail.train.planner import draft
 from vitrail.train.wishes import Fingerprint, Wishes
 
@@ -61,27 +62,45 @@ def test_epochs_are_counted_with_the_batch_and_the_repeats_that_were_asked_for(b
     assert reasons["recipe.steps"] == f"2 epochs of 54,000 pictures, {batch // repeats} a step"
 
 
+def long(plan: Plan, epochs: float, count: int) -> Plan:
+    steps = round(epochs * count / plan.recipe.batch)
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
+
+
 @pytest.mark.parametrize(
-    ("epochs", "mixup", "cutmix"), [(5, 0.0, 0.0), (29.9, 0.0, 0.0), (30, 0.2, 0.0), (100, 0.8, 1.0), (9999, 0.8, 1.0)]
+    ("count", "epochs", "mixup", "cutmix"),
+    [
+        (54_000, 15, 0.0, 0.0),  # Fashion-MNIST in ten minutes
+        (54_000, 46, 0.0, 0.0),  # in twenty
+        (1_312, 3, 0.0, 0.0),
+        (1_312, 60, 0.2, 0.0),  # solar cells in a minute
+        (1_312, 500, 0.8, 1.0),  # in ten
+        (1_280, 300, 0.8, 1.0),  # digits in a minute
+    ],
 )
-def test_the_length_of_the_run_decides_how_pictures_are_mixed(epochs, mixup, cutmix):
-    plan, reasons = drafted()
-    longer = diet.for_length(plan, epochs, "classes", wishes(), reasons)
+def test_the_length_of_the_run_decides_how_pictures_are_mixed(count, epochs, mixup, cutmix):
+    plan, reasons = drafted(dataclasses.replace(CLOTHES, count=count))
+    longer = diet.for_length(long(plan, epochs, count), count, "classes", wishes(), reasons)
     assert (longer.recipe.mixup, longer.recipe.cutmix) == (mixup, cutmix)
-    assert reasons["recipe.mixup"].startswith(f"{epochs:,.0f} epochs: ")
+    assert reasons["recipe.mixup"].startswith(f"{epochs:,.0f} epochs, ")
 
 
-def test_a_longer_run_never_gets_less_variety():
+def test_a_longer_run_and_a_larger_model_never_get_less_variety():
     plan, _ = drafted()
-    fed = [diet.for_length(plan, epochs, "classes", wishes(), {}) for epochs in (1, 30, 60, 100, 500)]
-    amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
-    assert amounts == sorted(amounts)
+    wide = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=768))
+    for base in (plan, wide):
+        fed = [
+            diet.for_length(long(base, epochs, 5_000), 5_000, "classes", wishes(), {}) for epochs in (1, 20, 90, 900)
+        ]
+        amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
+        assert amounts == sorted(amounts)
+    assert diet.repetition(wide, 5_000) > diet.repetition(plan, 5_000)
 
 
 def test_what_was_asked_for_is_never_changed_by_the_length():
     asked = {"recipe.mixup": "0", "model.drop_path": "0.3"}
     plan, reasons = drafted(overrides=asked)
-    longer = diet.for_length(plan, 500, "classes", wishes(overrides=asked), reasons)
+    longer = diet.for_length(long(plan, 500, 1_000), 1_000, "classes", wishes(overrides=asked), reasons)
     assert (longer.recipe.mixup, longer.recipe.cutmix, longer.model.drop_path) == (0.0, 1.0, 0.3)
     assert reasons["recipe.mixup"] == "asked for"
 
@@ -89,4 +108,4 @@ def test_what_was_asked_for_is_never_changed_by_the_length():
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_only_classes_are_smoothed(task):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))
-    assert diet.for_length(plan, 500, task, wishes(), reasons).recipe.smoothing == 0
+    assert diet.for_length(long(plan, 500, 1_000), 1_000, task, wishes(), reasons).recipe.smoothing == 0
