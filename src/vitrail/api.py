@@ -190,6 +190,7 @@ def load(
 def fit(
     source: object,
     model: str | None = None,
+    weights: str | Path | None = None,
     minutes: float | None = None,
     epochs: float | None = None,
     steps: int | None = None,
@@ -212,6 +213,8 @@ def fit(
     Args:
         source: a named set, a folder or file by its path, "hf:NAME"; or an object: a torch Dataset, a DataFrame, a list
             of (picture, label) pairs, or a pair of arrays (pictures, labels).
+        weights: a checkpoint to begin from: a file, a folder, a run, "hf:OWNER/NAME" or "dinov2-small"; "auto", as by
+            default, takes a recommended one that is on this machine, and "none" begins from random values.
         minutes, epochs, steps: the budget, one of them; ten minutes if none is given.
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
         task: "classes", "labels" or "number"; by default as the labels look.
@@ -228,8 +231,8 @@ def fit(
     given = source if is_memory(source) else None
     asked = wishes.Asked(
         source=str(source) if given is None else MEMORY,
-        model=model, minutes=minutes, epochs=epochs, steps=steps, seed=seed,
-        image_size=None if image_size is None else wishes.pixels(image_size), channels=channels,
+        model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,
+        seed=seed, image_size=None if image_size is None else wishes.pixels(image_size), channels=channels,
         device=device, data_root=None if data_root is None else Path(data_root),
         skip_bad=skip_bad, task=task, group=group, exclude=None if exclude is None else Path(exclude),
         pretrain=pretrain, changes={name: _text(value) for name, value in (settings or {}).items()},

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Literal
 
 from .. import config
-from ..checkpoints import bundle, folders
+from ..checkpoints import place
 from ..checkpoints.audit import Audit
 from ..checkpoints.channels import Policy
 from ..checkpoints.load import Loaded, load
+from ..checkpoints.place import Located, bundle_in
 from ..checkpoints.told import Match
 from ..errors import UsageError
-from ..files import hub
 from ..model.config import Pool, ViTConfig
 from ..model.sizes import examples, named
 from ..model.vit import ViT, create
@@ -58,18 +58,6 @@ NOT_STATED = "not stated"
 """How `files.hub` begins where a page on the Hub states no licence."""
 
 
-@dataclass(frozen=True)
-class Located:
-    """A MODEL on this machine."""
-
-    path: Path
-    licence: str = ""
-    """As its page on the Hub states it."""
-    repository: str = ""
-    """OWNER/NAME on the Hub."""
-    notes: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class Found:
     """What a MODEL turned out to be."""
@@ -108,58 +96,27 @@ def find(given: str, said: Said = NOTHING) -> Found:
         DamagedFileError: the file or folder cannot be trusted.
         ResourceError: a name on the Hub whose files are neither here nor reachable.
     """
-    place = located(given)
-    if place is None:
+    here = located(given)
+    if here is None:
         return _by_name(given, said)
-    folder = bundle_in(place.path)
-    found = _in_file(place.path, said) if folder is None else _in_bundle(place.path, folder, said)
-    found = replace(found, notes=(*place.notes, *found.notes))
-    if not place.licence or (found.licence and place.licence.startswith(NOT_STATED)):
+    folder = bundle_in(here.path)
+    found = _in_file(here.path, said) if folder is None else _in_bundle(here.path, folder, said)
+    found = replace(found, notes=(*here.notes, *found.notes))
+    if not here.licence or (found.licence and here.licence.startswith(NOT_STATED)):
         return found
-    return replace(found, licence=place.licence, repository=place.repository)
+    return replace(found, licence=here.licence, repository=here.repository)
 
 
 def located(given: str) -> Located | None:
-    """Where a MODEL lies on this machine, for a name on the Hub after its files have come; None for another name.
-
-    Of a name on the Hub the licence is told on standard error, before anything is done with the weights.
+    """As `checkpoints.place.located`; the licence of a name on the Hub is told on standard error.
 
     Raises:
         UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
     """
-    path = Path(given)
-    if path.exists() or not hub.is_hub_name(given):
-        return Located(path) if path.exists() else None
-    got = hub.fetch(given)
-    sys.stderr.write(f"{given}: licence {got.licence}, revision {got.revision}\n")
-    whole = bundle.is_bundle(got.folder) or folders.is_foreign(got.folder)
-    if not whole and len(got.weights) > 1:
-        raise UsageError(
-            f"{given} holds {len(got.weights)} weights files and no config.json that chooses one: "
-            f"{', '.join(got.weights[:4])}. They lie in {got.folder}; give the path of one."
-        )
-    return Located(
-        got.folder if whole else got.folder / got.weights[0],
-        got.licence,
-        hub.parse(given).repository,
-        (*got.notes, f"{given} was read at revision {got.revision}"),
-    )
-
-
-def bundle_in(path: Path) -> Path | None:
-    """The bundle of a folder: itself, or the `model/` of a run folder; None where others have written the folder.
-
-    Raises:
-        UsageError: a run that has not ended, with the command that ends it.
-    """
-    if not path.is_dir():
-        return None
-    for folder in (path, path / "model"):
-        if bundle.is_bundle(folder):
-            return folder
-    if (path / "plan.toml").is_file():
-        raise UsageError(f"The run {path} has no model yet. Finish it with: vitrail train --resume {path}")
-    return None
+    found = place.located(given)
+    if found is not None and found.repository:
+        sys.stderr.write(f"{given}: licence {found.licence}, revision {found.revision}\n")
+    return found
 
 
 def resized(

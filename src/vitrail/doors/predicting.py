@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import cast
 
 from .. import config, runtime
+from ..checkpoints.place import bundle_in
 from ..data.source import Picture, as_task
 from ..data.sources.given import values_of
 from ..errors import UsageError
 from ..predict.predictor import Predictor
-from .models import bundle_in, find, located
+from .models import find, located
 
 OPENING = ("image.page", "image.max_pixels")
 """Fields that say how a file is opened, not what the model reads."""

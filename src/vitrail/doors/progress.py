@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun, printable
 from ..train.engines.team import leads
-from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress
+from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress, Worked
 from . import planned
 from .amounts import duration
 
@@ -111,6 +111,10 @@ class Lines:
 
     def show(self, event: Event) -> None:
         """Write what is worth a line; of the steps, one every five seconds and the last."""
+        if isinstance(event, Worked):
+            if time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
+                return
+            self.last = time.monotonic()
         if isinstance(event, Progress):
             if time.monotonic() - self.last < SECONDS_BETWEEN_LINES and event.step < event.steps:
                 return
@@ -145,6 +149,11 @@ class Terminal:
                 facts=facts,
                 left=left,
             )
+        elif isinstance(event, Worked):
+            self.bar.update(
+                self.task, completed=event.done, total=event.total, visible=event.done < event.total, facts=event.what,
+                left=f"{duration(event.left)} left",
+            )  # fmt: skip
         elif text := words(event):
             self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -160,6 +169,8 @@ def words(event: Event) -> str:
             f"{event.phase} step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
             f"{event.images_per_second:,.0f} images/s  {duration(event.left)} left"
         ).lstrip()
+    if isinstance(event, Worked):
+        return f"{event.what} {event.done:,}/{event.total:,}  {duration(event.left)} left"
     if isinstance(event, Evaluated):
         return f"step {event.step:,}  validation {_figure(event)}  loss {event.loss:.3f}"
     return ""

@@ -39,6 +39,7 @@ class Asked:
     group: str | None = None
     exclude: Path | None = None
     folds: int | None = None
+    weights: str | None = None
     changes: Mapping[str, str] | None = None
     """Plan fields by their dotted names, as text."""
 
@@ -63,6 +64,7 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
     data_changes = {name: text for name, text in changes.items() if name.startswith("data.")}
     compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
     rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
+    weights = rest.pop("start.weights", None) or asked.weights or "auto"
     wanted = Wishes(
         data=config.override(Plan(), said | data_changes).data,
         model=asked.model,
@@ -72,6 +74,7 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
         image_size=asked.image_size,
         channels=asked.channels,
         pretrain=asked.pretrain,
+        weights=weights,
         seed=asked.seed or 0,
         overrides=rest,
     )
@@ -86,7 +89,7 @@ def changed(plan: Plan, asked: Asked) -> Plan:
         UsageError: a flag that only makes sense before there is a plan, or a dotted name that does not exist.
     """
     early: dict[str, object] = {"--model": asked.model, "--minutes": asked.minutes, "--epochs": asked.epochs}
-    early |= {"--image-size": asked.image_size, "--channels": asked.channels}
+    early |= {"--image-size": asked.image_size, "--channels": asked.channels, "--weights": asked.weights}
     early |= {"--pretrain": asked.pretrain or None}
     if given := [name for name, value in early.items() if value is not None]:
         raise UsageError(
@@ -142,6 +145,7 @@ def _same(asked: Asked) -> dict[str, tuple[str, object]]:
         "recipe.steps": ("--steps", asked.steps),
         "seed": ("--seed", asked.seed),
         "model.channels": ("--channels", asked.channels),
+        "start.weights": ("--weights", asked.weights),
     }
 
 

@@ -100,6 +100,17 @@ def fetch(text: str) -> Downloaded:
     )
 
 
+def cached(text: str) -> Path | None:
+    """The folder in which an earlier download left a model with its weights; nothing is asked of the network.
+
+    Raises:
+        UsageError: the name is malformed.
+    """
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return _cached(parse(text), Path(HF_HUB_CACHE))
+
+
 def licence_of(card: Path) -> str:
     """The licence that a model card states between its first two lines of dashes; empty if it states none."""
     if not card.is_file():

@@ -41,7 +41,7 @@ class Attention(nn.Module):
         self.dropout = config.attention_dropout
         self.choice: AttentionChoice = config.attention
         self.processor = place("cpu")  # asked here: a compiled forward cannot
-        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
+        self.qkv: nn.Module = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
         self.q_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
         self.k_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
@@ -95,7 +95,10 @@ class Attention(nn.Module):
         if self.qv_bias is None:
             return self.qkv(x)
         of_q, of_v = self.qv_bias.chunk(2)
-        return F.linear(x, self.qkv.weight, torch.cat([of_q, torch.zeros_like(of_q), of_v]))
+        bias = torch.cat([of_q, torch.zeros_like(of_q), of_v])
+        if isinstance(self.qkv, nn.Linear):
+            return F.linear(x, self.qkv.weight, bias)
+        return self.qkv(x) + bias  # what stands in for the matrix, as model/lora.py does, has more than a weight
 
     def _path(self, q: Tensor) -> Path:
         here = self.processor if q.device.type == "cpu" else q.device.type

@@ -42,6 +42,16 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Worked:
+    """How far something other than training steps has come; `left` is the expected number of seconds to its end."""
+
+    what: str
+    done: int
+    total: int
+    left: float
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """Figures on (a sample of) the validation pictures in the middle of a run."""
 
@@ -63,4 +73,4 @@ class Finished:
     seconds: float
 
 
-Event = Note | Planned | Progress | Evaluated | Finished
+Event = Note | Planned | Worked | Progress | Evaluated | Finished

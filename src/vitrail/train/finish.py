@@ -183,6 +183,7 @@ def _facts(
         label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
         number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
         notes=(*dataset.source.notes, *dataset.notes),
+        start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
     )
 
 

@@ -41,6 +41,7 @@ from .run import RunFolder, default_path
 from .settle import settle
 from .signals import ending, go_on
 from .teacher.teaching import lesson, shared
+from .transfer import begin, budget, choosing, drafting, weights
 from .views import cut_of
 from .wishes import Reasons, Wishes
 
@@ -72,16 +73,20 @@ def fit(
         wishes = dataclasses.replace(wishes, data=data)
         dataset = open_dataset(wishes.data, wishes.seed, None, given)
         yield from _told(dataset)
-        plan, reasons = planner.draft(look(dataset, wishes.data, wishes.overrides, wishes.seed), wishes, machine)
+        found_here = look(dataset, wishes.data, wishes.overrides, wishes.seed)
+        plan, reasons, notes = drafting.draft(found_here, wishes, machine)
+        for text in notes:
+            yield Note(text)
         plan = _for_all(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
         dataset, findings = _checked(dataset, plan, team)
         yield from _found(dataset, findings)
         with watch.decodes():
             pictures = _pictures(dataset, plan)
-        plan = _measured(plan, pictures, wishes, reasons)
+        plan = plan if plan.start.from_checkpoint else _measured(plan, pictures, wishes, reasons)
         plan, spent = before.settled(plan, dataset, pictures, reasons)
         plan, spent = agreement.the_leaders(team, plan), team.told(spent)
-        plan, pace = settle(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
+        settled = budget.settle if plan.start.from_checkpoint else settle
+        plan, pace = settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
         plan = agreement.the_leaders(team, plan)
         cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace and team.leads else None
         yield Planned(plan, reasons, cost)
@@ -105,6 +110,8 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
         dataset = open_dataset(plan.data, plan.seed, None, given)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
         before.check_written(plan, dataset)
+        if plan.start.from_checkpoint:
+            weights.check(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)
         yield from _told(dataset)
         plan = _for_all(team, dataset, plan, {}, True)
         dataset, findings = _checked(dataset, plan, team)
@@ -305,11 +312,13 @@ def _go(
         team.spread(model)
         learner = prepare(model, plan, team)
         learner.lesson = shared(team, lesson(plan, dataset), plan)
-        accompany(run, plan, learner, dataset, pictures, team)
+        if plan.recipe.steps:
+            accompany(run, plan, learner, dataset, pictures, team)
         team.part()
         return
     with Lock(run.path):
-        model = create(plan.model, plan.seed)
+        begins = plan.start.from_checkpoint
+        model = (yield from begin.begun(run, plan, dataset)) if begins else create(plan.model, plan.seed)
         followed = yield from before.begin(run, plan, model, dataset, pictures)
         team.spread(model)
         learner = prepare(model, plan, team)
@@ -322,8 +331,11 @@ def _go(
         team.told(start)
         if start:
             yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
-        yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
+        if plan.recipe.steps:
+            yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
         learner = whole_learner(learner, plan, team)
         team.part()
         with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
+            if plan.recipe.steps and begins:
+                learner = yield from choosing.chosen(run, plan, learner, dataset)
             yield from conclude(run, plan, reasons, learner, dataset)

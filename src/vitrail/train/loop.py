@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from ..data.loader import Batch, Pictures, steps
 from ..data.source import Task
+from ..model.vit import ViT
 from ..randomness import derive, uniform
 from . import optimizer as rates
 from .engines import ahead
@@ -30,6 +31,7 @@ from .optimizer import Average
 from .plan import Plan
 from .recipe import Recipe
 from .teacher.lesson import Lesson
+from .transfer.tuning import loosen, scales
 from .views import augment, mixed, sized
 
 
@@ -69,10 +71,12 @@ class Learner:
             self.scale.remember(facts["loss_scale"])
 
 
-def prepare(model: nn.Module, plan: Plan, team: Team = ALONE) -> Learner:
+def prepare(model: ViT, plan: Plan, team: Team = ALONE) -> Learner:
     """The model on its device, with the optimisers and the running mean that the recipe asks for."""
     compute = plan.compute
     model.to(compute.device).train()
+    loosen(model, plan.start, plan.seed)
+    fractions = scales(model, plan.start.layer_decay)
     sharded = chosen(compute.engine, team, sum(p.numel() for p in model.parameters()), compute.device)[0] == "fsdp"
     if sharded:
         from .engines.sharding import shard  # a second to import, for those few who need it
@@ -80,7 +84,7 @@ def prepare(model: nn.Module, plan: Plan, team: Team = ALONE) -> Learner:
         shard(model, team, compute.device)
     average = Average(model, plan.recipe.ema) if plan.recipe.ema else None
     compiled = compute.compile and compute.device.startswith("cuda")
-    optimizers = rates.build(model, plan.recipe, compute.device, sharded, compiled)
+    optimizers = rates.build(model, plan.recipe, compute.device, sharded, compiled, fractions)
     return Learner(model, optimizers, average, sharded, LossScale() if compute.number_format == "float16" else None)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,23 +15,29 @@ from .recipe import Recipe
 
 
 def build(
-    model: nn.Module, recipe: Recipe, device: str, sharded: bool = False, compiled: bool = False
+    model: nn.Module,
+    recipe: Recipe,
+    device: str,
+    sharded: bool = False,
+    compiled: bool = False,
+    scales: Mapping[str, float] | None = None,
 ) -> list[torch.optim.Optimizer]:
-    """The optimisers of a recipe. Biases, norms, position tables and the class token are never decayed.
+    """The optimisers of a recipe, of what is free to learn. Biases, norms, tables and the class token are not decayed.
 
     Args:
         sharded: whether the parameters are shares of whole ones, as FSDP2 leaves them.
         compiled: whether torch.compile may make fewer kernels of Muon.
+        scales: by the names of the parameters, the fraction of the rate at which each learns; None is 1 for all.
     """
     blocks, matrices, rest = _sorted(model)
     fused = device.startswith("cuda")
     if recipe.optimizer == "adamw":
-        return [_adamw([*blocks.values(), *matrices], rest, recipe, fused)]
-    joint = [matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")]
-    single = [matrix for name, matrix in blocks.items() if not name.endswith("attention.qkv.weight")]
+        return [_adamw(blocks | matrices, rest, recipe, fused, scales or {})]
+    joint = {name: matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")}
+    single = {name: matrix for name, matrix in blocks.items() if name not in joint}
     fast_bfloat16 = device != "cpu" or cpu_multiplies_bfloat16()
     muon = Muon(
-        [{"params": joint, "parts": 3}, {"params": single}],
+        [group | {"parts": 3} for group in _groups(joint, scales or {})] + _groups(single, scales or {}),
         lr=recipe.muon_rate,
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
@@ -38,30 +45,43 @@ def build(
         sharded=sharded,
         compiled=compiled,
     )
-    return [muon, _adamw(matrices, rest, recipe, fused)]
+    return [muon, _adamw(matrices, rest, recipe, fused, scales or {})]
 
 
-def _sorted(model: nn.Module) -> tuple[dict[str, nn.Parameter], list[nn.Parameter], list[nn.Parameter]]:
-    """Matrices of the blocks by name, other matrices, and what is never decayed."""
-    blocks: dict[str, nn.Parameter] = {}
-    matrices: list[nn.Parameter] = []
-    rest: list[nn.Parameter] = []
+Parameters = dict[str, nn.Parameter]
+
+
+def _sorted(model: nn.Module) -> tuple[Parameters, Parameters, Parameters]:
+    """By name: matrices of the blocks, other matrices, and what is never decayed; nothing of what is held still."""
+    blocks: Parameters = {}
+    matrices: Parameters = {}
+    rest: Parameters = {}
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         if parameter.ndim < 2 or name in ("tokens.cls", "positions.table"):
-            rest.append(parameter)
+            rest[name] = parameter
         elif ".blocks." in name:
             blocks[name] = parameter
         else:
-            matrices.append(parameter)
+            matrices[name] = parameter
     return blocks, matrices, rest
 
 
+def _groups(parameters: Parameters, scales: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One group for each fraction of the rate."""
+    by_scale: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        by_scale.setdefault(scales.get(name, 1.0), []).append(parameter)
+    return [{"params": members, "scale": scale} for scale, members in by_scale.items()]
+
+
 def _adamw(
-    decayed: Sequence[nn.Parameter], rest: Sequence[nn.Parameter], recipe: Recipe, fused: bool
+    decayed: Parameters, rest: Parameters, recipe: Recipe, fused: bool, scales: Mapping[str, float]
 ) -> torch.optim.AdamW:
-    groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": rest, "weight_decay": 0.0}]
-    filled = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(filled, lr=recipe.rate, betas=(0.9, 0.95), fused=fused or None)
+    groups = [group | {"weight_decay": recipe.weight_decay} for group in _groups(decayed, scales)]
+    groups += [group | {"weight_decay": 0.0} for group in _groups(rest, scales)]
+    return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.95), fused=fused or None)
 
 
 def set_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step: int) -> None:
@@ -69,7 +89,7 @@ def set_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step:
     for optimizer in optimizers:
         peak = recipe.muon_rate if isinstance(optimizer, Muon) else recipe.rate
         for group in optimizer.param_groups:
-            group["lr"] = peak * recipe.rate_factor(step)
+            group["lr"] = peak * recipe.rate_factor(step) * group["scale"]
 
 
 class Average:

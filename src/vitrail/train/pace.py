@@ -18,6 +18,7 @@ from .recipe import Phase
 from .teacher.teaching import lesson
 
 MEASURED_STEPS, WARM_UP = 12, 2
+FEWEST_MEASURED, ENOUGH_SECONDS = 3, 5.0
 FINE = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
 
 
@@ -34,7 +35,7 @@ class Pace:
 
 
 def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE) -> Pace:
-    """Train a copy of the model for fourteen steps in each phase; the last phase, with all to see, comes first."""
+    """Train a copy of the model for at most fourteen steps in each phase; the last, with all to see, comes first."""
     long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=FINE))
     found = {
         phase: team.told(_seconds(long, pictures, dataset, phase, team)) for phase in reversed(plan.recipe.phases())
@@ -51,6 +52,8 @@ def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, tea
         math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task, team=team,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))
-    began = time.perf_counter()
-    counted = len(list(itertools.islice(steps, MEASURED_STEPS)))
+    began, counted = time.perf_counter(), 0
+    for counted, _ in enumerate(itertools.islice(steps, MEASURED_STEPS), 1):
+        if team.world == 1 and counted >= FEWEST_MEASURED and time.perf_counter() - began > ENOUGH_SECONDS:
+            break  # of a large model few steps tell as much
     return (time.perf_counter() - began) / counted

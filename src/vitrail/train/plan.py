@@ -11,6 +11,7 @@ from ..spec import ImageSpec
 from .pretrain.settings import Pretrain
 from .recipe import Recipe
 from .teacher.settings import Teacher
+from .transfer.settings import StartSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class Plan:
     data: DataSettings = field(default_factory=DataSettings)
     image: ImageSpec = field(default_factory=ImageSpec)
     model: ViTConfig = field(default_factory=ViTConfig)
+    start: StartSettings = field(default_factory=StartSettings)
     pretrain: Pretrain = field(default_factory=Pretrain)
     teacher: Teacher = field(default_factory=Teacher)
     recipe: Recipe = field(default_factory=Recipe)

@@ -43,7 +43,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
     plan = Plan(
         model_name=name,
         seed=wishes.seed,
-        minutes=_minutes(wishes),
+        minutes=minutes_of(wishes),
         data=wishes.data,
         image=image,
         model=model,
@@ -97,7 +97,12 @@ def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> P
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 
 
-def _minutes(wishes: Wishes) -> float:
+def minutes_of(wishes: Wishes) -> float:
+    """The minutes that were asked for or are usual; 0 with another budget.
+
+    Raises:
+        UsageError: two budgets, or none above 0.
+    """
     budgets = {"minutes": wishes.minutes, "epochs": wishes.epochs, "steps": wishes.steps}
     given = {name: value for name, value in budgets.items() if value is not None}
     if len(given) > 1:
@@ -138,3 +143,12 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
     objective.check(task, plan.recipe)
     pretraining.check(plan)
     teaching.check(plan)
+    if plan.start.from_checkpoint and plan.pretrain.wanted:
+        raise UsageError("--pretrain begins from random values and --weights from a checkpoint. Leave one of them out.")
+    if plan.start.from_checkpoint and plan.start.frozen_blocks >= plan.model.depth:
+        raise UsageError(
+            f"start.frozen_blocks must leave a block to tune: the checkpoint has {plan.model.depth}. "
+            f"Got {plan.start.frozen_blocks}; start.method probe tunes none."
+        )
+    if not plan.recipe.steps and not (plan.start.from_checkpoint and plan.start.method == "probe"):
+        raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")

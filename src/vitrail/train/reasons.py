@@ -26,6 +26,7 @@ GROUPS = {
     "recipe": "as usual",
     "pretrain": "as usual",
     "teacher": "as usual",
+    "start": "as usual where there is a checkpoint",
 }
 
 

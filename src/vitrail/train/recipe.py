@@ -28,7 +28,8 @@ class Recipe:
     """The settings of a training. Rates are per step, fractions are of all steps."""
 
     steps: int = 1000
-    """Optimiser steps; fixed before the first one, so that a run can be repeated exactly."""
+    """Optimiser steps; fixed before the first one, so that a run can be repeated exactly. 0 only where a frozen
+    checkpoint is probed."""
     batch: int = 128
     """Pictures per step, of all processes together."""
     accumulate: int = 1
@@ -112,10 +113,12 @@ class Recipe:
     """Steps between checkpoints; 0 saves about once a minute."""
 
     def __post_init__(self) -> None:
-        counts = {"recipe.steps": self.steps, "recipe.batch": self.batch, "recipe.accumulate": self.accumulate}
-        for name, count in counts.items():
-            if count < 1:
-                raise UsageError(f"{name} must be at least 1. Got {count}.")
+        counts = (
+            ("recipe.steps", self.steps, 0), ("recipe.batch", self.batch, 1), ("recipe.accumulate", self.accumulate, 1),
+        )  # fmt: skip
+        for name, count, least in counts:
+            if count < least:
+                raise UsageError(f"{name} must be at least {least}. Got {count}.")
         for name, rate in (("recipe.muon_rate", self.muon_rate), ("recipe.rate", self.rate)):
             if not 0 < rate < math.inf:
                 raise UsageError(f"{name} must be above 0: with {rate} nothing would be learnt.")

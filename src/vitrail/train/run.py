@@ -39,6 +39,9 @@ class RunFolder:
         """Why the last line of a log or of the metrics could not be written; empty if all were."""
         self.told_unwritten = False
         self.extension_file = path / "extension.toml"
+        self.start_file = path / "start.safetensors"
+        """The weights at step 0, where they are not drawn from the seed."""
+        self.start_table = path / "start.json"
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:

@@ -25,6 +25,8 @@ class Wishes:
     image_size: tuple[int, int] | None = None
     channels: int | None = None
     pretrain: bool = False
+    weights: str = "auto"
+    """A checkpoint to begin from; auto takes a recommended one that is on this machine, none takes none."""
     seed: int = 0
     overrides: Mapping[str, str] = field(default_factory=dict)
     """Plan fields by their dotted names, as text."""

@@ -8,9 +8,9 @@ from vitrail.cli.arguments import flag_names
 from vitrail.cli.main import COMMANDS
 
 FLAGS = {
-    "train": """--model --minutes --epochs --steps --image-size --channels --seed --device --data-root --skip-bad
-                --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run --help-plan
-                --json --debug""",
+    "train": """--model --weights --minutes --epochs --steps --image-size --channels --seed --device --data-root
+                --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
+                --help-plan --json --debug""",
     "evaluate": "--split --data-root --skip-bad --device --json --debug",
     "predict": "--to --skip-bad --device --json --debug",
     "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels

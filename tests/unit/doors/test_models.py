@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
+from vitrail.checkpoints.place import bundle_in
 from vitrail.checkpoints.save import save
 from vitrail.doors.anatomy import anatomy, seen, table
-from vitrail.doors.models import Said, bundle_in, find
+from vitrail.doors.models import Said, find
 from vitrail.doors.provenance import licence_line, lines
 from vitrail.doors.saying import said
 from vitrail.errors import DamagedFileError, UsageError

@@ -37,7 +37,7 @@ def test_at_least_one_patch_is_kept():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"steps": 0}, r"recipe.steps must be at least 1. Got 0"),
+        ({"steps": -1}, r"recipe.steps must be at least 0. Got -1"),
         ({"batch": -3}, r"recipe.batch must be at least 1. Got -3"),
         ({"rate": 0.0}, r"recipe.rate must be above 0: with 0.0"),
         ({"muon_rate": -1.0}, r"recipe.muon_rate must be above 0: with -1.0"),

@@ -25,6 +25,7 @@ class Train(Command):
 
       vitrail train digits --minutes 1
       vitrail train flowers/ --model vit_tiny_patch16_224 --epochs 20
+      vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
       vitrail train digits --recipe.batch 64 --dry-run
       vitrail train --resume runs/20261121-140500-digits-automatic
@@ -39,6 +40,9 @@ class Train(Command):
     or one of digits, planted, mnist, fashion-mnist, cifar10, cifar100; may be left out with --resume or --plan."""
     model: str | None = None
     """A named size such as vit_tiny_patch16_224; by default a small one that suits the pictures."""
+    weights: str | None = None
+    """A checkpoint to begin from: a file, folder, run, hf:OWNER/NAME, dinov2-small; auto (the default) takes a
+    recommended one that is on this machine, none begins from random values."""
     minutes: float | None = None
     """Time to train for; checks, evaluation and report come on top."""
     epochs: float | None = None
@@ -116,6 +120,7 @@ class Train(Command):
             "SOURCE": self.source,
             "--plan": self.plan,
             "--model": self.model,
+            "--weights": self.weights,
             **({} if self.extend else {"--minutes": self.minutes, "--epochs": self.epochs, "--steps": self.steps}),
             "--image-size": self.image_size,
             "--channels": self.channels,
@@ -178,6 +183,7 @@ class Train(Command):
         return Asked(
             source=self.source,
             model=self.model,
+            weights=self.weights,
             minutes=self.minutes,
             epochs=self.epochs,
             steps=self.steps,

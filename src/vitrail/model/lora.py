@@ -1,0 +1,77 @@
+"""Low-rank adapters: a matrix is held still, a product of two thin ones beside it learns, and both become one again."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from ..errors import UsageError
+from .vit import ViT
+
+
+class LowRank(nn.Module):
+    """A linear layer that is held still, and `up @ down` of rank r added to its matrix (Hu et al. 2021).
+
+    `up` begins as zeros, so that at first nothing changes. Weight and bias keep the names of `nn.Linear`.
+    """
+
+    def __init__(self, linear: nn.Linear, rank: int, generator: Generator):
+        super().__init__()
+        self.weight = nn.Parameter(linear.weight.detach(), requires_grad=False)
+        self.bias = None if linear.bias is None else nn.Parameter(linear.bias.detach(), requires_grad=False)
+        bound = 1 / math.sqrt(linear.in_features)
+        drawn = torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=generator)
+        self.down = nn.Parameter(drawn.to(linear.weight.device))  # [r, in]
+        self.up = nn.Parameter(torch.zeros(linear.out_features, rank, device=linear.weight.device))  # [out, r]
+
+    def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch E"]:
+        return F.linear(x, self.weight, self.bias) + F.linear(F.linear(x, self.down), self.up)
+
+    def merged(self) -> nn.Linear:
+        """One plain layer with the same answers, free to learn."""
+        linear = nn.Linear(self.weight.shape[1], self.weight.shape[0], bias=self.bias is not None, device="meta")
+        linear.weight = nn.Parameter(self.weight.detach() + self.up.detach() @ self.down.detach())
+        if self.bias is not None:
+            linear.bias = nn.Parameter(self.bias.detach())
+        return linear
+
+
+def adapt(model: ViT, rank: int, generator: Generator, mlp: bool = False) -> None:
+    """Put adapters on the joint query, key and value matrix of every block, and hold all else but the head still.
+
+    Args:
+        mlp: on both matrices of every MLP too.
+
+    Raises:
+        UsageError: a rank below 1, or a model without blocks.
+    """
+    if rank < 1 or not model.config.depth:
+        raise UsageError(f"Adapters need a rank of at least 1 and a model with blocks. Got rank {rank}.")
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    for block in model.encoder.blocks:
+        _replace(block.get_submodule("attention"), "qkv", rank, generator)
+        for name in ("fc1", "fc2") if mlp else ():
+            _replace(block.get_submodule("mlp"), name, rank, generator)
+    for parameter in model.head.parameters():
+        parameter.requires_grad_(True)
+
+
+def merge(model: ViT) -> None:
+    """Make every adapter part of its matrix: a plain model with the same answers, all of it free to learn."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, LowRank):
+                parent.set_submodule(name, child.merged())
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+
+
+def _replace(parent: nn.Module, name: str, rank: int, generator: Generator) -> None:
+    linear = parent.get_submodule(name)
+    assert isinstance(linear, nn.Linear)
+    parent.set_submodule(name, LowRank(linear, rank, generator))

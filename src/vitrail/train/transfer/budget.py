@@ -1,0 +1,89 @@
+"""From minutes to steps where the training begins with features: what they take is measured, the rest is for steps."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from ...data.loader import Pictures
+from ...evaluate.collect import collect
+from ...model.vit import create
+from .. import orientation, pace
+from ..dataset import Dataset
+from ..engines.team import ALONE, Team
+from ..pace import Pace
+from ..plan import Plan
+from ..wishes import Reasons, Wishes
+from .begin import BATCH
+from .head import Pooled
+
+EVALUATIONS = 3
+LEAST_STEPS = 10
+MEASURED = 32
+PROBES = 5.0  # seconds, for all of them
+
+
+def settle(
+    plan: Plan,
+    wishes: Wishes,
+    reasons: Reasons,
+    pictures: Pictures,
+    dataset: Dataset,
+    spent: float = 0.0,
+    dry_run: bool = False,
+    team: Team = ALONE,
+) -> tuple[Plan, Pace | None]:
+    """The plan as it will be followed, and what its steps take if that was measured.
+
+    The counterpart of `settle.settle` for runs from a checkpoint.
+
+    Args:
+        spent: seconds of the minutes that something else takes.
+    """
+    if plan.start.method == "probe":
+        return plan, None
+    plan = orientation.turned(plan, pictures, dataset, wishes, reasons)
+    by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
+    if not (by_time or dry_run):
+        return _seldom(plan, reasons), None
+    looked = len(dataset.splits["train"]) + len(dataset.splits["val"])
+    features = feature_seconds(plan, pictures) * looked + PROBES
+    found = pace.measure(plan, pictures, dataset, team)
+    return (fixed(plan, features + spent, found, reasons) if by_time else _seldom(plan, reasons)), found
+
+
+def feature_seconds(plan: Plan, pictures: Pictures) -> float:
+    """Seconds that the features of one picture take, after one batch that warms up."""
+    model = create(plan.model, plan.seed).to(plan.compute.device)
+    rows, seconds = pictures.indices[:MEASURED], 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        collect(Pooled(model), pictures, rows, plan.image, BATCH, plan.compute.device, plan.compute.number_format)
+        seconds = time.perf_counter() - began
+    return seconds / len(rows)
+
+
+def fixed(plan: Plan, features: float, found: Pace, reasons: Reasons) -> Plan:
+    """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
+
+    Args:
+        features: seconds for all features and probes.
+    """
+    recipe, seconds = plan.recipe, plan.minutes * 60
+    steps = round((seconds - features) / found.mean)
+    if steps < LEAST_STEPS:
+        reasons["start.method"] = f"features take {features:.0f} s of {seconds:g}, too little is left to tune"
+        reasons["recipe.steps"] = "the probe is the end"
+        start = dataclasses.replace(plan.start, method="probe")
+        return dataclasses.replace(plan, start=start, recipe=dataclasses.replace(recipe, steps=0))
+    reasons["recipe.steps"] = f"{plan.minutes:g} minutes less {features:.0f} s for features, {found.mean:.3f} s a step"
+    return _seldom(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)
+
+
+def _seldom(plan: Plan, reasons: Reasons) -> Plan:
+    """Evaluations cost as much as many steps, and the probe has told already what to expect."""
+    if plan.recipe.evaluate_every:
+        return plan
+    reasons["recipe.evaluate_every"] = "rarely: the probe has told already what to expect"
+    every = max(1, -(-plan.recipe.steps // EVALUATIONS))
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, evaluate_every=every))

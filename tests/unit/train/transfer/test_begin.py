@@ -1,0 +1,177 @@
+"""The probe becomes the head exactly; what was tried and what was chosen; where checkpoints are looked for."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.checkpoints import bundle
+from vitrail.data.settings import DataSettings
+from vitrail.errors import UsageError
+from vitrail.evaluate.probe import Linear
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.runtime import Runtime
+from vitrail.spec import ImageSpec
+from vitrail.train.transfer import head, planned, probing, selecting, tried, weights
+from vitrail.train.transfer.settings import StartSettings
+from vitrail.train.wishes import Fingerprint, Wishes
+
+BOTH = ViTConfig(
+    image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, pool="class+mean"
+)
+PHOTOS = Fingerprint(name="cells", count=2000, classes=2, height=300, width=300, channels=1, low=0.0, high=255.0)
+CPU = Runtime(device="cpu", number_format="bfloat16", threads=2, workers=2, compile=False, reasons={})
+WISHES = Wishes(data=DataSettings(), minutes=10.0)
+
+
+@pytest.mark.parametrize("part", ["class", "mean", "class+mean"])
+def test_the_head_answers_as_the_probe_to_1e_5(part):
+    model = create(BOTH).eval()
+    columns = head.parts(model)[part]
+    generator = np.random.default_rng(0)
+    width = columns.stop - columns.start
+    linear = Linear(np.float32(generator.normal(size=(3, width))), np.float32(generator.normal(size=3)), 1.0)
+    head.put(model, linear, columns)
+    images = torch.randn(5, 1, 8, 8)
+    with torch.no_grad():
+        features = head.Pooled(model)(images).numpy()[:, columns]
+        np.testing.assert_allclose(model(images).numpy(), linear.outputs(features), atol=1e-5)
+
+
+def test_the_probe_with_the_least_loss_on_the_validation_pictures_is_taken():
+    generator = np.random.default_rng(0)
+    features = np.float32(generator.normal(size=(400, 8)))
+    targets = (features[:, 5] + features[:, 6] > 0).astype(np.int64)  # only the second half knows
+    train, valid = probing.Seen(features[:200], targets[:200]), probing.Seen(features[200:], targets[200:])
+    parts = {"class": slice(0, 4), "mean": slice(4, 8)}
+    found = probing.probed(train, valid, "classes", 2, parts, 0)
+    assert found.columns == slice(4, 8)
+    (chosen,) = [row for row in found.tried if row.chosen]
+    assert chosen.name.startswith("linear mean, C ") and chosen.figure > 0.95
+    assert chosen.loss == min(row.loss for row in found.tried if row.name.startswith("linear"))
+    assert [row.name for row in found.tried[:3]] == ["10 nearest", "20 nearest", "100 nearest"]
+    shown = tried.lines(found.tried)
+    assert len(shown) == 5 and sum("<- chosen" in line for line in shown) == 1
+
+
+def test_without_validation_pictures_a_usual_probe_is_taken():
+    features = np.float32(np.random.default_rng(0).normal(size=(40, 4)))
+    train = probing.Seen(features, (features[:, 0] > 0).astype(np.int64))
+    nothing = probing.Seen(features[:0], train.targets[:0])
+    found = probing.probed(train, nothing, "classes", 2, {"class": slice(0, 2), "all": slice(0, 4)}, 0)
+    assert (found.best.c, found.columns, found.tried) == (probing.USUAL, slice(0, 4), ())
+
+
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_unknown_cells_are_no_obstacle(task):
+    generator = np.random.default_rng(0)
+    features = np.float32(generator.normal(size=(90, 4)))
+    targets = (features[:, :2] > 0).astype(np.float32)
+    targets[generator.random(targets.shape) < 0.3] = np.nan
+    seen = probing.Seen(features, targets)
+    found = probing.probed(seen, seen, task, 2, {"mean": slice(0, 4)}, 0)
+    assert any(row.chosen and row.figure > 0.3 for row in found.tried)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    shape = dataclasses.replace(BOTH, pool="class", channels=3, image_size=(32, 32))
+    spec = ImageSpec(height=32, width=32, mean=(0.1, 0.2, 0.3), fit="crop", crop_fraction=0.875)
+    bundle.save(tmp_path / "kept", create(shape, 5), spec, "classes", ("a", "b", "c"), {})
+    return tmp_path / "kept"
+
+
+def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kept(checkpoint):
+    plan, reasons = planned.draft(PHOTOS, WISHES, CPU, weights.open_checkpoint(str(checkpoint)))
+    assert (plan.model.width, plan.model.depth, plan.model.outputs, plan.model.channels) == (16, 2, 2, 3)
+    assert plan.model.pool == "class+mean" and plan.image.mean == (0.1, 0.2, 0.3)
+    assert (plan.image.fit, plan.image.crop_fraction, plan.image.size) == ("squash", 1.0, plan.model.image_size)
+    assert plan.start.weights == str(checkpoint) and len(plan.start.digest) == 16
+    assert "crop" in reasons["image.fit"]
+
+
+def test_a_checkpoint_of_another_number_of_channels_is_adapted_or_refused(checkpoint):
+    opened = weights.open_checkpoint(str(checkpoint))
+    five = dataclasses.replace(PHOTOS, channels=5)
+    with pytest.raises(UsageError, match=r"of 3 channels, and those of cells have 5\..*--start.channels_policy sum"):
+        planned.draft(five, WISHES, CPU, opened)
+    wishes = dataclasses.replace(WISHES, overrides={"start.channels_policy": "tile"})
+    plan, _ = planned.draft(five, wishes, CPU, opened)
+    model = weights.starting(opened, plan.model, plan.start)
+    assert model.tokens.patches.weight.shape[1] == 5
+
+
+def test_what_is_taken_from_the_file_is_the_file_s_and_the_head_is_new(checkpoint):
+    opened = weights.open_checkpoint(str(checkpoint))
+    plan, _ = planned.draft(PHOTOS, WISHES, CPU, opened)
+    model, theirs = weights.starting(opened, plan.model, plan.start), bundle.load(checkpoint).model.state_dict()
+    for name, tensor in model.state_dict().items():
+        if not name.startswith("head."):
+            assert torch.equal(tensor, theirs[name]), name
+    assert not model.head.linear.weight.any()
+
+
+def test_another_file_than_the_plan_s_and_another_shape_than_the_file_s_are_refused(checkpoint):
+    opened = weights.open_checkpoint(str(checkpoint))
+    plan, _ = planned.draft(PHOTOS, WISHES, CPU, opened)
+    with pytest.raises(UsageError, match=r"is not the file that the plan was made with.*expected 0123"):
+        weights.starting(opened, plan.model, dataclasses.replace(plan.start, digest="0123"))
+    with pytest.raises(UsageError, match=r"model.depth comes from the checkpoint, 2, and cannot be 1"):
+        weights.starting(opened, dataclasses.replace(plan.model, depth=1), plan.start)
+
+
+def test_nothing_by_that_name_is_one_sentence():
+    with pytest.raises(UsageError, match=r"There are no weights at nowhere.pt\. Give --weights"):
+        weights.open_checkpoint("nowhere.pt")
+
+
+def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, monkeypatch, tmp_path):
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "weights"))
+    monkeypatch.setattr(weights.hub, "cached", lambda name: None)
+    (advice,) = selecting.selected(PHOTOS, WISHES, CPU).notes
+    assert "facebook/dinov2-small (88 MB, Apache-2.0)" in advice and "--weights dinov2-small" in advice
+    (tmp_path / "weights").mkdir()
+    checkpoint.rename(tmp_path / "weights" / "dinov2-small")
+    found = selecting.selected(PHOTOS, WISHES, CPU)
+    assert found.checkpoint is not None and found.checkpoint.config.width == 16
+    small = dataclasses.replace(PHOTOS, height=28, width=28)
+    for fingerprint, wishes in (
+        (small, WISHES),
+        (dataclasses.replace(PHOTOS, channels=5), WISHES),
+        (PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224")),
+        (PHOTOS, dataclasses.replace(WISHES, weights="none")),
+    ):
+        assert selecting.selected(fingerprint, wishes, CPU).checkpoint is None
+
+
+def test_a_model_and_a_checkpoint_are_one_too_many(checkpoint):
+    opened = weights.open_checkpoint(str(checkpoint))
+    with pytest.raises(UsageError, match="--weights brings its own shape"):
+        planned.draft(PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224"), CPU, opened)
+
+
+def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
+    shape = dataclasses.replace(
+        BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
+    )
+    some = weights.Checkpoint(name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest="")
+    found = dataclasses.replace(PHOTOS, channels=1)
+    sizes, frozen = [], []
+    for minutes in (3.0, 10.0, 60.0):
+        plan, _ = planned.draft(found, dataclasses.replace(WISHES, minutes=minutes), CPU, some)
+        sizes.append(plan.model.image_size[0])
+        frozen.append(plan.start.frozen_blocks)
+    assert sizes == sorted(sizes) and sizes[0] == 112 and sizes[-1] == 224
+    assert frozen[-1] == 0
+
+
+def test_fields_of_the_start_are_kept_as_they_were_asked_for(checkpoint):
+    wishes = dataclasses.replace(WISHES, overrides={"start.method": "lora", "start.lora_rank": "2"})
+    plan, reasons = planned.draft(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
+    assert (plan.start.method, plan.start.lora_rank, reasons["start.method"]) == ("lora", 2, "asked for")
+    assert plan.start.frozen_blocks == 0 and isinstance(plan.start, StartSettings)

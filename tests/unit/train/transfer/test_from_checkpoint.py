@@ -1,0 +1,188 @@
+"""Whole trainings from tiny checkpoints of other layouts: tasks, methods, resuming bit for bit, and wrong inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.checkpoints import bundle
+from vitrail.checkpoints.save import save
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.files import tensors
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.runtime import RuntimeSettings
+from vitrail.spec import ImageSpec
+from vitrail.train import fit as training
+from vitrail.train.events import Event, Finished, Note, Planned
+from vitrail.train.run import RunFolder
+from vitrail.train.transfer import begin
+from vitrail.train.wishes import Wishes
+
+MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
+SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
+TARGETS = {
+    "classes": np.arange(48) % 2,
+    "labels": np.where(np.arange(96).reshape(48, 2) % 7 == 0, np.nan, np.arange(48)[:, None] % [2, 3] == 0),
+    "number": np.where(np.arange(48)[:, None] % 9 == 0, np.nan, np.arange(48)[:, None] % 2 * 10.0 + 3),
+}
+
+
+def drawn(task: str = "classes", **fields: object) -> Source:
+    """Noise; pictures with odd numbers are brighter at the left."""
+    noise = np.random.default_rng(0).integers(0, 90, (48, 16, 16, 3))
+    noise[1::2, :, :8] += 60
+    targets = TARGETS[task] if task == "classes" else TARGETS[task].astype(np.float32)
+    names = {"classes": ("dark", "bright"), "labels": ("odd", "third"), "number": ("light",)}[task]
+    source = Source(
+        name="drawn", classes=names, pictures=noise.astype(np.uint8), targets=targets, task=task,
+        ids=tuple(f"{row}.png" for row in range(48)),
+    )  # fmt: skip
+    return dataclasses.replace(source, **fields)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """As timm would write it."""
+    spec = ImageSpec(height=16, width=16, mean=(0.4, 0.4, 0.4), std=(0.2, 0.2, 0.2))
+    save(tmp_path / "theirs", create(SHAPE, 3), spec, (), "timm")
+    return tmp_path / "theirs"
+
+
+Fit = Callable[..., list[Event]]
+
+
+@pytest.fixture
+def fit(tmp_path: Path, weights: Path) -> Fit:
+    def fitted(source: Source, run: str = "run", dry_run: bool = False, **words: str) -> list[Event]:
+        overrides = {name.replace("__", "."): text for name, text in words.items() if "__" in name}
+        rest = {name: text for name, text in words.items() if "__" not in name}
+        data = DataSettings(val_fraction=0.25)
+        wishes = Wishes(data=data, **({"steps": 4, "weights": str(weights)} | rest), overrides=overrides)
+        return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source))
+
+    return fitted
+
+
+def tried(run: Path) -> dict[str, list[dict[str, object]]]:
+    return json.loads((run / "start.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["labels", "classes", "number"])
+def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, fit, tmp_path):
+    events, run = fit(drawn(task)), tmp_path / "run"
+    assert isinstance(events[-1], Finished)
+    table = tried(run)
+    assert {row["name"] for row in table["frozen"]} >= {"10 nearest", "20 nearest", "100 nearest"}
+    assert sum(row["chosen"] for row in table["frozen"]) == sum(row["chosen"] for row in table["tuned"]) == 1
+    (best,) = [row for row in table["tuned"] if row["chosen"]]
+    assert table["tuned"][0]["name"] == "the start, frozen" and len(table["tuned"]) == 5
+    assert best["figure"] >= table["tuned"][0]["figure"]
+    (probe,) = [row for row in table["frozen"] if row["chosen"]]
+    assert probe["loss"] == pytest.approx(table["tuned"][0]["loss"], abs=2e-5)
+    kept = bundle.load(run / "model")
+    assert kept.model.config.pool == "class+mean" and kept.task == task and kept.spec.mean == (0.4, 0.4, 0.4)
+
+
+def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
+    fit(drawn(), steps=None, epochs=1.0, start__method="probe")
+    run = tmp_path / "run"
+    assert RunFolder(run).read_plan().recipe.steps == 0 and not tried(run)["tuned"]
+    start, kept = tensors.load(run / "start.safetensors"), bundle.load(run / "model").model.state_dict()
+    assert all(torch.equal(start[name], kept[name]) for name in kept)
+    assert start["head.linear.weight"].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [{"start__method": "lora", "start__lora_mlp": "true"}, {"start__frozen_blocks": "1"}])
+def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp_path):
+    fit(drawn(), start__average="1.0", recipe__rate="0.01", recipe__ema="0.5", **more)
+    run = tmp_path / "run"
+    assert (run / "model" / "model.safetensors").is_file()
+    kept = bundle.load(run / "model").model.state_dict()
+    assert kept.keys() == create(SHAPE, 0).state_dict().keys()
+    start = tensors.load(run / "start.safetensors")
+    for name in ("tokens.cls", "tokens.patches.weight", "encoder.blocks.0.norm1.weight"):
+        assert torch.equal(kept[name], start[name])
+
+
+def test_a_run_goes_on_bit_for_bit_whether_it_was_killed_among_the_features_or_the_steps(fit, tmp_path, monkeypatch):
+    fit(drawn(), run="whole", recipe__rate="0.01")
+    whole = (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+
+    def killed(*words: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(begin, "probed", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit(drawn(), recipe__rate="0.01")
+    monkeypatch.undo()
+    assert not (tmp_path / "run" / "start.safetensors").exists()
+    monkeypatch.setattr(training, "follow", killed)
+    with pytest.raises(KeyboardInterrupt):
+        list(training.resume(tmp_path / "run", drawn()))
+    monkeypatch.undo()
+    assert (tmp_path / "run" / "start.safetensors").is_file()
+    (tmp_path / "theirs").rename(tmp_path / "gone")  # not needed any more
+    assert isinstance(list(training.resume(tmp_path / "run", drawn()))[-1], Finished)
+    assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == whole
+
+
+def test_a_plan_finds_its_weights_again(fit, tmp_path):
+    fit(drawn(), run="first")
+    plan = RunFolder(tmp_path / "first").read_plan()
+    list(training.fit_plan(plan, tmp_path / "again", given=drawn()))
+    files = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("first", "again")]
+    assert files[0] == files[1]
+    save(tmp_path / "other", create(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
+    moved = dataclasses.replace(plan, start=dataclasses.replace(plan.start, weights=str(tmp_path / "other")))
+    with pytest.raises(UsageError, match="is not the file that the plan was made with"):
+        list(training.fit_plan(moved, tmp_path / "third", given=drawn()))
+
+
+def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit):
+    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.2) if isinstance(event, Planned)]
+    assert "less" in planned.reasons["recipe.steps"] and "for features" in planned.reasons["recipe.steps"]
+    assert planned.plan.recipe.steps >= 10 and planned.plan.recipe.evaluate_every
+    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.05) if isinstance(event, Planned)]
+    assert (planned.plan.start.method, planned.plan.recipe.steps) == ("probe", 0)
+    assert "too little is left to tune" in planned.reasons["start.method"]
+
+
+def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said(fit, tmp_path):
+    splits = {"train": np.arange(40), "val": np.zeros(0, np.int64), "test": np.arange(40, 48)}
+    events = fit(drawn(splits=splits))
+    assert any("kept without a comparison" in event.text for event in events if isinstance(event, Note))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"weights": "nowhere.safetensors"}, r"There are no weights at nowhere\.safetensors\. Give --weights"),
+        ({"weights": "none", "start__lora_rank": "3"}, r"Fields of \[start\] only have a meaning with a checkpoint"),
+        ({"model": "vit_mu_patch8_16"}, r"--weights brings its own shape, so --model"),
+        ({"model__depth": "1"}, r"model\.depth comes from the checkpoint, 2, and cannot be 1"),
+        ({"channels": 4}, r"trained on pictures of 3 channels, and 4 were asked for.*--start\.channels_policy"),
+        ({"start__frozen_blocks": "2"}, r"start\.frozen_blocks must leave a block to tune: the checkpoint has 2"),
+        ({"recipe__steps": "0"}, r"recipe\.steps must be at least 1"),
+    ],
+)
+def test_wrong_inputs_are_one_sentence_and_leave_no_folder(words, message, fit, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        fit(drawn(), **words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_file_without_a_trunk_is_refused(fit, tmp_path):
+    tensors.save(tmp_path / "head.safetensors", {"head.weight": torch.zeros(3, 4), "head.bias": torch.zeros(3)}, {})
+    with pytest.raises(DamagedFileError, match=r"head\.safetensors"):
+        fit(drawn(), weights=str(tmp_path / "head.safetensors"))
