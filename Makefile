@@ -35,6 +35,7 @@ figures: $(TOOLS)
 	$(BIN)/python benchmarks/fashion_mnist.py --minutes 60 --seeds 0
 	$(BIN)/python benchmarks/fashion_mnist_peer.py --minutes 20
 	$(BIN)/python benchmarks/elpv.py $(if $(ELPV),$(ELPV) $(DINOV2))
+	$(BIN)/python benchmarks/transfer.py $(if $(DINOV2),$(DINOV2) $(ELPV))
 	$(BIN)/python benchmarks/imbalance.py
 	$(BIN)/python benchmarks/predictions.py
 	$(BIN)/python benchmarks/plans.py $(if $(ELPV),--elpv $(ELPV))

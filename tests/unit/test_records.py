@@ -144,3 +144,43 @@ def test_made_imbalance_and_its_figures_follow_their_formulas():
     figures = imbalance.figures(np.array([0, 0, 1, 0]), np.array([0, 0, 1, 1]), np.array([90, 10]))
     assert (figures["balanced_accuracy"], figures["accuracy"]) == pytest.approx((0.75, 0.9 + 0.1 * 0.5))
     assert figures["rarest_recall"] == 0.5
+
+
+def test_few_digits_are_stratified_and_tested_on_the_same_fifth():
+    transfer = script("transfer")
+    targets = np.repeat(np.arange(10), 180)
+    tests = []
+    for count in (100, 500, 1440):
+        train, test = transfer.few(targets, count, seed=2)
+        assert len(train) == count and len(np.intersect1d(train, test)) == 0
+        assert set(np.bincount(targets[train])) == {count // 10} and set(np.bincount(targets[test])) == {36}
+        tests.append(test)
+    assert all(np.array_equal(test, tests[0]) for test in tests)
+
+
+def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
+    transfer = script("transfer")
+    rows = [
+        {"start": start, "data": "digits-100", "way": way, "seed": seed, "accuracy": 0.5 + seed / 10, "seconds": 4}
+        for start in ("dinov2", "fashion")
+        for way in ("scratch", "knn")
+        for seed in (0, 1)
+    ]
+    found = transfer.summary(rows)
+    assert [(one["start"], one["way"]) for one in found] == [
+        ("fashion", "knn"), ("fashion", "scratch"), ("dinov2", "knn"), ("dinov2", "scratch"),
+    ]  # fmt: skip
+    assert found[0]["accuracy"]["mean"] == pytest.approx(0.55) and found[0]["accuracy"]["n"] == 2
+
+
+def test_the_page_of_figures_has_a_row_for_each_result_and_says_what_is_missing(tmp_path):
+    sys.path.insert(0, str(BENCHMARKS.parent / "docs"))
+    try:
+        page = importlib.import_module("table_of_records").page
+    finally:
+        sys.path.remove(str(BENCHMARKS.parent / "docs"))
+    assert page(tmp_path).count("Not measured yet.") >= 6
+    folds = {"mean": 0.988, "standard_deviation": 0.004, "n": 5}
+    summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]
+    (tmp_path / "digits-5-folds.json").write_text(json.dumps({"summary": summary, "rows": []}))
+    assert "| 0.75 | 98.80% ± 0.40% | 5 | 55 s |" in page(tmp_path)

@@ -1,0 +1,203 @@
+"""From a checkpoint to few pictures: every way to go on, and the plan's own choice beside them.
+
+    python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data          # everything: many hours, nothing else running
+    python benchmarks/transfer.py --starts fashion masked --data digits-100 --seeds 0
+    python benchmarks/transfer.py DINOV2 --starts dinov2 --ways linear automatic
+
+Starts: a Fashion-MNIST run of ours, supervised; one of masked autoencoding without labels; DINOv2-S/14, which
+benchmarks/making/real_dinov2.py makes. Data: 100, 500 and 1,437 of scikit-learn's digits, tested on the other 360 of
+a stratified fifth; ELPV (see benchmarks/elpv.py), tested on a stratified fifth. The seed decides which pictures and
+everything else. Every way but kNN is a `vitrail train` of its own, and a tuned model that is below the frozen probe on
+the validation pictures (a fifth of the training pictures) gives way to it, as the verb does it for everybody:
+
+  scratch    the plan's own model from random values  linear     the frozen probe
+  lp-ft      the probe, then all, lower blocks slower  full     the same, all blocks at one rate
+  lora       adapters beside the matrices            wise       lp-ft, and means of it and the probe
+  automatic  what the plan does by itself            knn        nearest training pictures; k by validation
+
+Rows and complete run folders are not run again. Writes benchmarks/results/transfer.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from elpv import read_cells, source_words, write_tables
+from fashion_mnist import folder_of
+from fashion_mnist import run as fashion_run
+from making.records import Results, Row, number, spread, trained
+from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
+
+from vitrail import load
+from vitrail.checkpoints import bundle
+from vitrail.data.loader import Pictures
+from vitrail.data.open import open_source
+from vitrail.data.settings import DataSettings
+from vitrail.data.transforms import normalise
+from vitrail.evaluate import neighbours
+from vitrail.files import tensors
+from vitrail.model.vit import ViT, create
+from vitrail.spec import ImageSpec
+from vitrail.train.dataset import open_dataset
+from vitrail.train.run import RunFolder
+
+DIGITS = (100, 500, 1437)
+STARTS = ("fashion", "masked", "dinov2")
+DATA = (*(f"digits-{count}" for count in DIGITS), "elpv")
+ONLY_TUNED = ["--start.average", "1.0"]
+WAYS: dict[str, list[object]] = {
+    "linear": ["--start.method", "probe"],
+    "lp-ft": ["--start.method", "full", *ONLY_TUNED],
+    "full": ["--start.method", "full", "--start.layer_decay", 1, "--start.frozen_blocks", 0, *ONLY_TUNED],
+    "lora": ["--start.method", "lora", *ONLY_TUNED],
+    "wise": ["--start.method", "full", "--start.average", "0.25,0.5,0.75,1.0"],
+    "automatic": [],
+}
+BATCH = 64
+
+
+def main() -> None:
+    """Make the starts, run what is missing, collect."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("dinov2", type=Path, nargs="?")
+    parser.add_argument("elpv", type=Path, nargs="?")
+    parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
+    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
+    parser.add_argument("--ways", nargs="+", choices=[*WAYS, "scratch", "knn"], default=[*WAYS, "scratch", "knn"])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--minutes", type=float, default=1.0, help="of each training on digits")
+    parser.add_argument("--elpv-minutes", type=float, default=5.0, help="of each training on ELPV")
+    parser.add_argument("--start-minutes", type=float, default=20.0, help="of each Fashion-MNIST run")
+    parser.add_argument("--folder", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    results = Results("transfer")
+    for start in options.starts:
+        weights = weights_of(start, options)
+        for data in options.data if weights is not None else ():
+            if data == "elpv" and options.elpv is None:
+                print("elpv: left out, needs the folder of ELPV's pictures; see --help")
+                continue
+            for seed in options.seeds:
+                for way in sorted(options.ways, key=lambda way: way == "knn"):  # which reads the run of linear
+                    key = {"start": start, "data": data, "way": way, "seed": seed}
+                    row = results.row(key, partial(measured, start, str(weights), data, way, seed, options))
+                    print(f"{start} -> {data}, {way}, seed {seed}: {number(row, 'accuracy'):.4f}", flush=True)
+    results.write({"summary": summary(results.rows)})
+
+
+def weights_of(start: str, options: argparse.Namespace) -> Path | None:
+    """Where the weights of a start lie, trained if need be; None where they must be given and are not."""
+    if start == "dinov2":
+        if options.dinov2 is None:
+            print("dinov2: left out, needs the folder of its weights; see --help")
+        return options.dinov2
+    if start == "fashion":
+        fashion_run(options.folder, options.start_minutes, 0)
+        return folder_of(options.folder, options.start_minutes, 0)
+    run = options.folder / f"fashion-mnist-masked-{options.start_minutes:g}min-seed0"
+    trained(run, "fashion-mnist", "--minutes", options.start_minutes, "--seed", 0, "--pretrain.share", 0.95)
+    return encoder_of(run)
+
+
+def encoder_of(run: Path) -> Path:
+    """A bundle of what masked autoencoding alone has learnt: the weights before any label was seen."""
+    folder = run / "encoder"
+    if not folder.exists():
+        plan = RunFolder(run).read_plan()
+        model = create(plan.model, plan.seed)
+        model.load_state_dict(tensors.load(run / "start.safetensors"))
+        classes = open_source("fashion-mnist", DataSettings(source="fashion-mnist")).classes
+        bundle.save(folder, model, plan.image, "classes", classes, {"model_name": plan.model_name})
+    return folder
+
+
+def measured(start: str, weights: str, data: str, way: str, seed: int, options: argparse.Namespace) -> Row:
+    """One training, or the neighbours in the features of the run of linear."""
+    minutes = options.elpv_minutes if data == "elpv" else options.minutes
+    run = options.folder / f"transfer-{start}-{data}-{way}-{minutes:g}min-seed{seed}"
+    source = source_of(data, seed, options)
+    words = ["--seed", seed, "--minutes", minutes]
+    if way == "knn":
+        frozen = run.with_name(run.name.replace("-knn-", "-linear-"))
+        trained(frozen, *source, *words, "--weights", weights, *WAYS["linear"])
+        return nearest(frozen)
+    if way == "scratch":
+        return trained(run, *source, *words, "--weights", "none")
+    return trained(run, *source, *words, "--weights", weights, *WAYS[way])
+
+
+def source_of(data: str, seed: int, options: argparse.Namespace) -> list[object]:
+    """The words that say which pictures are learnt and tested."""
+    if data == "elpv":
+        tables = write_tables(read_cells(options.elpv / "labels.csv"), options.folder)
+        parted = ["--folds", 5, "--data.fold", seed % 5, "--data.val_fraction", 0.2]
+        return [*source_words(tables, "scratch", options.elpv), *parted]
+    path = options.folder / f"{data}-seed{seed}.npz"
+    if not path.exists():
+        digits = open_source("digits", DataSettings())
+        train, test = few(digits.targets, int(data.removeprefix("digits-")), seed)
+        arrays = {"x_train": digits.pictures[train], "y_train": digits.targets[train]}
+        np.savez(path, x_test=digits.pictures[test], y_test=digits.targets[test], **arrays)
+    plain = ["--recipe.flip", "false", "--recipe.mirror", "false"]  # a mirrored digit is another sign
+    return [path, "--data.val_fraction", 0.2, *plain]
+
+
+def few(targets: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of `count` training pictures and of a fifth to test on, both stratified; the test is the same for all."""
+    ((rest, test),) = StratifiedShuffleSplit(1, test_size=0.2, random_state=seed).split(targets, targets)
+    if count >= len(rest):
+        return np.sort(rest), np.sort(test)
+    chosen, _ = train_test_split(rest, train_size=count, random_state=seed, stratify=targets[rest])
+    return np.sort(chosen), np.sort(test)
+
+
+def nearest(run: Path) -> Row:
+    """The accuracy of k nearest neighbours, k chosen on the validation pictures, in the features of a frozen run."""
+    plan = RunFolder(run).read_plan()
+    dataset = open_dataset(plan.data, plan.seed, RunFolder(run))
+    model = load(run / "model")
+    features = {
+        split: features_of(model, dataset.pictures(split, plan.image, plan.compute.workers), rows, plan.image)
+        for split, rows in dataset.splits.items()
+    }
+    targets = {split: dataset.targets(split) for split in dataset.splits}
+    known = (features["train"], targets["train"])
+
+    def accuracy(split: str, count: int) -> float:
+        outputs = neighbours.answers(*known, features[split], "classes", plan.model.outputs, count)
+        return float((outputs.argmax(1) == targets[split]).mean())
+
+    best = max(neighbours.COUNTS, key=partial(accuracy, "val"))
+    return {"accuracy": accuracy("test", best), "neighbours": best, "seconds": 0.0}
+
+
+def features_of(model: ViT, pictures: Pictures, rows: np.ndarray, spec: ImageSpec) -> np.ndarray:
+    """Pooled features [n, P] of rows, without gradients."""
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(rows), BATCH):
+            images = normalise(pictures.take(rows[start : start + BATCH]), spec)
+            parts.append(model.features(images, keep=("pooled",))["pooled"].float())
+    return torch.cat(parts).numpy()
+
+
+def summary(rows: list[Row]) -> list[Row]:
+    """For each start, data and way: accuracy over the seeds and the mean seconds of training."""
+    names = ("start", "data", "way")
+    order = {value: place for place, value in enumerate([*STARTS, *DATA, "knn", *WAYS, "scratch"])}
+    cases = {tuple(str(row[name]) for name in names) for row in rows}
+    found: list[Row] = []
+    for case in sorted(cases, key=lambda case: [order[value] for value in case]):
+        here = [row for row in rows if tuple(row[name] for name in names) == case]
+        seconds = float(np.mean([number(row, "seconds") for row in here]))
+        figures = {"accuracy": spread(number(row, "accuracy") for row in here), "seconds": seconds}
+        found.append({**dict(zip(names, case, strict=True)), **figures})
+    return found
+
+
+if __name__ == "__main__":
+    main()
