@@ -27,7 +27,7 @@ EVERYTHING = (
     "--recipe.flip", "true", "--recipe.crop_scale", "0.5", "--recipe.augment", "rand", "--recipe.erase", "0.2",
     "--recipe.mixup", "0.3", "--recipe.cutmix", "0.5", "--recipe.smoothing", "0.1", "--recipe.ema", "0.9",
     "--recipe.warmup", "0.3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6", "--recipe.clip", "1",
-    "--recipe.skip_spikes", "true", "--model.drop_path", "0.1", "--model.dropout", "0.1",
+    "--recipe.skip_spikes", "true", "--recipe.accumulate", "2", "--model.drop_path", "0.1", "--model.dropout", "0.1",
     "--model.attention_dropout", "0.1", "--compute.number_format", "bfloat16", "--compute.threads", "1",
 )  # fmt: skip
 """All that draws random numbers or remembers something, at once."""

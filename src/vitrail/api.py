@@ -23,6 +23,7 @@ from .model.vit import create as create_from_config
 from .predict.predictor import Predictor
 from .train import fit as training
 from .train.dataset import MEMORY
+from .train.extend import Extension
 from .train.plan import Plan
 from .train.run import RunFolder, default_path
 
@@ -97,6 +98,28 @@ class Run:
             raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
         given = self._trained_on if source is None else source
         progress.follow(training.resume(self.path, given), self.path, _stream(quiet))
+        return Run(self.path, given)
+
+    def extend(
+        self,
+        minutes: float | None = None,
+        epochs: float | None = None,
+        steps: int | None = None,
+        source: object | None = None,
+        quiet: bool = False,
+    ) -> Run:
+        """Train for so much longer, also after the end; what `vitrail train --resume RUN --extend` does.
+
+        Args:
+            minutes, epochs, steps: one of them.
+            source: as `resume`.
+
+        Raises:
+            as `resume`.
+        """
+        longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
+        given = self._trained_on if source is None else source
+        progress.follow(training.resume(self.path, given, longer), self.path, _stream(quiet))
         return Run(self.path, given)
 
     def export(self, to: str, out: str | Path | None = None) -> Path:

@@ -119,6 +119,15 @@ def test_minutes_become_steps_by_the_pace_that_the_run_has_recorded(nursery, fin
     assert few * 0.1 + (steps - 6 - few) * 0.2 == pytest.approx(3.0, abs=0.2)
 
 
+def test_python_extends_as_the_command_does(finished, extended, tmp_path, threads_kept):
+    import vitrail
+
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    longer = vitrail.open(run).extend(steps=6, quiet=True)
+    assert longer.plan.recipe.steps == 12 and differences(run, extended) == []
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

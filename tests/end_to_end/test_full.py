@@ -56,11 +56,14 @@ def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrai
     answer = begin(vitrail, pictures, run)
     assert answer.code == 5
     assert answer.err.splitlines()[-1] == (
-        "vitrail: The memory is full at step 4: 8 pictures a step do not fit; step-00000003 is saved. 2 do (tried just "
-        f"now). Begin again with: vitrail train --plan {run}/plan.toml --recipe.batch 2"
+        "vitrail: The memory is full at step 4: 8 pictures at once do not fit; step-00000003 is saved. 2 at once do "
+        "(tried just now). Go on with the same batches in 4 parts each: "
+        f"vitrail train --resume {run} --recipe.accumulate 4"
     )
     monkeypatch.undo()
-    assert f"Going on after step 3 of {STEPS}." in vitrail("train", "--resume", run).err
+    resumed = vitrail("train", "--resume", run, "--recipe.accumulate", 4)
+    assert resumed.code == 0 and f"Going on after step 3 of {STEPS}." in resumed.err
+    assert "recipe.accumulate 1 -> 4" in resumed.err
 
 
 def test_F10_half_applied_weights_are_not_saved(vitrail, pictures, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from ..evaluate.collect import collect
 from ..evaluate.glance import glance
 from ..files import faults
 from ..runtime import memory_is_full
-from . import memory, state
+from . import lonely, memory, state
 from .dataset import Dataset, class_of
 from .engines.team import ALONE, Team
 from .engines.whole import whole_learner
@@ -59,6 +59,7 @@ def follow(
     valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
     keeper = Keeper(run, plan, learner, guards, team)
+    yield from _warned(plan, dataset, pictures, start)
     with listening() as wish:
         for done in _kept(run, learner, plan, dataset, pictures, start, keeper, guards, team):
             pace.append(done.seconds)
@@ -89,6 +90,14 @@ def follow(
         yield Note(f"{len(pictures.lost):,} pictures could not be read any more on the way: {names}{more}.")
     if start >= steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
+
+
+def _warned(plan: Plan, dataset: Dataset, pictures: Pictures, start: int) -> Iterator[Note]:
+    """What can be said against the batches before the first of them."""
+    if start == 0 and dataset.source.task == "classes":
+        targets, blocks = dataset.learnt("train"), dataset.blocks("train")
+        if text := lonely.warning(targets, pictures.indices, plan.recipe, plan.seed, blocks):
+            yield Note(text)
 
 
 def _kept(
@@ -134,7 +143,8 @@ def _memory_full(run: RunFolder, learner: Learner, plan: Plan, last: int, keeper
     newest, _ = state.newest(run.checkpoints)
     safe = f"{newest.name} is saved" if newest else "nothing was saved yet"
     advice = memory.advice(learner, plan, run.path)
-    return f"The memory is full at step {last + 1}: {plan.recipe.batch} pictures a step do not fit; {safe}. {advice}"
+    at_once = -(-plan.recipe.batch // plan.recipe.accumulate)
+    return f"The memory is full at step {last + 1}: {at_once} pictures at once do not fit; {safe}. {advice}"
 
 
 def _agreed(run: RunFolder, plan: Plan, keeper: Keeper, team: Team, step: int, wish: Wish) -> tuple[int, ...]:

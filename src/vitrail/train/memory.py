@@ -43,7 +43,12 @@ def try_step(learner: Learner, plan: Plan, batch: int) -> None:
 
 def advice(learner: Learner, plan: Plan, run: object) -> str:
     """What to type after the memory was full."""
-    size = largest_batch(lambda batch: try_step(learner, plan, batch), plan.recipe.batch)
+    at_once = -(-plan.recipe.batch // plan.recipe.accumulate)
+    size = largest_batch(lambda batch: try_step(learner, plan, batch), at_once)
     if not size:
         return "Not even a single picture fits: use a smaller --image-size or model."
-    return f"{size} do (tried just now). Begin again with: vitrail train --plan {run}/plan.toml --recipe.batch {size}"
+    parts = -(-plan.recipe.batch // size)
+    return (
+        f"{size} at once do (tried just now). Go on with the same batches in {parts} parts each: "
+        f"vitrail train --resume {run} --recipe.accumulate {parts}"
+    )

@@ -23,7 +23,7 @@ def reopen(
 
     Args:
         longer: more steps than the plan has.
-        compute: fields of [compute] by their dotted names, which the run shall have from now on.
+        compute: plan fields by their dotted names, of those that change how and not what is computed.
 
     Raises:
         UsageError: another process has the run, or its plan was changed in a way that it cannot follow.

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ...train.extend import Extension
 
 
+BESIDE_RESUME = ("compute.", "recipe.accumulate")
+"""Plan fields that change how a run is computed and not what it learns."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Train(Command):
     """Check the data, make a plan, train, evaluate, and write the run folder with its report.
@@ -134,7 +138,7 @@ class Train(Command):
             "--folds": self.folds,
             "--out": self.out,
             "--dry-run": self.dry_run,
-            **{f"--{name}": text for name, text in self.changes if not name.startswith("compute.")},
+            **{f"--{name}": text for name, text in self.changes if not name.startswith(BESIDE_RESUME)},
         }
 
     def _events(self) -> tuple[Path, Iterator[Event]]:
