@@ -146,3 +146,12 @@ def test_what_makes_no_sense_with_a_resume_is_refused(words, said, vitrail, fini
 def test_extend_needs_a_run(vitrail):
     answer = vitrail("train", "digits", "--extend", "--steps", 3)
     assert answer.code == 2 and "--extend gives a run more time: name it with --resume RUN." in answer.err
+
+
+def test_a_run_of_frozen_features_has_no_steps_to_go_on_with(vitrail, finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    text = (run / "plan.toml").read_text().replace("\nsteps = 6 ", "\nsteps = 0 ")
+    (run / "plan.toml").write_text(text)
+    answer = vitrail("train", "--resume", run, "--extend", "--steps", 3)
+    assert answer.code == 2 and "has no steps to go on with: its answers come from frozen features alone." in answer.err

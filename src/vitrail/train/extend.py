@@ -51,10 +51,12 @@ def extend(run: RunFolder, longer: Extension) -> str:
     """Give a run more steps, and move its old end aside; what was done, in a sentence.
 
     Raises:
-        UsageError: minutes for a run that has not recorded how long its steps take.
+        UsageError: minutes for a run that has not recorded how long its steps take, or one without any steps.
         DamagedFileError: there are checkpoints and none is whole.
     """
     plan, reasons = run.read_plan(), run.read_reasons()
+    if not plan.recipe.steps:
+        raise UsageError(f"{run.path} has no steps to go on with: its answers come from frozen features alone.")
     newest, _ = state.newest(run.checkpoints)
     done = 0 if newest is None else int(state.facts(newest)["step"])
     recipe = plan.recipe

@@ -35,10 +35,18 @@ def explained(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
 
     A plan without any reasons, one that somebody has written, is left without.
     """
-    if not reasons:
-        return {}
+    return _standing(plan) | dict(reasons) if reasons else {}
+
+
+def chosen(plan: Plan, written: Mapping[str, str]) -> Reasons:
+    """Of the reasons that `explained` gave, those of the rules: without what stands behind the defaults."""
+    standing = _standing(plan)
+    return {name: why for name, why in written.items() if standing.get(name) != why}
+
+
+def _standing(plan: Plan) -> Reasons:
     usual = {
         field.name: GROUPS[group] for field in config.describe(Plan) if (group := field.name.split(".")[0]) in GROUPS
     }
     filled = {name: text.format(name=plan.model_name) for name, text in usual.items()}
-    return filled | STANDING | dict(reasons)
+    return filled | STANDING

@@ -19,7 +19,7 @@ from ..errors import ResourceError, UsageError
 from ..files import atomic
 from ..files.disk import flush, resource_errors
 from .plan import Plan
-from .reasons import explained
+from .reasons import chosen, explained
 
 
 class RunFolder:
@@ -92,7 +92,7 @@ class RunFolder:
         """Why the plan's fields are what they are, as written beside them."""
         known = {field.name for field in config.describe(Plan)}
         written = config.read_reasons(self.plan_file.read_text(encoding="utf-8"))
-        return {name: why for name, why in written.items() if name in known}
+        return chosen(self.read_plan(), {name: why for name, why in written.items() if name in known})
 
     def log(self, text: str) -> None:
         """Add a line, with the time, to log.txt, if that is possible."""
