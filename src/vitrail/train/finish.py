@@ -32,6 +32,7 @@ from .planner import attention_paths
 from .prelude import PRELUDES
 from .prelude import spent as spent_before
 from .run import RunFolder, environment
+from .transfer import begin, tried
 
 THUMBNAILS = 12
 EVALUATION_BATCH = 250
@@ -89,7 +90,7 @@ def _spent(run: RunFolder) -> Spent:
         if "seconds" in row:
             steps = row["step"] - before
             seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]
-    for name in PRELUDES:
+    for name in (*PRELUDES, begin.NAME):
         before_seconds, before_images = spent_before(run.rows(), name)
         seconds, images = seconds + before_seconds, images + before_images
     return Spent(seconds, round(images))
@@ -182,7 +183,7 @@ def _facts(
         metrics=tuple(each for each in figures if isinstance(each, Metrics)),
         label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
         number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
-        notes=(*dataset.source.notes, *dataset.notes),
+        notes=(*dataset.source.notes, *dataset.notes, *tried.sentences(run.start_table)),
         start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
     )
 

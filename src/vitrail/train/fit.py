@@ -87,6 +87,7 @@ def fit(
         plan, spent = agreement.the_leaders(team, plan), team.told(spent)
         settled = budget.settle if plan.start.from_checkpoint else settle
         plan, pace = settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
+        spent = budget.before_steps(plan, pace, spent)
         plan = agreement.the_leaders(team, plan)
         cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace and team.leads else None
         yield Planned(plan, reasons, cost)

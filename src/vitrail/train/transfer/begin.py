@@ -23,6 +23,8 @@ from . import head, tried
 from .probing import Seen, probed
 from .weights import open_checkpoint, starting
 
+NAME = "features"
+"""Begins the names of its numbers in metrics.jsonl."""
 BATCH = 64
 PORTIONS = 100
 
@@ -38,12 +40,11 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
         return kept(run, plan)
     checkpoint = open_checkpoint(plan.start.weights)
     model = starting(checkpoint, plan.model, plan.start).to(plan.compute.device)
-    began = time.perf_counter()
+    first = time.perf_counter()
     train = yield from _seen(model, plan, dataset, "train")
     valid = yield from _seen(model, plan, dataset, "val")
-    yield Note(
-        f"Features of {len(train.features) + len(valid.features):,} pictures, computed once, in {_since(began)}."
-    )
+    both = len(train.features) + len(valid.features)
+    yield Note(f"Features of {both:,} pictures, computed once, in {_since(first)}.")
     began = time.perf_counter()
     task = dataset.source.task
     result = probed(train, valid, task, plan.model.outputs, head.parts(model), plan.seed)
@@ -53,6 +54,8 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
     head.put(model, result.best, result.columns)
     model = model.cpu()
     tried.write(run.start_table, result.tried)
+    seconds = time.perf_counter() - first
+    run.record({"step": 0, f"{NAME}_step": 1, f"{NAME}_seconds": round(seconds, 4), f"{NAME}_images": both})
     tensors.save(run.start_file, model.state_dict(), {"format": "pt"}, checksum=True)  # last: a resume looks for it
     return model
 

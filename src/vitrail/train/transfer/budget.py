@@ -52,6 +52,13 @@ def settle(
     return (fixed(plan, features + spent, found, reasons) if by_time else _seldom(plan, reasons)), found
 
 
+def before_steps(plan: Plan, found: Pace | None, spent: float) -> float:
+    """Seconds of the training that are not for steps: of minutes with a checkpoint, all that the steps leave."""
+    if found is None or not plan.minutes or not plan.start.from_checkpoint:
+        return spent
+    return max(spent, plan.minutes * 60 - plan.recipe.steps * found.mean)
+
+
 def feature_seconds(plan: Plan, pictures: Pictures) -> float:
     """Seconds that the features of one picture take, after one batch that warms up."""
     model = create(plan.model, plan.seed).to(plan.compute.device)

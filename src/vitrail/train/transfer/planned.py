@@ -29,7 +29,7 @@ PASSES = 4
 """Passes over the training pictures without which tuning is not worth its beginning."""
 SPEED = {"cpu": 1e11, "mps": 1e12, "cuda": 5e13}
 """Products and sums a second that a first guess counts with; the number of steps is measured."""
-FORMAT_SPEED = {"float32": 1.0, "bfloat16": 2.0}
+FORMAT_SPEED = {"float32": 1.0, "bfloat16": 2.0, "float16": 2.0}
 RATE_AT_384 = 2e-5
 """AdamW's, of a probed head: 100 steps of DINOv2-S/14 took 1e-5 well, 3e-5 and 1e-4 spoilt it (EXPERIMENTS.md)."""
 
@@ -79,6 +79,13 @@ def forward_operations(model: ViTConfig) -> float:
     tokens, width = model.tokens, model.width
     matrices = 4 * width * model.attention_width + (2 if model.mlp == "plain" else 3) * width * model.mlp_width
     return 2.0 * model.depth * tokens * (matrices + 2 * tokens * model.attention_width)
+
+
+def least_seconds(found: Fingerprint, own: ViTConfig, runtime: Runtime) -> float:
+    """A guess for the features of all pictures, at the smallest size that would be chosen."""
+    side = min(GRIDS[0], *own.grid)
+    small = replace(own, image_size=(side * own.patch[0], side * own.patch[1]))
+    return found.count * forward_operations(small) / _speed(runtime)
 
 
 def _name(checkpoint: Checkpoint) -> str:
@@ -161,9 +168,12 @@ def _size(
 
 def _seconds(found: Fingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
     """A guess for features and passes; a block that learns costs three times its forward pass."""
+    return found.count * forward_operations(model) * (1.2 + PASSES * (3 - 2 * frozen)) / _speed(runtime)
+
+
+def _speed(runtime: Runtime) -> float:
     kind = runtime.device.split(":")[0]
-    speed = SPEED[kind] * FORMAT_SPEED[runtime.number_format] * (runtime.threads / 2 if kind == "cpu" else 1)
-    return found.count * forward_operations(model) * (1.2 + PASSES * (3 - 2 * frozen)) / speed
+    return SPEED[kind] * FORMAT_SPEED[runtime.number_format] * (runtime.threads / 2 if kind == "cpu" else 1)
 
 
 def _start(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...runtime import Runtime
+from ..planner import minutes_of
 from ..wishes import Fingerprint, Wishes
+from .planned import least_seconds
 from .weights import RECOMMENDED, Checkpoint, downloaded, open_checkpoint
 
 SMALL_SIDE = 64
@@ -46,6 +48,10 @@ def selected(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> Selected:
     for one in suitable:
         if (path := downloaded(one)) is not None:
             checkpoint = open_checkpoint(str(path))
+            features = least_seconds(found, checkpoint.config, runtime)
+            if (seconds := minutes_of(wishes) * 60) and features > seconds / 2:
+                about = f"the features of {found.count:,} pictures alone would take about {features:.0f} s"
+                return Selected(None, f"{about} of {seconds:g}")
             return Selected(
                 checkpoint, f"{one.name} is on this machine and knows pictures of this size", _told(checkpoint)
             )

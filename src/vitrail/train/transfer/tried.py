@@ -79,6 +79,16 @@ def lines(rows: Sequence[Tried]) -> list[str]:
     ]
 
 
+def sentences(path: Path) -> list[str]:
+    """What start.json holds, a sentence for each of its tables, for the notes of a report."""
+    titles = ("Frozen features, on the validation pictures", "Start, tuned weights and their means, there too")
+    return [
+        f"{title}: " + "; ".join(f"{row.name} {_figure(row)}{' (chosen)' if row.chosen else ''}" for row in shown) + "."
+        for title, rows in zip(titles, read(path), strict=True)
+        if (shown := shortened(rows))
+    ]
+
+
 def _figure(row: Tried) -> str:
     if row.figure is None:
         return f"{row.figure_name} unknown"

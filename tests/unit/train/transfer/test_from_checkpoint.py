@@ -89,6 +89,9 @@ def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, f
     assert best["figure"] >= table["tuned"][0]["figure"]
     (probe,) = [row for row in table["frozen"] if row["chosen"]]
     assert probe["loss"] == pytest.approx(table["tuned"][0]["loss"], abs=2e-5)
+    report = json.loads((run / "report.json").read_text())
+    assert report["start"] == str(tmp_path / "theirs") and "(chosen)" in report["notes"][-1]
+    assert report["images_seen"] > 36, "those of the features are counted too"
     kept = bundle.load(run / "model")
     assert kept.model.config.pool == "class+mean" and kept.task == task and kept.spec.mean == (0.4, 0.4, 0.4)
 
