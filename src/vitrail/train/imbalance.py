@@ -25,9 +25,9 @@ def weights_for(task: Task, ratio: float) -> tuple[ClassWeights, dict[str, str]]
     """How the plan weighs classes, and the reasons by the names of the plan's fields.
 
     Measured on Fashion-MNIST made imbalanced (EXPERIMENTS.md): where the commonest class has ten times the pictures of
-    the rarest, the root of the balanced weights finds seven of a hundred pictures more of the average class, at no cost
-    to the accuracy of all; fully balanced weights find two more and cost four of all. Labels are ranked, which needs no
-    weights.
+    the rarest, the root of the balanced weights found seven of a hundred pictures more of the average class, at no cost
+    to the accuracy of all that could be told; fully balanced weights found two more and cost four of all (eleven at a
+    hundred times). Labels are ranked, which needs no weights.
     """
     if task == "labels":
         return "none", {"recipe.positive_weight": "labels are ranked by their own scores, which needs no weights"}
