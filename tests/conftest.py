@@ -7,6 +7,7 @@ something that a test needs. VITRAIL_SHAPES=0 leaves shapes unchecked.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import random
 import shutil
@@ -83,6 +84,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
 }
 
 WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {
+    "needs_ray": (
+        "Ray (pip install -c constraints.txt ray)",
+        lambda: importlib.util.find_spec("ray") is not None,
+    ),
     "needs_real_dinov2": (
         "published weights (benchmarks/making/real_dinov2.py makes a folder; name it in VITRAIL_DINOV2)",
         lambda: bool(os.environ.get("VITRAIL_DINOV2")),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from vitrail.data.loader import Resident
-from vitrail.errors import DivergedError, UsageError, VitrailError
+from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.spec import ImageSpec
@@ -161,8 +162,19 @@ def poisoned(team: Team) -> dict[str, object]:
     return {"outcome": outcome, "moved": furthest(list(learner.model.parameters()), before)}
 
 
+def slow(patience: float, seconds: float) -> str:
+    """H5: rank 1 answers late."""
+    try:
+        with joined("cpu", patience) as team:
+            if team.rank == 1:
+                time.sleep(seconds)
+            return repr(team.most(team.rank))
+    except PartnerError as error:
+        return f"PartnerError: {error}"
+
+
 def main() -> None:
-    """Do what is named, and print it as JSON."""
+    """Do all of it, and print it as JSON."""
     torch.set_num_threads(1)
     with joined("cpu", 60) as team:
         found = {
@@ -171,7 +183,10 @@ def main() -> None:
             "words": words(team),
             "poisoned": poisoned(team),
         }
-    if team.leads:
+        leads = team.leads
+    found["slow"] = slow(60, 6)
+    found["too slow"] = slow(1, 4)
+    if leads:
         print(json.dumps(found))
 
 

@@ -17,7 +17,11 @@ from ..data.transforms import normalise
 from ..errors import UsageError
 from ..spec import ImageSpec
 
-NUMBER_FORMATS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+NUMBER_FORMATS: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
 
 
 def collect(
@@ -37,7 +41,7 @@ def collect(
     model is on `device` already and comes back in the mode it came in.
 
     Raises:
-        UsageError: a number format that is not float32 or bfloat16, or a batch below 1.
+        UsageError: an unknown number format, or a batch below 1.
     """
     if batch < 1:
         raise UsageError(f"batch must be at least 1. Got {batch}.")

@@ -122,7 +122,8 @@ def train(
     loss = loss_for(task, recipe, None if weights is None else weights.to(device))
     engine = Engine(learner.model, team, learner.sharded)
     measure = measured(engine, loss, plan)
-    batches = steps(pictures, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
+    held = ahead.held(pictures, device)
+    batches = steps(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
     began = time.perf_counter()
     for step, epoch, batch in ahead.on_device(batches, device):
         if step == recipe.steps:

@@ -82,7 +82,7 @@ def test_bfloat16_answers_nearly_the_same_in_float32_numbers():
 
 
 def test_wrong_settings_are_named():
-    with pytest.raises(UsageError, match=r"one of float32, bfloat16\. Got 'half'\."):
+    with pytest.raises(UsageError, match=r"one of float32, bfloat16, float16\. Got 'half'\."):
         collect(model(), Shelf(), np.arange(2), SPEC, number_format="half")
     with pytest.raises(UsageError, match=r"Got 0\."):
         collect(model(), Shelf(), np.arange(2), SPEC, batch=0)

@@ -1,4 +1,4 @@
-"""The next batch on its way to the GPU while the model works on this one."""
+"""Pictures where the model works: small sets lie on the GPU, of others the next batch is on its way there."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ from collections.abc import Iterator
 
 import torch
 
-from ...data.loader import Batch
+from ...data.loader import Batch, Pictures, Resident
 
 Numbered = tuple[int, int, Batch]
 """Step, epoch and batch, as `data.loader.steps` gives them."""
+
+
+SHARE_FOR_PICTURES = 0.25  # of a GPU's free memory
+
+
+def held(pictures: Pictures, device: str) -> Pictures:
+    """The same pictures, decoded ones in the GPU's memory if they take at most a quarter of what is free there."""
+    if not device.startswith("cuda") or not isinstance(pictures, Resident):
+        return pictures
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    return pictures.to(device) if pictures.images.nbytes <= SHARE_FOR_PICTURES * free else pictures
 
 
 def on_device(batches: Iterator[Numbered], device: str) -> Iterator[Numbered]:

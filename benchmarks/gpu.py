@@ -1,0 +1,203 @@
+"""One GPU: whether its paths give what the processor gives, and how fast it trains and answers.
+
+    python benchmarks/gpu.py                 # ViT-B/16 and a small set, about six minutes on an H100
+    python benchmarks/gpu.py --dry-run       # the same code with tiny shapes, on any machine; writes nothing
+
+Writes benchmarks/results/gpu-*.json. Figures are medians over steps after a warm-up; the loop that is timed is
+`train.loop.train`, with loading, augmentation, optimiser and guards, so a rate is what a training gets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitrail.data.loader import Resident
+from vitrail.data.regions import Cut
+from vitrail.evaluate.collect import collect
+from vitrail.model.config import ViTConfig
+from vitrail.model.sizes import named
+from vitrail.model.vit import create
+from vitrail.spec import ImageSpec
+from vitrail.train.loop import prepare, train
+from vitrail.train.plan import ComputeSettings, Plan
+from vitrail.train.recipe import Recipe
+
+RESULTS = Path(__file__).parent / "results"
+WARM_UP, MEASURED = 12, 40
+LARGE = ("vit_base_patch16_224", 1000, 256, 2048)  # model, classes, batch, pictures
+SMALL = ("vit_nano_patch4_28", 10, 1024, 60_000)
+TINY = ("vit_mu_patch8_16", 3, 8, 64)
+
+
+def main() -> None:
+    """Measure every row, print it, keep all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dry-run", action="store_true", help="tiny shapes, nothing written")
+    dry = parser.parse_args().dry_run
+    if not dry and not torch.cuda.is_available():
+        raise SystemExit("There is no GPU that torch can use here. --dry-run tries the code without one.")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows = []
+    for row in measured(device, dry):
+        rows.append(row)
+        print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    if not dry:
+        name = torch.cuda.get_device_name().lower().replace(" ", "-")
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"gpu-{name}.json"
+        facts = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
+        path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        print(f"written to {path}")
+
+
+def measured(device: str, dry: bool) -> Iterator[dict[str, object]]:
+    """Right first, then fast."""
+    yield {"row": "resident pictures: device and processor agree", "passed": same_pictures(device)}
+    formats = ("float32", "bfloat16", "float16") if device == "cuda" else ("float32", "bfloat16")
+    for number_format in formats:
+        yield {"row": f"twenty steps against float32 on the processor, {number_format}"} | agreement(
+            device, number_format
+        )
+    large, small = (TINY, TINY) if dry else (LARGE, SMALL)
+    for compiled in (False,) if dry else (False, True):
+        for optimizer in ("adamw", "muon"):
+            yield training(f"train {large[0]}", large, device, optimizer, compiled, dry)
+    yield answering(large, device, dry)
+    for compiled in (False,) if dry else (False, True):
+        for where in ("device", "processor"):
+            yield training(f"train {small[0]}, pictures on the {where}", small, device, "muon", compiled, dry, where)
+
+
+def training(
+    row: str,
+    shape: tuple[str, int, int, int],
+    device: str,
+    optimizer: str,
+    compiled: bool,
+    dry: bool,
+    where: str = "device",
+) -> dict[str, object]:
+    """Pictures a second of the real loop, in bfloat16, and the share of the model's arithmetic in a second."""
+    asked = plan(shape, device, "bfloat16", optimizer=optimizer, compiled=compiled)
+    held = pictures(asked, shape[3])
+    if where == "processor":
+        held = _OnProcessor(held)
+    targets = np.arange(shape[3]) % shape[1]
+    steps = train(prepare(create(asked.model, 0), asked), held, targets, asked)
+    warm, counted = (2, 4) if dry else (WARM_UP, MEASURED)
+    began = time.perf_counter()
+    for _ in range(warm):
+        next(steps)
+    first = time.perf_counter() - began
+    seconds = statistics.median(next(steps).seconds for _ in range(counted))
+    steps.close()
+    rate = shape[2] / seconds
+    return {
+        "row": row, "optimizer": optimizer, "compiled": compiled, "images/s": round(rate, 1),
+        "ms a step": round(1000 * seconds, 2), "TFLOP/s": round(3 * rate * flops(asked.model) / 1e12, 1),
+        "warm-up s": round(first, 1), "GiB": memory(device),
+    }  # fmt: skip
+
+
+def answering(shape: tuple[str, int, int, int], device: str, dry: bool) -> dict[str, object]:
+    """Pictures a second of `evaluate.collect`, in bfloat16."""
+    asked = plan(shape, device, "bfloat16")
+    held = pictures(asked, shape[3])
+    model = create(asked.model, 0).to(device)
+    seconds = []
+    for _ in range(2 if dry else 4):
+        began = time.perf_counter()
+        collect(model, held, held.indices, asked.image, shape[2], device, "bfloat16")
+        seconds.append(time.perf_counter() - began)
+    rate = shape[3] / min(seconds)
+    tera = rate * flops(asked.model) / 1e12
+    return {"row": f"answer {shape[0]}", "images/s": round(rate, 1), "TFLOP/s": round(tera, 1), "GiB": memory(device)}
+
+
+def agreement(device: str, number_format: str) -> dict[str, object]:
+    """The loss of twenty steps on the device beside those of the processor, from the same start."""
+    found = []
+    for where, kind in (("cpu", "float32"), (device, number_format)):
+        asked = plan(TINY, where, kind, optimizer="adamw")
+        steps = train(
+            prepare(create(asked.model, 0), asked), pictures(asked, TINY[3]), np.arange(TINY[3]) % TINY[1], asked
+        )
+        found.append([next(steps).loss for _ in range(20)])
+        steps.close()
+    furthest = float(np.abs(np.subtract(*found)).max())
+    return {
+        "largest difference": round(furthest, 6),
+        "passed": furthest < (1e-3 if number_format == "float32" else 0.1),
+    }
+
+
+def same_pictures(device: str) -> bool:
+    """Whether pictures gathered and cut on the device are those of the processor; a grey level for other sums."""
+    drawn = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    rows = np.array([5, 3, 60, 5])
+    plain = Resident(drawn)
+    if not torch.equal(plain.to(device).take(rows).cpu(), plain.take(rows)):
+        return False
+    cut = Resident(drawn, cut=Cut(0, scale=(0.3, 1.0), mirror=True))
+    apart = cut.to(device).take(rows, epoch=2).cpu().int() - cut.take(rows, epoch=2).int()
+    return bool((apart.abs() <= 1).all())
+
+
+def plan(
+    shape: tuple[str, int, int, int],
+    device: str,
+    number_format: str,
+    optimizer: str = "adamw",
+    compiled: bool = False,
+) -> Plan:
+    """A training without end of a named model."""
+    model = dataclasses.replace(named(shape[0]), outputs=shape[1])
+    image = ImageSpec(height=model.image_size[0], width=model.image_size[1], channels=model.channels)
+    recipe = Recipe(steps=100_000, batch=shape[2], optimizer=optimizer, flip=True, crop_padding=1, warmup=0.0)
+    compute = ComputeSettings(device=device, number_format=number_format, compile=compiled)
+    return Plan(model=model, image=image, recipe=recipe, compute=compute)
+
+
+def pictures(asked: Plan, count: int) -> Resident:
+    """Noise, decoded."""
+    shape = (count, asked.image.channels, *asked.image.size)
+    return Resident(torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))
+
+
+def flops(model: ViTConfig) -> float:
+    """Operations of the matrix products of one picture's forward pass."""
+    tokens, width = model.grid.patches + model.prefix, model.width
+    block = 2 * tokens * (4 * width**2 + 2 * width * model.mlp_width) + 4 * tokens**2 * width
+    patches = 2 * model.grid.patches * width * model.channels * model.patch[0] * model.patch[1]
+    return model.depth * block + patches + 2 * width * model.outputs
+
+
+def memory(device: str) -> float:
+    """The highest point since the last call."""
+    if device != "cuda":
+        return 0.0
+    peak = torch.cuda.max_memory_allocated() / 2**30
+    torch.cuda.reset_peak_memory_stats()
+    return round(peak, 2)
+
+
+class _OnProcessor:
+    """The same pictures, in a class that is not brought to the GPU at once but batch by batch."""
+
+    def __init__(self, held: Resident):
+        self.indices = held.indices
+        self.take = held.take
+        self.begin = held.begin
+
+
+if __name__ == "__main__":
+    main()

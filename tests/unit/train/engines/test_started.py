@@ -1,0 +1,46 @@
+"""The same function under torchrun, under SLURM's variables, and as a local Ray Train cluster of two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import partners
+
+PROGRAM = str(Path(__file__).parents[3] / "started.py")
+
+
+@pytest.fixture(scope="module")
+def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What torchrun's two processes came to."""
+    file = tmp_path_factory.mktemp("torchrun") / "found.json"
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(partners.free_port())]
+    return outcome(partners.start([*launcher, PROGRAM, str(file)], world=1), file)
+
+
+def outcome(processes: partners.Processes, file: Path) -> dict[str, Any]:
+    answers = partners.ended(processes, 240)
+    assert not any(code for code, _, _ in answers), answers
+    assert not partners.orphans(processes)
+    return json.loads(file.read_text())
+
+
+def test_torchrun_brings_two_processes_together(by_torchrun):
+    assert by_torchrun["origin"] == "torchrun" and by_torchrun["world"] == 2
+
+
+def test_the_variables_of_srun_give_the_same_weights(by_torchrun, tmp_path):
+    file = tmp_path / "found.json"
+    found = outcome(partners.start([PROGRAM, str(file)], kind="SLURM"), file)
+    assert found == {**by_torchrun, "origin": "SLURM"}
+
+
+@pytest.mark.needs_ray
+@pytest.mark.slow
+def test_ray_train_gives_the_same_weights(by_torchrun, tmp_path):
+    file = tmp_path / "found.json"
+    found = outcome(partners.start([PROGRAM, str(file), "--ray"], world=1), file)
+    assert found == {**by_torchrun, "origin": "program"}
