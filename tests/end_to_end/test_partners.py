@@ -202,3 +202,14 @@ def lives(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+@pytest.mark.slow
+def test_a_run_under_fsdp_saves_shares_and_one_process_goes_on_with_them(blobs, tmp_path, vitrail):
+    run = tmp_path / "run"
+    answers = stop_at(partners.start(line(blobs, run, "--compute.engine", "fsdp", steps=60)), run, 20, [1])
+    assert [code for code, _, _ in answers] == [143, 143], answers
+    (kept,) = (run / "checkpoints").glob("step-*")
+    assert len(list(kept.glob("shard-*.safetensors"))) == 2 and (kept / "manifest.json").is_file()
+    resumed = vitrail("train", "--resume", run)
+    assert resumed.code == 0 and (run / "report.html").is_file(), resumed.err

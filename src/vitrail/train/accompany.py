@@ -7,7 +7,7 @@ from ..errors import InterruptedRun, PartnerError
 from . import state
 from .dataset import Dataset
 from .engines.team import Team
-from .engines.whole import empty_twin, split, whole_learner, whole_state
+from .engines.whole import whole_learner
 from .guards import Guards
 from .loop import Learner, train
 from .plan import Plan
@@ -36,10 +36,7 @@ def _restored(run: RunFolder, plan: Plan, learner: Learner, guards: Guards, star
     """The checkpoint that rank 0 begins from, out of the same folder."""
     if start:
         path = run.checkpoints / f"step-{start:08d}"
-        whole = empty_twin(learner, plan) if learner.sharded else learner
-        state.load(path, whole.model, whole.optimizers, whole.average)
-        if learner.sharded:
-            split(whole, learner)
+        state.load(path, learner.model, learner.optimizers, learner.average)
         facts = state.facts(path)
         guards.remember(facts.get("guards", {}))
         learner.remember(facts)
@@ -57,8 +54,8 @@ def _accompany(
                 whole_learner(learner, plan, team)
             due, stop = team.most(int(wish.save), wish.signal or 0)
             wish.save = False
-            if due or stop:
-                whole_state(learner, plan, team)
+            if learner.sharded and (due or stop):
+                state.shares_of(learner, team).help_leader()
             if stop and done.step < plan.recipe.steps:
                 team.told()  # rank 0 has saved
                 raise InterruptedRun(f"Interrupted at step {done.step} of {plan.recipe.steps}.", 128 + stop)

@@ -26,7 +26,7 @@ from .engines import agreement
 from .engines.engine import chosen
 from .engines.group import found
 from .engines.team import Team, joined
-from .engines.whole import empty_twin, split, whole_learner
+from .engines.whole import whole_learner
 from .events import Event, Note, Planned
 from .extend import Extension
 from .finish import conclude
@@ -325,10 +325,7 @@ def _go(
         learner = prepare(model, plan, team)
         learner.lesson = shared(team, followed, plan)
         guards = Guards(plan.recipe, run.path, dataset.source.ids)
-        whole = empty_twin(learner, plan) if learner.sharded else learner
-        start = yield from restore(run, whole, guards)
-        if learner.sharded:
-            split(whole, learner)
+        start = yield from restore(run, learner, guards)
         team.told(start)
         if start:
             yield Note(f"Going on after step {start} of {plan.recipe.steps}.")

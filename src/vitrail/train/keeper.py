@@ -9,7 +9,6 @@ from .. import config
 from ..errors import ResourceError
 from . import state
 from .engines.team import ALONE, Team
-from .engines.whole import whole_state
 from .guards import Guards
 from .loop import Learner
 from .plan import Plan
@@ -43,16 +42,19 @@ class Keeper:
         Raises:
             ResourceError: it cannot be saved; says which older step is safe.
         """
-        learner, folder = whole_state(self._learner, self._plan, self._team), self._run.checkpoints
-        assert learner is not None  # only rank 0 has a keeper
+        learner, folder = self._learner, self._run.checkpoints
+        shares = None if not learner.sharded else state.shares_of(learner, self._team)
         self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
         try:
             state.save(
                 folder, step, learner.model, learner.optimizers, learner.average, self._plan_text,
-                {"guards": self._guards.remembered(), **learner.remembered()},
+                {"guards": self._guards.remembered(), **learner.remembered()}, shares,
             )  # fmt: skip
         except ResourceError as error:
             raise ResourceError(f"{error} {self._safe(step)} {go_on(self._run.path)}") from error
+        finally:
+            if shares is not None:
+                shares.close()
         self._saved_at = time.monotonic()
         left = state.left_over(folder)
         if not left or self._complained:

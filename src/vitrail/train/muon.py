@@ -75,6 +75,12 @@ class Muon(torch.optim.Optimizer):
         for matrix, place in shares:
             matrix.add_(like(place, matrix))
 
+    def prepare(self) -> None:
+        """The momentum of every matrix, still 0, for a checkpoint to be read into."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                self.state[matrix] = {"momentum": torch.zeros_like(matrix)}
+
     def _momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
         state = self.state[matrix]
         if not state:

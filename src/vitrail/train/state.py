@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,10 @@ from .muon import Muon
 from .optimizer import Average
 from .plan import Plan
 
+if TYPE_CHECKING:
+    from .engines.shards import Shares
+    from .engines.team import Team
+
 KEPT = 2
 STATE, PLAN = "state.json", "plan.toml"
 _STEP = "step-"
@@ -35,6 +39,7 @@ def save(
     average: Average | None,
     plan: str | None = None,
     more: Mapping[str, Any] | None = None,
+    shares: Shares | None = None,
 ) -> Path:
     """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
 
@@ -44,6 +49,7 @@ def save(
     Args:
         plan: what the steps so far followed, as TOML; a resume says what has changed since.
         more: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
+        shares: writes the tensors instead, in parts, where they are split over processes.
 
     Raises:
         ResourceError: no room or no permission; the older checkpoints are untouched.
@@ -52,10 +58,10 @@ def save(
     if path.exists():
         return path
     with atomic.folder(path) as new:
-        tensors.save(new / "model.safetensors", model.state_dict(), {})
-        tensors.save(new / "optimizer.safetensors", dict(_optimizer_tensors(model, optimizers)), {})
-        if average is not None:
-            tensors.save(new / "average.safetensors", average.weights, {})
+        if shares is not None:
+            shares.write(new)
+        for kind, found in {} if shares else _tensors(model, optimizers, average).items():
+            tensors.save(new / f"{kind}.safetensors", found, {})
         if plan is not None:
             atomic.write_text(new / PLAN, plan)
         atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
@@ -146,13 +152,24 @@ def load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimize
     Raises:
         DamagedFileError: a tensor is missing, left over, or of another shape.
     """
-    _fill(path / "model.safetensors", model.state_dict())
     for optimizer in optimizers:
         _prepare(optimizer)
-    _fill(path / "optimizer.safetensors", dict(_optimizer_tensors(model, optimizers)))
-    if average is not None:
-        _fill(path / "average.safetensors", average.weights)
+    if any(path.glob("shard-*")):  # FSDP2 wrote it
+        from .engines import shards
+
+        shards.read(path, named_tensors(model, optimizers, average))
+    else:
+        for kind, ours in _tensors(model, optimizers, average).items():
+            _fill(path / f"{kind}.safetensors", ours)
     return int(facts(path)["step"])
+
+
+def named_tensors(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None
+) -> dict[str, Tensor]:
+    """All tensors of a checkpoint by one name each: model/head.linear.weight, optimizer/head.linear.weight/exp_avg."""
+    kinds = _tensors(model, optimizers, average)
+    return {f"{kind}/{name}": tensor for kind, found in kinds.items() for name, tensor in found.items()}
 
 
 def size(learner: Learner) -> int:
@@ -184,7 +201,27 @@ def _fill(path: Path, ours: dict[str, Tensor]) -> None:
             f"the first is {odd[0]}. The plan was changed, or the file belongs to another run."
         )
     for name, tensor in ours.items():
-        tensor.copy_(theirs[name])
+        if type(tensor) is Tensor:
+            tensor.copy_(theirs[name])
+        else:  # a share of one
+            from .engines.sharding import put
+
+            put(theirs[name], tensor)
+
+
+def shares_of(learner: Learner, team: Team) -> Shares:
+    """What `save` needs for a learner that is split over the processes of a team; every process has its own."""
+    from .engines.shards import Shares
+
+    return Shares(team, named_tensors(learner.model, learner.optimizers, learner.average))
+
+
+def _tensors(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None
+) -> dict[str, dict[str, Tensor]]:
+    """What each file holds."""
+    found = {"model": dict(model.state_dict()), "optimizer": dict(_optimizer_tensors(model, optimizers))}
+    return found if average is None else found | {"average": average.weights}
 
 
 def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor]]:
@@ -197,6 +234,9 @@ def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimi
 
 def _prepare(optimizer: torch.optim.Optimizer) -> None:
     """Give a fresh optimiser its state by a step that moves nothing: no gradient, no rate."""
+    if isinstance(optimizer, Muon):
+        optimizer.prepare()
+        return
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = 0.0

@@ -5,6 +5,8 @@ Facts travel as JSON in a tensor, never as pickles; small ones by gloo through t
 
 from __future__ import annotations
 
+import atexit
+import dataclasses
 import datetime
 import json
 import os
@@ -35,10 +37,10 @@ class Team:
         """Whether this process writes, plans and prints."""
         self.step = 0
         """The step at hand, counted from 1, for the sentence about a partner that died."""
-        self._messages: dist.ProcessGroup | None = None
+        self.messages: dist.ProcessGroup | None = None
+        """Through the processor, and patient."""
         self._steps: dist.ProcessGroup | None = None
         self._watch: Watch | None = None
-        self._own_group = False
 
     def told(self, value: Any = None) -> Any:
         """What the leader says, on every rank: anything that JSON has a word for."""
@@ -47,9 +49,9 @@ class Team:
         with self.noticing():
             said = torch.tensor(list(json.dumps(value).encode()) if self.leads else [], dtype=torch.uint8)
             size = torch.tensor([len(said)])
-            dist.broadcast(size, 0, group=self._messages)
+            dist.broadcast(size, 0, group=self.messages)
             said = said if self.leads else torch.empty(int(size), dtype=torch.uint8)
-            dist.broadcast(said, 0, group=self._messages)
+            dist.broadcast(said, 0, group=self.messages)
         return json.loads(bytes(said.tolist()))
 
     def led(self, work: Callable[[], Any]) -> Any:
@@ -75,11 +77,11 @@ class Team:
         with self.noticing():
             said = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
             sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
-            dist.all_gather(sizes, torch.tensor([len(said)]), group=self._messages)
+            dist.all_gather(sizes, torch.tensor([len(said)]), group=self.messages)
             longest = max(map(int, sizes))
             all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world)]
             padded = torch.cat([said, said.new_zeros(longest - len(said))])
-            dist.all_gather(all_said, padded, group=self._messages)
+            dist.all_gather(all_said, padded, group=self.messages)
         return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
 
     def most(self, *numbers: int) -> tuple[int, ...]:
@@ -102,10 +104,7 @@ class Team:
         if self._watch is None:
             return
         self.told()
-        self._watch.end()
-        self._watch = None
-        if self._own_group:
-            dist.destroy_process_group()
+        self.leave()
 
     def meet(self, device: str, patience: float) -> None:
         """Come together, or join those whom this program has brought together already.
@@ -116,13 +115,11 @@ class Team:
         limit = datetime.timedelta(seconds=patience)
         if self.group.origin != "program":
             _meet(self.group, device, limit)
-            self._own_group = True
-        self._messages = dist.new_group(backend="gloo", timeout=LONG_WORK)
+        self.messages = dist.new_group(backend="gloo", timeout=LONG_WORK)
         self._steps = dist.new_group(backend="gloo", timeout=limit)
         own = Partner.this(self.rank)
         others = [Partner(**facts) for facts in self.gathered(vars(own)) if facts["rank"] != self.rank]
-        launched = self.group.origin == "torchrun" and "TORCHELASTIC_RUN_ID" in os.environ
-        self._watch = Watch(own, others, launched)
+        self._watch = Watch(own, others, launched="TORCHELASTIC_RUN_ID" in os.environ)
 
     def leave(self) -> None:
         """Stop looking after the partners, without another word: something went wrong here, or all is over."""
@@ -130,9 +127,9 @@ class Team:
             return
         self._watch.end()
         self._watch = None
-        if self._own_group and dist.get_backend() == "gloo":  # its threads, left alone, abort the process at its end;
-            with suppress(RuntimeError):  # NCCL's do not, and would wait here for what never comes
-                dist.destroy_process_group()
+        for group in (self.messages, self._steps):
+            with suppress(RuntimeError):
+                dist.destroy_process_group(group)
 
     def summed(self, number: Tensor) -> Tensor:
         """The sum over all ranks, on the device where the number lies; without gradient."""
@@ -149,7 +146,7 @@ class Team:
             return
         with self.noticing(), torch.no_grad():
             for tensor in (*model.parameters(), *model.buffers()):
-                dist.broadcast(tensor.data, 0, group=self._messages)
+                dist.broadcast(tensor.data, 0, group=self.messages)
 
     def same(self, facts: dict[str, str]) -> None:
         """See that all ranks have the same data, plan and code, before they train on different ones.
@@ -210,6 +207,9 @@ _FAMILY = {error.__name__: error for error in (*VitrailError.__subclasses__(), V
 def joined(device: str, patience: float) -> Iterator[Team]:
     """Meet the partners that the environment names; afterwards part from them again.
 
+    The process group stays until the process ends, for the next training of the same program: to meet again would find
+    the old addresses in torchrun's store.
+
     Args:
         device: cpu or cuda; every process takes the GPU of its number on this machine.
         patience: seconds that a process waits for another one before it gives up.
@@ -230,6 +230,10 @@ def joined(device: str, patience: float) -> Iterator[Team]:
         team.meet(device, patience)
         yield team
         team.part()
+    except BaseException:
+        if dist.is_initialized() and dist.get_backend() == "nccl":  # would wait at its end for what never comes
+            atexit.unregister(_take_down)
+        raise
     finally:
         team.leave()
 
@@ -247,6 +251,7 @@ def _meet(group: Group, device: str, limit: datetime.timedelta) -> None:
     where = "env://" if group.origin == "torchrun" else f"tcp://{group.address}"
     try:
         dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
+        atexit.register(_take_down)
     except RuntimeError as error:
         said = str(error).strip().splitlines()[0][:200].rstrip(".")
         raise PartnerError(
@@ -255,9 +260,18 @@ def _meet(group: Group, device: str, limit: datetime.timedelta) -> None:
         ) from error
 
 
+def _take_down() -> None:
+    """At the end of the process: gloo's threads, left alone, would abort it."""
+    with suppress(RuntimeError):
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
 def _standing() -> Group:
     """The group that this program, or Ray Train around it, has made already."""
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank, world, said = dist.get_rank(), dist.get_world_size(), found()
+    if (said.rank, said.world) == (rank, world):
+        return dataclasses.replace(said, origin="program")
     local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
     return Group(rank=rank, world=world, local_rank=local[0], local_world=local[1], origin="program")
 
