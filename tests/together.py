@@ -186,8 +186,8 @@ def main() -> None:
             "poisoned": poisoned(team),
         }
     with joined("cpu", 60) as team:  # once more in the same processes, as a program that trains twice
-        found["slow"] = slow(team, 6)
-        found["too slow"] = slow(team, 8, patience=4)
+        found["slow"] = slow(team, 5)
+        found["too slow"] = slow(team, 6, patience=3)
     if team.leads:
         print(json.dumps(found))
 
