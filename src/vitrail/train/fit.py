@@ -89,6 +89,7 @@ def fit(
         plan, pace = settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
         spent = budget.before_steps(plan, pace, spent)
         plan = agreement.the_leaders(team, plan)
+        agreement.check(team, plan)
         cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace and team.leads else None
         yield Planned(plan, reasons, cost)
         if not dry_run:
@@ -313,8 +314,7 @@ def _go(
         team.spread(model)
         learner = prepare(model, plan, team)
         learner.lesson = shared(team, lesson(plan, dataset), plan)
-        if plan.recipe.steps:
-            accompany(run, plan, learner, dataset, pictures, team)
+        accompany(run, plan, learner, dataset, pictures, team)
         team.part()
         return
     with Lock(run.path):

@@ -62,7 +62,8 @@ def check(team: Team, plan: Plan) -> None:
     """What the plan and the number of processes can show to be wrong, before a second is spent.
 
     Raises:
-        UsageError: a batch that cannot be shared or taken apart so often, or an engine that one process cannot use.
+        UsageError: a batch that cannot be shared or taken apart so often, an engine that one process cannot use, or a
+            way from a checkpoint that several cannot go.
     """
     batch, world, parts = plan.recipe.batch, team.world, plan.recipe.accumulate
     if batch % world:
@@ -72,6 +73,12 @@ def check(team: Team, plan: Plan) -> None:
         raise UsageError(
             f"recipe.accumulate {parts} takes a step's pictures into more parts than each process has pictures, "
             f"{batch // world}. Use at most that."
+        )
+    if world > 1 and (plan.start.method != "full" or plan.start.frozen_blocks):
+        raise UsageError(
+            f"start.method {plan.start.method} with {plan.start.frozen_blocks} frozen blocks trains only some weights, "
+            "which several processes cannot do yet. Start one without torchrun, or tune all of them with "
+            "--start.method full --start.frozen_blocks 0."
         )
     if world == 1 and plan.compute.engine != "auto":
         raise UsageError(

@@ -13,6 +13,7 @@ from vitrail.train.engines.group import Group
 from vitrail.train.engines.team import ALONE, Team
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.recipe import Recipe
+from vitrail.train.transfer.settings import StartSettings
 
 THREE = Team(Group(rank=0, world=3, local_world=3))
 
@@ -36,6 +37,13 @@ def test_more_parts_than_pictures_are_refused():
     with pytest.raises(UsageError, match=r"recipe\.accumulate 5 .* than each process has pictures, 4"):
         agreement.check(THREE, plan(batch=12, accumulate=5))
     agreement.check(THREE, plan(batch=12, accumulate=4))
+
+
+def test_ways_from_a_checkpoint_that_train_some_weights_only_are_refused_to_several():
+    asked = dataclasses.replace(plan(batch=12), start=StartSettings(weights="weights.safetensors", method="lora"))
+    with pytest.raises(UsageError, match=r"start\.method lora with 0 frozen blocks .* several processes cannot do yet"):
+        agreement.check(THREE, asked)
+    agreement.check(ALONE, asked)
 
 
 def test_an_engine_for_several_is_refused_to_one():
