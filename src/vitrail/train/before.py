@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator
+from pathlib import Path
 from typing import Literal
 
 from ..data.loader import Pictures
@@ -16,6 +17,7 @@ from .pretrain import learning
 from .run import RunFolder
 from .teacher import teaching
 from .teacher.lesson import Lesson
+from .teacher.settings import CNN
 
 Section = Literal["pretrain", "teacher"]
 
@@ -41,6 +43,7 @@ def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str,
     Raises:
         UsageError: they leave no time for the training; a teacher that cannot teach this.
     """
+    plan = _located(plan)
     teaching.check(plan, dataset)
     spent = 0.0
     if plan.pretrain.wanted:
@@ -98,6 +101,19 @@ def check_written(plan: Plan, dataset: Dataset) -> None:
                 f"A plan that is followed has its steps written down, and {name}.share is none. "
                 f"Change {name}.steps instead."
             )
+
+
+def _located(plan: Plan) -> Plan:
+    """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
+    pictures, model = (
+        str(Path(name).expanduser().absolute()) if name and Path(name).expanduser().exists() else name
+        for name in (plan.pretrain.pictures, plan.teacher.model)
+    )
+    return dataclasses.replace(
+        plan,
+        pretrain=dataclasses.replace(plan.pretrain, pictures=pictures),
+        teacher=dataclasses.replace(plan.teacher, model=model if plan.teacher.model != CNN else CNN),
+    )
 
 
 def _steps(plan: Plan, name: Section) -> int:

@@ -156,13 +156,14 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
         fit(minutes=10, dry_run=True, pretrain__steps=1200)
 
 
-def test_further_pictures_are_added_without_those_that_the_data_has_already(fit, tmp_path):
+def test_further_pictures_are_added_without_those_that_the_data_has_already(fit, tmp_path, monkeypatch):
     folder, values = tmp_path / "more", drawn().pictures
     (folder / "deep").mkdir(parents=True)
     for number in range(5):
         Image.fromarray(255 - values[number]).save(folder / "deep" / f"{number}.png")
     np.save(folder / "known.npy", values[3])
-    events = fit(pretrain__pictures=folder, pretrain__steps=2)
+    monkeypatch.chdir(tmp_path)
+    events = fit(pretrain__pictures="more", pretrain__steps=2)
     told = (
         f"Pre-training adds 5 pictures of {folder} to 11 for training, and leaves out 1 that are in the data already."
     )
