@@ -8,8 +8,10 @@ from pathlib import Path
 
 from ...checkpoints import bundle
 from ...checkpoints.load import load
+from ...checkpoints.place import bundle_in, located
 from ...errors import UsageError
 from ...evaluate.scaling import Scaling, scaling_in
+from ...files.hub import is_hub_name
 from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..dataset import Dataset
@@ -39,12 +41,13 @@ def known(plan: Plan, run: RunFolder | None = None) -> Known:
         DamagedFileError: it cannot be trusted.
     """
     kept = None if run is None else run.path / FOLDER
-    path = kept if kept is not None and bundle.is_bundle(kept) else Path(plan.teacher.model).expanduser()
-    if not path.exists():
-        raise UsageError(f"There is no teacher at {path}. Give a run folder, a bundle, a weights file, or cnn.")
-    folder = next((each for each in (path, path / "model") if path.is_dir() and bundle.is_bundle(each)), None)
+    name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.teacher.model).expanduser())
+    place = located(plan.teacher.model if is_hub_name(plan.teacher.model) and name != str(kept) else name)
+    if place is None:
+        raise UsageError(f"There is no teacher at {name}. Give a run folder, a bundle, a weights file, or cnn.")
+    folder = bundle_in(place.path)
     if folder is None:
-        loaded = load(path)
+        loaded = load(place.path)
         return Known(loaded.model, loaded.spec, loaded.task, loaded.classes, {})
     opened = bundle.load(folder)
     return Known(opened.model, opened.spec, opened.task, opened.classes, opened.info)

@@ -57,5 +57,10 @@ def check(plan: Plan) -> None:
             f"teacher.steps={teacher.steps} and teacher.share={teacher.share:g} say the same in two ways. "
             "Leave one of them out."
         )
+    if teacher.kind == "features" and plan.start.from_checkpoint:
+        raise UsageError(
+            "--teacher.kind features teaches a model that begins from random values, and --weights begins from a "
+            "checkpoint. Leave one of them out."
+        )
     if teacher.kind == "features" and plan.model.patches in T2T_PATCHES:
         raise UsageError(f'Features are learnt patch by patch, which patches="{plan.model.patches}" do not keep apart.')

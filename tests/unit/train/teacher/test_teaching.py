@@ -21,6 +21,10 @@ from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
 from vitrail.train import prelude
 from vitrail.train.events import Event, Note, Planned, Progress
+from vitrail.train.plan import Plan
+from vitrail.train.teacher import planning
+from vitrail.train.teacher.settings import Teacher
+from vitrail.train.transfer.settings import StartSettings
 from vitrail.train.wishes import Wishes
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
@@ -170,6 +174,12 @@ def test_settings_of_a_teacher_that_have_no_effect_are_refused(case, fit):
     said, words = REFUSED[case]
     with pytest.raises(UsageError, match=words):
         fit(dry_run=True, **said)
+
+
+def test_features_and_a_checkpoint_cannot_both_be_the_beginning():
+    plan = Plan(teacher=Teacher(model="x", kind="features", steps=3), start=StartSettings(weights="y"))
+    with pytest.raises(UsageError, match=r"--weights begins from a checkpoint\. Leave one"):
+        planning.check(plan)
 
 
 def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
