@@ -27,16 +27,16 @@ def cases(elpv: Path | None, folder: Path) -> dict[str, Case]:
         elpv: ELPV's folder with labels.csv and images/; without it there are no solar cells.
         folder: where its manifest is written.
     """
-    third = ("--data.val_fraction", 0.3)
+    third, scratch = ("--data.val_fraction", 0.3), ("--weights", "none")
     found = {
-        "fashion-mnist": Case(("fashion-mnist",), 28, 4),
-        "digits": Case(("digits", *third), 8, 2),
+        "fashion-mnist": Case(("fashion-mnist", *scratch), 28, 4),
+        "digits": Case(("digits", *third, *scratch), 8, 2),
     }
     if elpv is not None:
         from elpv import read_cells, source_words, write_tables
 
         tables = write_tables(read_cells(elpv / "labels.csv"), folder)
-        found["elpv"] = Case((*source_words(tables, "scratch", elpv), *third), 96, 12)
+        found["elpv"] = Case((*source_words(tables, "scratch", elpv), *third, *scratch), 96, 12)
     return found
 
 
