@@ -30,8 +30,8 @@ PASSES = 4
 SPEED = {"cpu": 1e11, "mps": 1e12, "cuda": 5e13}
 """Products and sums a second that a first guess counts with; the number of steps is measured."""
 FORMAT_SPEED = {"float32": 1.0, "bfloat16": 2.0, "float16": 2.0}
-RATE_AT_384 = 2e-5
-"""AdamW's, of a probed head: 100 steps of DINOv2-S/14 took 1e-5 well, 3e-5 and 1e-4 spoilt it (EXPERIMENTS.md)."""
+RATE_AT_384 = 1e-5
+"""AdamW's, of a probed head: DINOv2-S/14 took 1e-5 well; 2e-5, 3e-5 and 1e-4 spoilt it (EXPERIMENTS.md)."""
 
 
 def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Checkpoint) -> tuple[Plan, Reasons]:
@@ -230,7 +230,7 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
     reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
     class_weights, why = imbalance.weights_for(found.task, found.ratio)
     reasons |= why
-    rate = RATE_AT_384 * min(384 / model.width, 8) * (10 if start.method == "lora" else 1)
+    rate = RATE_AT_384 * min((384 / model.width) ** 1.5, 30) * (10 if start.method == "lora" else 1)
     reasons["recipe.rate"] = "adapters begin at zero" if start.method == "lora" else f"blocks of width {model.width}"
     reasons["recipe.optimizer"] = "what trained weights are usually tuned with"
     reasons["recipe.decay"] = "usual in tuning; nothing at the last step"
