@@ -42,7 +42,7 @@ from vitrail.train.dataset import Dataset, open_dataset
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
 from vitrail.train.run import RunFolder, environment
-from vitrail.train.views import augment, mixed
+from vitrail.train.stepping.views import augment, mixed
 
 RATES = (5e-4, 1e-3, 2e-3)
 TRIAL_MINUTES = 2.0

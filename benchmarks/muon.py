@@ -19,7 +19,7 @@ from vitrail.model.attention import place
 from vitrail.model.sizes import named
 from vitrail.model.vit import create
 from vitrail.runtime import cpu_multiplies_bfloat16
-from vitrail.train.muon import Muon
+from vitrail.train.stepping.muon import Muon
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = ("vit_pico_patch4_28", "vit_nano_patch4_28", "vit_tiny_patch16_224")
@@ -42,7 +42,7 @@ def compare(name: str) -> dict[str, object]:
         matrix.grad = torch.randn_like(matrix)
     joint = [matrix for matrix in matrices if matrix.shape[0] == 3 * matrix.shape[1]]
     single = [matrix for matrix in matrices if matrix.shape[0] != 3 * matrix.shape[1]]
-    compute = torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32  # as train/optimizer.py chooses
+    compute = torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32  # as train/stepping/optimizer.py chooses
     optimizers = {
         "ours": Muon([{"params": joint, "parts": 3}, {"params": single}], lr=1e-6, compute=compute),
         "torch": torch.optim.Muon(matrices, lr=1e-6),

@@ -17,8 +17,8 @@ import torch
 from together import IMAGES, MODEL, PLAN
 from vitrail.model.vit import create
 from vitrail.train.engines.engine import Engine
-from vitrail.train.gradients import Shown, backward, measured
-from vitrail.train.objective import loss_for
+from vitrail.train.stepping.gradients import Shown, backward, measured
+from vitrail.train.stepping.objective import loss_for
 
 B = 8
 ROWS = torch.arange(16).expand(B, 16)[:, ::2].contiguous()

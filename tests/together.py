@@ -21,10 +21,10 @@ from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.spec import ImageSpec
-from vitrail.train import state
 from vitrail.train.engines.sharding import whole
 from vitrail.train.engines.team import ALONE, Team, joined
 from vitrail.train.engines.whole import whole_learner
+from vitrail.train.keeping import state
 from vitrail.train.loop import Learner, prepare, train
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.recipe import Recipe

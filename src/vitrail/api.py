@@ -23,7 +23,7 @@ from .model.vit import create as create_from_config
 from .predict.predictor import Predictor
 from .train import fit as training
 from .train.dataset import MEMORY
-from .train.extend import Extension
+from .train.keeping.extend import Extension
 from .train.plan import Plan
 from .train.run import RunFolder, default_path
 

@@ -17,7 +17,7 @@ from vitrail.runtime import RuntimeSettings
 from vitrail.train import dataset as training_data
 from vitrail.train.events import Evaluated, Event, Finished, Note, Progress
 from vitrail.train.fit import fit, resume
-from vitrail.train.wishes import Wishes
+from vitrail.train.planning.wishes import Wishes
 
 STEPS = 4
 

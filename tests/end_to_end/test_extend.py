@@ -12,7 +12,7 @@ import pytest
 
 from killing import SHORT, differences, draw
 from nursery import Nursery
-from vitrail.train.extend import RESULTS
+from vitrail.train.keeping.extend import RESULTS
 from vitrail.train.run import RunFolder
 
 LINE = ("--recipe.save_every", "3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6")

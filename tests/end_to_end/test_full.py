@@ -13,8 +13,10 @@ import torch
 from killing import SHORT, draw
 from vitrail.data import ready
 from vitrail.files import atomic, tensors
-from vitrail.train import dataset, keeper, loop, memory, state
+from vitrail.train import dataset, loop
+from vitrail.train.keeping import keeper, state
 from vitrail.train.run import RunFolder
+from vitrail.train.stepping import memory
 
 STEPS = 7
 

@@ -14,7 +14,7 @@ import pytest
 
 from killing import EVERYTHING, SHORT, differences, draw, left_behind, until_done
 from nursery import Nursery
-from vitrail.train import state
+from vitrail.train.keeping import state
 
 LINE = ("--steps", "12", "--recipe.save_every", "3", "--recipe.ema", "0.9")
 FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json", "plan.toml")

@@ -12,7 +12,7 @@ import torch
 
 from killing import SHORT, differences, draw
 from vitrail.files import atomic, tensors
-from vitrail.train import state
+from vitrail.train.keeping import state
 from vitrail.train.run import RunFolder
 
 STEPS = 8

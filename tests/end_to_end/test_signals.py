@@ -12,7 +12,8 @@ import pytest
 
 from killing import SHORT, draw
 from nursery import Nursery
-from vitrail.train import finish, follow, keeper, loop, state
+from vitrail.train import finish, follow, loop
+from vitrail.train.keeping import keeper, state
 
 STEPS = 9
 STOPPING = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]

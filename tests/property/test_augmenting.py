@@ -17,7 +17,7 @@ from vitrail.data.loader import Batch
 from vitrail.data.regions import Cut
 from vitrail.randomness import uniform
 from vitrail.train.recipe import Recipe
-from vitrail.train.views import augment
+from vitrail.train.stepping.views import augment
 
 ROWS = 24
 STRONG = {

@@ -13,7 +13,7 @@ from ..data.open import BUILT_IN
 from ..errors import UsageError
 from ..runtime import RuntimeSettings
 from ..train.plan import Plan
-from ..train.wishes import Wishes
+from ..train.planning.wishes import Wishes
 
 COMMAND_LINE = "the command line"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ..data.loader import Pictures
 from ..errors import InterruptedRun, PartnerError
-from . import state
 from .dataset import Dataset
 from .engines.team import Team
 from .engines.whole import whole_learner
-from .guards import Guards
+from .keeping import state
+from .keeping.signals import go_on, listening
 from .loop import Learner, train
 from .plan import Plan
 from .run import RunFolder
-from .signals import go_on, listening
+from .stepping.guards import Guards
 
 
 def accompany(run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, team: Team) -> None:

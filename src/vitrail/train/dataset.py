@@ -22,7 +22,7 @@ from ..errors import DataError, UsageError
 from ..evaluate.scaling import Scaling, scaling_of
 from ..randomness import permutation
 from ..spec import ImageSpec
-from . import identity
+from .keeping import identity
 from .run import RunFolder
 
 MEMORY = "memory"

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..evaluate.measuring import Figures
-from .cost import Cost
 from .plan import Plan
+from .planning.cost import Cost
 
 
 @dataclass(frozen=True)

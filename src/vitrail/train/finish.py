@@ -26,12 +26,12 @@ from ..report import choice, facts, page, thumbnails
 from .dataset import Dataset, class_of
 from .events import Event, Finished, Note
 from .loop import Learner
-from .optimizer import averaged
 from .plan import Plan
-from .planner import attention_paths
+from .planning.planner import attention_paths
 from .prelude import PRELUDES
 from .prelude import spent as spent_before
 from .run import RunFolder, environment
+from .stepping.optimizer import averaged
 from .transfer import begin, tried
 
 THUMBNAILS = 12

@@ -19,7 +19,7 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create, parameter_count
-from . import before, forecast, planner, sheet
+from . import before, sheet
 from .accompany import accompany
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .engines import agreement
@@ -28,22 +28,23 @@ from .engines.group import found
 from .engines.team import Team, joined
 from .engines.whole import whole_learner
 from .events import Event, Note, Planned
-from .extend import Extension
 from .finish import conclude
 from .follow import follow
-from .forecast import Watch
-from .guards import Guards
+from .keeping.extend import Extension
+from .keeping.resuming import reopen, restore
+from .keeping.signals import ending, go_on
 from .loop import prepare
 from .plan import Plan
-from .reading import look
-from .resuming import reopen, restore
+from .planning import forecast, planner
+from .planning.forecast import Watch
+from .planning.reading import look
+from .planning.settle import settle
+from .planning.wishes import Reasons, Wishes
 from .run import RunFolder, default_path
-from .settle import settle
-from .signals import ending, go_on
+from .stepping.guards import Guards
+from .stepping.views import cut_of
 from .teacher.teaching import lesson, shared
 from .transfer import begin, budget, choosing, drafting, weights
-from .views import cut_of
-from .wishes import Reasons, Wishes
 
 CHECKED_SHARE = 0.05  # of the minutes, that the check may take
 

@@ -16,18 +16,19 @@ from ..evaluate.collect import collect
 from ..evaluate.glance import glance
 from ..files import faults
 from ..runtime import memory_is_full
-from . import lonely, memory, state
 from .dataset import Dataset, class_of
 from .engines.team import ALONE, Team
 from .engines.whole import whole_learner
 from .events import Evaluated, Event, Note, Progress
-from .guards import LEARNT_BY, Guards
-from .keeper import Keeper
+from .keeping import state
+from .keeping.keeper import Keeper
+from .keeping.signals import Wish, go_on, listening
 from .loop import Learner, Step, train
-from .optimizer import averaged
 from .plan import Plan
 from .run import RunFolder
-from .signals import Wish, go_on, listening
+from .stepping import lonely, memory
+from .stepping.guards import LEARNT_BY, Guards
+from .stepping.optimizer import averaged
 
 EVALUATED_PICTURES = 1000
 RECORDS = 500

@@ -18,21 +18,21 @@ from ..data.loader import Batch, Pictures, steps
 from ..data.source import Task
 from ..model.vit import ViT
 from ..randomness import derive, uniform
-from . import optimizer as rates
 from .engines import ahead
 from .engines.engine import Engine, chosen
 from .engines.team import ALONE, Team
-from .gradients import Shown, backward, measured
-from .guards import Guards
-from .half import LossScale
-from .imbalance import balance
-from .objective import loss_for
-from .optimizer import Average
 from .plan import Plan
+from .planning.imbalance import balance
 from .recipe import Recipe
+from .stepping import optimizer as rates
+from .stepping.gradients import Shown, backward, measured
+from .stepping.guards import Guards
+from .stepping.half import LossScale
+from .stepping.objective import loss_for
+from .stepping.optimizer import Average
+from .stepping.views import augment, mixed, sized
 from .teacher.lesson import Lesson
 from .transfer.tuning import loosen, scales
-from .views import augment, mixed, sized
 
 
 @dataclass(frozen=True)

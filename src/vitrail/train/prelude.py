@@ -27,14 +27,14 @@ from ..data.loader import Batch, Pictures, steps
 from ..errors import DamagedFileError, DivergedError, InterruptedRun
 from ..files import atomic, tensors
 from ..randomness import derive
-from . import changes, state
-from . import optimizer as rates
 from .events import Event, Note, Progress
-from .objective import Loss, mean
+from .keeping import changes, state
+from .keeping.signals import go_on, listening
 from .plan import Plan
 from .recipe import Recipe
 from .run import RunFolder
-from .signals import go_on, listening
+from .stepping import optimizer as rates
+from .stepping.objective import Loss, mean
 
 BAD_STEPS = 3
 RECORDS = 200

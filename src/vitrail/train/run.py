@@ -19,7 +19,7 @@ from ..errors import ResourceError, UsageError
 from ..files import atomic
 from ..files.disk import flush, resource_errors
 from .plan import Plan
-from .reasons import chosen, explained
+from .planning.reasons import chosen, explained
 
 
 class RunFolder:

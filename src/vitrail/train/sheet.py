@@ -25,7 +25,7 @@ from ..files import atomic
 from ..randomness import permutation
 from ..report.findings import label_of
 from .plan import Plan
-from .views import augment, mixed
+from .stepping.views import augment, mixed
 
 NAME = "what-the-model-sees.png"
 SIDE = 8

@@ -6,9 +6,9 @@ import dataclasses
 
 from vitrail.doors import planned as words
 from vitrail.doors.amounts import memory
-from vitrail.train.cost import Cost
 from vitrail.train.events import Planned
 from vitrail.train.plan import Plan
+from vitrail.train.planning.cost import Cost
 from vitrail.train.recipe import Recipe
 
 COST = Cost(preparation=3.0, training=60.0, evaluation=7.0, memory=850_000_000)

@@ -22,12 +22,13 @@ from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
-from vitrail.train import follow, settle
+from vitrail.train import follow
 from vitrail.train.events import Event, Finished, Note, Planned
-from vitrail.train.pace import Pace
+from vitrail.train.planning import settle
+from vitrail.train.planning.pace import Pace
+from vitrail.train.planning.wishes import Wishes
 from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
-from vitrail.train.wishes import Wishes
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 

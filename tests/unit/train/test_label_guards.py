@@ -9,8 +9,8 @@ import pytest
 
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
-from vitrail.train import lonely
 from vitrail.train.recipe import Recipe
+from vitrail.train.stepping import lonely
 
 ROWS = np.arange(64)
 SORTED = ROWS // 32

@@ -15,7 +15,7 @@ from vitrail.errors import DamagedFileError, DivergedError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.spec import ImageSpec
-from vitrail.train import state
+from vitrail.train.keeping import state
 from vitrail.train.loop import Learner, augment, kept_rows, prepare, train
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe

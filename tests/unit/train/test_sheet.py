@@ -19,7 +19,7 @@ from vitrail.spec import ImageSpec
 from vitrail.train import sheet
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
-from vitrail.train.views import augment, cut_of
+from vitrail.train.stepping.views import augment, cut_of
 
 PICTURES = np.random.default_rng(0).integers(0, 256, (20, 14, 16, 3), dtype=np.uint8)
 SOURCE = Source(

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from vitrail.errors import UsageError
-from vitrail.train.imbalance import balance, ratio, weights_for
-from vitrail.train.objective import (
+from vitrail.train.planning.imbalance import balance, ratio, weights_for
+from vitrail.train.recipe import Recipe
+from vitrail.train.stepping.objective import (
     asymmetric_loss,
     check,
     classes_loss,
@@ -17,7 +18,6 @@ from vitrail.train.objective import (
     mean,
     numbers_loss,
 )
-from vitrail.train.recipe import Recipe
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)) * 3
 NUMBERS = torch.tensor([0, 3, 1, 1, 2, 0])

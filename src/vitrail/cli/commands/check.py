@@ -125,10 +125,10 @@ def _reading(
 ) -> tuple[ImageSpec, tuple[int, int]]:
     """What a training without further wishes would read: the size, the value range, and the patch of its model."""
     from ... import config, runtime
-    from ...train import planner
     from ...train.plan import Plan
-    from ...train.reading import look
-    from ...train.wishes import Wishes
+    from ...train.planning import planner
+    from ...train.planning.reading import look
+    from ...train.planning.wishes import Wishes
 
     try:
         found = look(dataset, settings, overrides, seed=0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ...doors.wishes import Asked
     from ...train.events import Event, Finished, Planned
-    from ...train.extend import Extension
+    from ...train.keeping.extend import Extension
 
 
 BESIDE_RESUME = ("compute.", "recipe.accumulate")
@@ -164,7 +164,7 @@ class Train(Command):
         return out, fit.fit(wanted, settings, out, self.dry_run)
 
     def _longer(self) -> Extension:
-        from ...train.extend import Extension
+        from ...train.keeping.extend import Extension
 
         return Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps)
 
@@ -211,7 +211,7 @@ class Train(Command):
         from ...doors import planned as words
         from ...train.engines.group import found
         from ...train.events import Planned
-        from ...train.reasons import explained
+        from ...train.planning.reasons import explained
         from ..output import print_json
 
         planned: Planned = next(event for event in events if isinstance(event, Planned))
@@ -234,8 +234,8 @@ class Train(Command):
     def _conclude(self, finished: Finished | None, out: Path) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
         from ...doors.amounts import duration
-        from ...train import cost
         from ...train.engines.group import found
+        from ...train.planning import cost
         from ..output import print_json
 
         if found().rank:

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from ...model.vit import create
 from ..loop import Learner
-from ..optimizer import Average
 from ..plan import Plan
+from ..stepping.optimizer import Average
 from .team import Team
 
 

@@ -15,16 +15,16 @@ from ...errors import DataError
 from ...model.vit import ViT, create
 from ...randomness import derive
 from .. import prelude as preludes
-from .. import started
 from ..dataset import Dataset
-from ..diet import batch_for
 from ..events import Event, Note
-from ..objective import Loss
+from ..keeping import started
 from ..plan import Plan
+from ..planning.diet import batch_for
 from ..prelude import Prelude, filled
 from ..recipe import Recipe
 from ..run import RunFolder
-from ..views import augment, cut_of
+from ..stepping.objective import Loss
+from ..stepping.views import augment, cut_of
 from . import figure
 from .masked import Autoencoder, aims_of, masks, painted_loss
 from .unlabelled import Shown, further, shown

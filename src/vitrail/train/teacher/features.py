@@ -17,15 +17,15 @@ from ...model.vit import ViT, create
 from ...randomness import derive
 from ...spec import Grid
 from .. import prelude as preludes
-from .. import started
 from ..dataset import Dataset
 from ..events import Event, Note
-from ..objective import Loss
+from ..keeping import started
 from ..plan import Plan
 from ..prelude import Prelude, filled
 from ..recipe import Recipe
 from ..run import RunFolder
-from ..views import augment
+from ..stepping.objective import Loss
+from ..stepping.views import augment
 from .known import Known
 from .lesson import adapted
 

@@ -15,13 +15,13 @@ from ...randomness import derive
 from .. import prelude as preludes
 from ..dataset import Dataset, class_of
 from ..events import Event, Note
-from ..imbalance import balance
-from ..objective import Loss, loss_for
 from ..plan import Plan
+from ..planning.imbalance import balance
 from ..prelude import Prelude, filled
 from ..recipe import Recipe
 from ..run import RunFolder
-from ..views import augment, mixed
+from ..stepping.objective import Loss, loss_for
+from ..stepping.views import augment, mixed
 from .cnn import CNN, create
 
 NAME, TITLE = "teacher", "training of the teacher"

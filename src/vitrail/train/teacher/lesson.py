@@ -14,7 +14,7 @@ from ...data.source import Task
 from ...data.transforms import normalise, resize
 from ...evaluate.scaling import Scaling
 from ...spec import ImageSpec
-from ..objective import Loss
+from ..stepping.objective import Loss
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ import time
 from ...data.loader import Pictures
 from ...evaluate.collect import collect
 from ...model.vit import create
-from .. import orientation, pace
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
-from ..pace import Pace
 from ..plan import Plan
-from ..wishes import Reasons, Wishes
+from ..planning import orientation, pace
+from ..planning.pace import Pace
+from ..planning.wishes import Reasons, Wishes
 from .begin import BATCH
 from .head import Pooled
 

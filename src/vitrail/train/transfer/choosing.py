@@ -14,9 +14,9 @@ from ...model.vit import ViT
 from ..dataset import Dataset, class_of
 from ..events import Event, Note, Worked
 from ..loop import Learner
-from ..optimizer import averaged
 from ..plan import Plan
 from ..run import RunFolder
+from ..stepping.optimizer import averaged
 from . import tried
 from .begin import BATCH, kept
 from .tried import Tried, judged

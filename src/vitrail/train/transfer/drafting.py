@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...runtime import Runtime
-from .. import planner
 from ..plan import Plan
-from ..wishes import Fingerprint, Reasons, Wishes
+from ..planning import planner
+from ..planning.wishes import Fingerprint, Reasons, Wishes
 from . import planned, selecting
 
 

@@ -14,12 +14,12 @@ from ...errors import UsageError
 from ...model.config import ViTConfig
 from ...runtime import Runtime
 from ...spec import ImageSpec
-from .. import imbalance
-from ..diet import MIRROR_CHANGES_MEANING
 from ..plan import ComputeSettings, Plan
-from ..planner import attention_words, check_plan, minutes_of
+from ..planning import imbalance
+from ..planning.diet import MIRROR_CHANGES_MEANING
+from ..planning.planner import attention_words, check_plan, minutes_of
+from ..planning.wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 from ..recipe import Recipe
-from ..wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 from .settings import StartSettings
 from .weights import Checkpoint, check
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...runtime import Runtime
-from ..planner import minutes_of
-from ..wishes import Fingerprint, Wishes
+from ..planning.planner import minutes_of
+from ..planning.wishes import Fingerprint, Wishes
 from .planned import least_seconds
 from .weights import RECOMMENDED, Checkpoint, downloaded, open_checkpoint
 

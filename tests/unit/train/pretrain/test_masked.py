@@ -10,10 +10,10 @@ import torch
 
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
-from vitrail.train import optimizer
 from vitrail.train.pretrain.masked import Autoencoder, Masks, aims_of, masks, painted_loss
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Recipe
+from vitrail.train.stepping import optimizer
 
 SETTINGS = Pretrain(steps=1, decoder_width=32, decoder_depth=1)
 PLAIN = ViTConfig(

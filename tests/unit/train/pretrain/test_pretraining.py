@@ -19,10 +19,11 @@ from vitrail.errors import DataError, InterruptedRun, UsageError
 from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train import pace, prelude
+from vitrail.train import prelude
 from vitrail.train.events import Event, Note, Planned, Progress
-from vitrail.train.pace import Pace
-from vitrail.train.planner import Wishes
+from vitrail.train.planning import pace
+from vitrail.train.planning.pace import Pace
+from vitrail.train.planning.planner import Wishes
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder

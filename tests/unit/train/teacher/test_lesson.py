@@ -15,9 +15,9 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.spec import Grid, ImageSpec
 from vitrail.train.engines.engine import Engine
-from vitrail.train.gradients import Shown, backward, measured
-from vitrail.train.objective import loss_for
 from vitrail.train.plan import Plan
+from vitrail.train.stepping.gradients import Shown, backward, measured
+from vitrail.train.stepping.objective import loss_for
 from vitrail.train.teacher import cnn
 from vitrail.train.teacher.features import on_grid, unlikeness
 from vitrail.train.teacher.lesson import Lesson, adapted, disagreement

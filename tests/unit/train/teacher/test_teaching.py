@@ -22,10 +22,10 @@ from vitrail.train import fit as training
 from vitrail.train import prelude
 from vitrail.train.events import Event, Note, Planned, Progress
 from vitrail.train.plan import Plan
+from vitrail.train.planning.wishes import Wishes
 from vitrail.train.teacher import planning
 from vitrail.train.teacher.settings import Teacher
 from vitrail.train.transfer.settings import StartSettings
-from vitrail.train.wishes import Wishes
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8

@@ -17,9 +17,9 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.runtime import Runtime
 from vitrail.spec import ImageSpec
+from vitrail.train.planning.wishes import Fingerprint, Wishes
 from vitrail.train.transfer import head, planned, probing, selecting, tried, weights
 from vitrail.train.transfer.settings import StartSettings
-from vitrail.train.wishes import Fingerprint, Wishes
 
 BOTH = ViTConfig(
     image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, pool="class+mean"

@@ -23,9 +23,9 @@ from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
 from vitrail.train.events import Event, Finished, Note, Planned
+from vitrail.train.planning.wishes import Wishes
 from vitrail.train.run import RunFolder
 from vitrail.train.transfer import begin
-from vitrail.train.wishes import Wishes
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)

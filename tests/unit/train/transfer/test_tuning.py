@@ -8,8 +8,8 @@ import torch
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
-from vitrail.train.optimizer import build, set_rates
 from vitrail.train.recipe import Recipe
+from vitrail.train.stepping.optimizer import build, set_rates
 from vitrail.train.transfer.settings import StartSettings
 from vitrail.train.transfer.tuning import layer_of, loosen, scales
 

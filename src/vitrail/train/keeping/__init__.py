@@ -1,0 +1,1 @@
+"""How a run survives: whole checkpoints, signals, exact resume, and more time for a run that was done."""

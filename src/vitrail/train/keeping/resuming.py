@@ -1,0 +1,86 @@
+"""What stands between a run that stopped and its next step: leftovers, changes, and the newest whole checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+
+from ... import config
+from ...files import atomic
+from ...files.atomic import Lock
+from .. import prelude
+from ..events import Note
+from ..loop import Learner
+from ..plan import Plan
+from ..run import RunFolder
+from ..stepping.guards import Guards
+from . import changes, extend, state
+from .extend import Extension
+
+
+def reopen(
+    run: RunFolder, longer: Extension | None = None, compute: Mapping[str, str] | None = None
+) -> Generator[Note, None, Plan]:
+    """The plan to go on with, after everything that a crash left has been put in order.
+
+    Args:
+        longer: more steps than the plan has.
+        compute: plan fields by their dotted names, of those that change how and not what is computed.
+
+    Raises:
+        UsageError: another process has the run, or its plan was changed in a way that it cannot follow.
+        DamagedFileError: there are checkpoints and none is whole.
+    """
+    with Lock(run.path) as lock:
+        for folder in (run.path, run.checkpoints):
+            atomic.remove_leftovers(folder, before=lock.since)
+        if run.extension_file.is_file():
+            extend.finish(run)
+            yield Note(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
+        if longer is not None:
+            yield Note(extend.extend(run, longer))
+        plan = run.read_plan()
+        if compute:
+            plan = config.override(plan, compute)
+            run.write_plan(plan, run.read_reasons() | dict.fromkeys(compute, "asked for with --resume"))
+        newest, _ = state.newest(run.checkpoints)
+        if newest is None:
+            if not prelude.under_way(run):
+                yield Note("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
+            return plan
+        for text in changes.check(_since(plan, state.saved_plan(newest))):
+            yield Note(text)
+        return plan
+
+
+def _since(plan: Plan, saved: Plan | None) -> list[changes.Change]:
+    """What has changed, but for what --extend has: the plan itself says that."""
+    if saved is None:
+        return []
+    found = changes.between(saved, plan)
+    if plan.recipe.extended_at > saved.recipe.extended_at:
+        done_by_extension = ("recipe.steps", "recipe.extended_at", "recipe.extended_from", "minutes")
+        return [change for change in found if change.name not in done_by_extension]
+    return found
+
+
+def restore(run: RunFolder, learner: Learner, guards: Guards) -> Generator[Note, None, int]:
+    """Put the newest whole checkpoint into a learner and its guards; how many steps it has done.
+
+    Raises:
+        DamagedFileError: there are checkpoints and none is whole, or one does not fit.
+        ResourceError: the disk has no room for those to come.
+    """
+    newest, complaints = state.newest(run.checkpoints)
+    for complaint in complaints:
+        yield Note(f"{complaint} Falling back to the checkpoint before it.")
+    start = 0
+    if newest is not None:
+        start = state.load(newest, learner.model, learner.optimizers, learner.average)
+        facts = state.facts(newest)
+        guards.remember(facts.get("guards", {}))
+        learner.remember(facts)
+        for text in changes.check_machine(facts, state.machine()):
+            yield Note(text)
+    run.forget_after(start)
+    state.check_room(run.checkpoints, learner)
+    return start

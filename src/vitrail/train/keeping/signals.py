@@ -1,0 +1,96 @@
+"""What other programs ask of a training by signals: to stop, which it does between two steps, or only to save.
+
+Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) save and stop; the second one ends the process at once. SIGUSR1,
+which SLURM sends ahead of a time limit (`--signal=B:USR1@120`), saves and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from ...errors import InterruptedRun
+
+_PRESENT = signal.Signals.__members__  # Windows has fewer
+STOPPING = tuple(_PRESENT[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _PRESENT)
+SAVING = tuple(_PRESENT[name] for name in ("SIGUSR1",) if name in _PRESENT)
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class Wish:
+    """Which signal asked the run to stop, if one did, and whether one asked it to save."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.save = False
+
+    def __bool__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        """130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP: 128 + the signal's number."""
+        return 128 + (self.signal or 0)
+
+
+@contextmanager
+def listening() -> Iterator[Wish]:
+    """Within this block signals become wishes; a second one that stops does what it always did."""
+    wish = Wish()
+    before = {number: signal.getsignal(number) for number in STOPPING}
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        wish.signal = number
+        for other, handler in before.items():
+            signal.signal(other, handler)
+
+    def save(number: int, frame: FrameType | None) -> None:
+        wish.save = True
+
+    with _handled({**dict.fromkeys(STOPPING, stop), **dict.fromkeys(SAVING, save)}):
+        yield wish
+
+
+@contextmanager
+def ending(message: str) -> Iterator[None]:
+    """Within this block, where nothing is worth saving, a signal that stops does so at once, with this message.
+
+    Raises:
+        InterruptedRun: such a signal came.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise InterruptedRun(message, 128 + number)
+
+    with _handled(dict.fromkeys(STOPPING, stop)):
+        yield
+
+
+def go_on(path: object) -> str:
+    """How a stopped run goes on; under SLURM, also how to have that done by itself."""
+    text = f"Continue with: vitrail train --resume {path}"
+    job = os.environ.get("SLURM_JOB_ID")
+    return f"{text} (this is SLURM job {job}: scontrol requeue {job} runs its script again)" if job else text
+
+
+@contextmanager
+def _handled(handlers: dict[signal.Signals, Handler]) -> Iterator[None]:
+    """These handlers within this block, and what was there before after it."""
+    before = {number: signal.getsignal(number) for number in handlers}
+    try:
+        for number, handler in handlers.items():
+            if before[number] is not signal.SIG_IGN:  # nohup and background jobs ignore some on purpose
+                signal.signal(number, handler)
+    except ValueError:  # not the main thread: somebody else owns the signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)

@@ -1,0 +1,248 @@
+"""What a run can be continued from: weights, optimisers, running mean and step, in folders that are whole or absent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ... import config
+from ...errors import DamagedFileError, ResourceError
+from ...files import atomic, json_text, tensors
+from ...runtime import cpu_name
+from ..loop import Learner
+from ..plan import Plan
+from ..stepping.muon import Muon
+from ..stepping.optimizer import Average
+
+if TYPE_CHECKING:
+    from ..engines.shards import Shares
+    from ..engines.team import Team
+
+KEPT = 2
+STATE, PLAN = "state.json", "plan.toml"
+_STEP = "step-"
+
+
+def save(
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    average: Average | None,
+    plan: str | None = None,
+    more: Mapping[str, Any] | None = None,
+    shares: Shares | None = None,
+) -> Path:
+    """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
+
+    The folder appears whole or not at all; `LATEST` then names it, for people and scripts. Old ones that cannot be
+    deleted stay; `left_over` lists them.
+
+    Args:
+        plan: what the steps so far followed, as TOML; a resume says what has changed since.
+        more: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
+        shares: writes the tensors instead, in parts, where they are split over processes.
+
+    Raises:
+        ResourceError: no room or no permission; the older checkpoints are untouched.
+    """
+    path = folder / f"{_STEP}{step:08d}"
+    if path.exists():
+        return path
+    with atomic.folder(path) as new:
+        if shares is not None:
+            shares.write(new)
+        for kind, found in {} if shares else _tensors(model, optimizers, average).items():
+            tensors.save(new / f"{kind}.safetensors", found, {})
+        if plan is not None:
+            atomic.write_text(new / PLAN, plan)
+        atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
+    atomic.write_text(folder / "LATEST", path.name + "\n")
+    for old in left_over(folder):
+        with suppress(OSError):
+            atomic.remove_folder(old)
+    return path
+
+
+def machine() -> dict[str, str | int]:
+    """What the bits of a training depend on, beside its plan."""
+    return {
+        "vitrail": version("vitrail"),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
+        "cpu": cpu_name(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+    }
+
+
+def left_over(folder: Path) -> list[Path]:
+    """Checkpoints beyond the newest two, the oldest first."""
+    return sorted(folder.glob(f"{_STEP}*"))[:-KEPT]
+
+
+def newest(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint, and a sentence for every newer one that is damaged. None if there never was one.
+
+    Newest by the step in its name, which must be that of the verified state inside; clocks decide nothing. Others may
+    be saving and deleting meanwhile: then it looks again.
+
+    Raises:
+        DamagedFileError: there are checkpoints and all of them are damaged.
+    """
+    while True:
+        found = sorted(folder.glob(f"{_STEP}*"), reverse=True)
+        complaints = []
+        for path in found:
+            try:
+                _verify(path)
+            except (DamagedFileError, FileNotFoundError) as error:
+                complaints.append(str(error))
+            else:
+                return path, complaints
+        if not found:
+            return None, []
+        if all(path.exists() for path in found):
+            raise DamagedFileError("No checkpoint of this run is whole: " + " ".join(complaints))
+
+
+def facts(path: Path) -> dict[str, Any]:
+    """What `save` has noted beside the tensors: step, machine, and what it was given."""
+    return dict(json_text.read(path / STATE))
+
+
+def saved_plan(path: Path) -> Plan | None:
+    """The plan that a checkpoint was saved under; None in those of an older version.
+
+    Raises:
+        UsageError: it was saved by a version with other settings.
+    """
+    return config.read_toml(path / PLAN, Plan) if (path / PLAN).is_file() else None
+
+
+def check_room(folder: Path, learner: Learner) -> None:
+    """Refuse to begin where the checkpoints will not fit, instead of failing when the first hour is over.
+
+    Raises:
+        ResourceError: with what is needed and what is free.
+    """
+    each = size(learner)
+    needed = (KEPT + 1) * each - sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ResourceError(
+            f"{KEPT + 1} checkpoints of {each / 2**20:,.0f} MiB must fit on the disk ({KEPT} are kept while the next "
+            f"is written), and only {free / 2**20:,.0f} MiB are free in {folder}. Free some room, or choose another "
+            "disk with --out."
+        )
+
+
+def load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None) -> int:
+    """Put a checkpoint back into its parts, strictly, and return the number of finished steps.
+
+    Raises:
+        DamagedFileError: a tensor is missing, left over, or of another shape.
+    """
+    for optimizer in optimizers:
+        _prepare(optimizer)
+    if any(path.glob("shard-*")):  # FSDP2 wrote it
+        from ..engines import shards
+
+        shards.read(path, named_tensors(model, optimizers, average))
+    else:
+        for kind, ours in _tensors(model, optimizers, average).items():
+            _fill(path / f"{kind}.safetensors", ours)
+    return int(facts(path)["step"])
+
+
+def named_tensors(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None
+) -> dict[str, Tensor]:
+    """All tensors of a checkpoint by one name each: model/head.linear.weight, optimizer/head.linear.weight/exp_avg."""
+    kinds = _tensors(model, optimizers, average)
+    return {f"{kind}/{name}": tensor for kind, found in kinds.items() for name, tensor in found.items()}
+
+
+def size(learner: Learner) -> int:
+    """Bytes of a checkpoint, nearly: the optimisers' moments are counted before they exist."""
+    weights = sum(value.nbytes for value in learner.model.state_dict().values())
+    if learner.average is not None:
+        weights += sum(value.nbytes for value in learner.average.weights.values())
+    for optimizer in learner.optimizers:
+        moments = 1 if isinstance(optimizer, Muon) else 2
+        weights += moments * sum(value.nbytes for group in optimizer.param_groups for value in group["params"])
+    return weights
+
+
+def _verify(path: Path) -> None:
+    atomic.verify(path)
+    said = facts(path).get("step")
+    if path.name != f"{_STEP}{said:08d}":
+        raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
+
+
+@torch.no_grad()
+def _fill(path: Path, ours: dict[str, Tensor]) -> None:
+    theirs = tensors.load(path)
+    odd = sorted(theirs.keys() ^ ours.keys())
+    odd += [name for name in theirs.keys() & ours.keys() if theirs[name].shape != ours[name].shape]
+    if odd:
+        raise DamagedFileError(
+            f"{path} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
+            f"the first is {odd[0]}. The plan was changed, or the file belongs to another run."
+        )
+    for name, tensor in ours.items():
+        if type(tensor) is Tensor:
+            tensor.copy_(theirs[name])
+        else:  # a share of one
+            from ..engines.sharding import put
+
+            put(theirs[name], tensor)
+
+
+def shares_of(learner: Learner, team: Team) -> Shares:
+    """What `save` needs for a learner that is split over the processes of a team; every process has its own."""
+    from ..engines.shards import Shares
+
+    return Shares(team, named_tensors(learner.model, learner.optimizers, learner.average))
+
+
+def _tensors(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: Average | None
+) -> dict[str, dict[str, Tensor]]:
+    """What each file holds."""
+    found = {"model": dict(model.state_dict()), "optimizer": dict(_optimizer_tensors(model, optimizers))}
+    return found if average is None else found | {"average": average.weights}
+
+
+def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            for key, tensor in state.items():
+                yield f"{names[parameter]}/{key}", tensor
+
+
+def _prepare(optimizer: torch.optim.Optimizer) -> None:
+    """Give a fresh optimiser its state by a step that moves nothing: no gradient, no rate."""
+    if isinstance(optimizer, Muon):
+        optimizer.prepare()
+        return
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate

@@ -1,0 +1,118 @@
+"""What a training is fed and how: batch, patches, augmentation, by the number of pictures and the length of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ... import config
+from ...data.source import Task
+from ...model.config import ViTConfig
+from ...model.vit import parameter_count
+from ..plan import Plan
+from ..recipe import Recipe
+from . import imbalance
+from .wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
+
+MIRROR_CHANGES_MEANING = ("digits", "mnist")
+
+
+class Diet(NamedTuple):
+    """What a training of at least this `repetition` is fed with beyond shifts and mirrors."""
+
+    repetition: float
+    fields: Mapping[str, float]
+    """Plan fields by their dotted names."""
+    reason: str
+
+
+DIETS = (
+    Diet(1_000, {"recipe.mixup": 0.2}, "showing through each other keeps pictures from being learnt by heart"),
+    Diet(
+        50_000,
+        {"recipe.mixup": 0.8, "recipe.cutmix": 1.0, "recipe.smoothing": 0.1, "model.drop_path": 0.1},
+        "pictures must be mixed, or they are learnt by heart",
+    ),
+)
+"""Shortest first. Below the first, more augmentation costs: there is too much else to learn (EXPERIMENTS.md)."""
+
+
+def repetition(plan: Plan, count: int) -> float:
+    """How easily a training learns its pictures by heart: epochs times parameters per picture.
+
+    Fashion-MNIST in ten minutes on two cores is 110 (18 epochs, 6 parameters a picture), solar cells 14,000 after 60
+    epochs: there a little mixing pays, and on the former a stronger diet costs. Published: CIFAR-10 for 50 epochs with
+    2.4 million parameters (2,400) took mixup of 0.2 best, 300 epochs of 2.8 million (17,000) the full mixture; solar
+    cells at 35,000 were as good with either (EXPERIMENTS.md).
+    """
+    return plan.recipe.epochs(count) * parameter_count(plan.model) / count
+
+
+def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons) -> Recipe:
+    """The recipe as far as the pictures and the model decide it; its length is not known yet."""
+    mirror, few = found.name not in MIRROR_CHANGES_MEANING, found.count < FEW_PICTURES
+    cut = wishes.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
+    reasons |= {
+        "recipe.batch": f"{found.count:,} training pictures",
+        "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
+        if mirror
+        else "a mirrored digit is another sign",
+        "recipe.keep_patches": "few pictures: missing patches keep it from learning them by heart"
+        if few
+        else "half of the patches teach nearly as much at half the price",
+        "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
+    }
+    class_weights, why = imbalance.weights_for(found.task, found.ratio)
+    reasons |= why
+    return Recipe(
+        batch=batch_for(found.count),
+        keep_patches=0.6 if few else 0.5,
+        keep_until=0.9 if few else 0.7,
+        smoothing=0.1 if few and found.task == "classes" else 0.0,
+        class_weights=class_weights,
+        crop_padding=0 if cut else min(model.image_size) // 28,
+        flip=mirror,
+        mirror=mirror,
+    )
+
+
+def batch_for(count: int) -> int:
+    """Pictures per step for so many of them: about a twelfth, a power of two of 16 to 128."""
+    return min(128, max(16, 2 ** round(math.log2(max(count, 1) / 12))))
+
+
+def with_budget(plan: Plan, count: int, wishes: Wishes, reasons: Reasons) -> Plan:
+    """The plan with the steps or epochs that were asked for; minutes are turned into steps when the pace is known."""
+    recipe = plan.recipe
+    if wishes.epochs is not None:
+        distinct = min(max(1, recipe.batch // recipe.repeats), count)
+        steps = max(1, math.ceil(wishes.epochs * count / distinct))
+        reasons["recipe.steps"] = f"{wishes.epochs:g} epochs of {count:,} pictures, {distinct} a step"
+    elif wishes.steps is not None:
+        steps, reasons["recipe.steps"] = wishes.steps, "asked for"
+    else:
+        return plan
+    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps))
+
+
+def is_long(plan: Plan, count: int) -> bool:
+    """Whether pictures are shown so often that more variety pays."""
+    return repetition(plan, count) >= DIETS[0].repetition
+
+
+def for_length(plan: Plan, count: int, task: Task, wishes: Wishes, reasons: Reasons) -> Plan:
+    """The plan, whose length is known, with the richest diet that pays; what was asked for stays as it is."""
+    reached = repetition(plan, count)
+    fitting = [diet for diet in DIETS if reached >= diet.repetition]
+    seen = f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
+    if not fitting:
+        reasons.setdefault("recipe.mixup", f"{seen}: too few to learn them by heart, so more variety would cost")
+        return plan
+    diet = fitting[-1]
+    changes = {name: value for name, value in diet.fields.items() if name not in wishes.overrides}
+    if task != "classes":
+        changes.pop("recipe.smoothing", None)
+    reasons |= dict.fromkeys(changes, f"{seen}: {diet.reason}")
+    return config.override(plan, {name: repr(value) for name, value in changes.items()})

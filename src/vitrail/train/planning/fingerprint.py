@@ -1,0 +1,204 @@
+"""What the plan must know of the training pictures: how many, how large, how many channels, which value range."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...data.decoding import dicom
+from ...data.decoding.stored import file_bytes, read
+from ...data.decoding.values import DEPTHS
+from ...data.parallel import in_order
+from ...data.source import Picture, Source
+from ...errors import DataError
+from ...randomness import permutation, uniform
+from ...spec import ImageSpec
+from . import imbalance
+from .wishes import Fingerprint
+
+SAMPLE = 256
+RANGE_SAMPLE = 1000
+VALUES = 10_000  # of one picture, drawn for percentiles
+PERCENTILES = (0.5, 99.5)
+TOLERATED = (4.0, 96.0)  # percentiles of those: the decoder refuses a picture with 5 % beyond black or white
+BITS = {"8": 255.0, "12": 4095.0, "16": 65535.0}
+
+
+def fingerprint(
+    source: Source,
+    train: NDArray[np.int64],
+    seed: int,
+    spec: ImageSpec | None = None,
+    policy: str = "auto",
+    choose_window: bool = True,
+) -> Fingerprint:
+    """Look at up to 256 training pictures; at up to 1,000 for the value range, if any is deeper than 8 bits.
+
+    Pictures that cannot be read are passed over here: the check names them.
+
+    Args:
+        spec: how files are read as far as somebody has said so (window, page, max_pixels).
+        policy: which stored values are black and white, as in `DataSettings.range`.
+        choose_window: apply the window of DICOM films if each sampled one carries one, whatever `spec` says.
+
+    Raises:
+        DataError: none of the sampled pictures can be read.
+    """
+    spec = spec or ImageSpec()
+    order = train[permutation(seed, "fingerprint", 0, len(train))]
+    chosen = [source.pictures[row] for row in order[:SAMPLE].tolist()]
+    looks = _looks(chosen, spec, source.name)
+    reason = ""
+    if choose_window and (films := [picture for picture, look in looks if look.kind == "DICOM"]):
+        spec, reason = _windowed(films, spec)
+        looks = _looks(chosen, spec, source.name)
+    deep = any(look.depth != "uint8" for _, look in looks)
+    pictures = [source.pictures[row] for row in order[: RANGE_SAMPLE if deep or policy == "percentile" else 0].tolist()]
+    low, high, why = _range(pictures, spec, policy)
+    return Fingerprint(
+        name=source.name,
+        count=len(train),
+        classes=len(source.classes),
+        height=int(np.median([look.height for _, look in looks])),
+        width=int(np.median([look.width for _, look in looks])),
+        channels=max(look.channels for _, look in looks),
+        low=low,
+        high=high,
+        range_reason=why,
+        window=spec.window,
+        window_reason=reason,
+        task=source.task,
+        ratio=imbalance.ratio(source.task, source.targets[train], len(source.classes)),
+    )
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What one picture is."""
+
+    height: int
+    width: int
+    channels: int
+    depth: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """What one picture stores: its extremes, its own tolerated percentiles, and a sample of its values."""
+
+    low: float
+    high: float
+    whole: bool
+    """Whether all its values are whole numbers, of whatever type."""
+    inner: tuple[float, float]
+    values: np.ndarray
+
+
+def _looks(pictures: list[Picture], spec: ImageSpec, name: str) -> list[tuple[Picture, _Look]]:
+    """The readable pictures, each with its look."""
+    found = list(zip(pictures, in_order(partial(_look, spec=spec), pictures), strict=True))
+    good = [(picture, look) for picture, look in found if isinstance(look, _Look)]
+    if not good:
+        first = next((str(look) for _, look in found), "There is none.")
+        raise DataError(f"None of {len(pictures)} training pictures of {name} can be read. The first: {first}")
+    return good
+
+
+def _look(picture: Picture, spec: ImageSpec) -> _Look | DataError:
+    try:
+        stored = read(picture, spec)
+    except DataError as error:
+        return error
+    shape = stored.values.shape
+    return _Look(shape[0], shape[1], 1 if len(shape) == 2 else shape[2], stored.values.dtype.name, stored.kind)
+
+
+def _windowed(films: list[Picture], spec: ImageSpec) -> tuple[ImageSpec, str]:
+    """Apply the films' own windows if there is one in each: a mixture would make like films unlike."""
+    carry = sum(in_order(partial(_has_window, page=spec.page), films))
+    if carry == len(films):
+        return dataclasses.replace(spec, window="file"), f"each of {len(films):,} films looked at carries its window"
+    reason = f"{carry:,} of {len(films):,} films looked at carry a window; stored values are comparable in all"
+    return dataclasses.replace(spec, window="none"), reason
+
+
+def _has_window(picture: Picture, page: int) -> bool:
+    if isinstance(picture, Path):
+        return dicom.has_window(file_bytes(picture), page)
+    data = b"" if isinstance(picture, np.ndarray) else picture.fetch()
+    return isinstance(data, bytes) and dicom.has_window(data, page)
+
+
+def _range(pictures: list[Picture], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
+    """The stored values that become black and white, and why; the pictures are those to look at, if any need be."""
+    if policy in BITS:
+        return 0.0, BITS[policy], f"asked for: {policy} bits"
+    extents = [extent for extent in in_order(partial(_extent, spec=spec), pictures) if extent is not None]
+    deep = [extent for extent in extents if extent.values.dtype != np.uint8]
+    if policy == "auto" and deep and spec.window == "file":
+        return 0.0, float(dicom.WHITE), "each film's own window ends there"
+    if policy == "percentile" and extents:
+        return _percentiles(deep or extents, bool(deep))
+    if not deep:
+        return 0.0, 255.0, "8-bit pictures"
+    low, high = min(extent.low for extent in deep), max(extent.high for extent in deep)
+    white, why = _white(low, high, all(extent.whole for extent in deep))
+    seen = f"{low:g} to {high:g} in {len(deep):,} deeper than 8 bits"
+    return min(low, 0.0), white, f"{why}: the pictures looked at store {seen}"
+
+
+def _extent(picture: Picture, spec: ImageSpec) -> _Extent | None:
+    """None for a picture that cannot be read or holds what no pixel can be; the check says so."""
+    try:
+        values = read(picture, spec).values
+    except DataError:
+        return None
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        return None
+    flat = values.reshape(-1)
+    few = flat[(uniform(0, "values", 0, np.arange(VALUES), 1)[:, 0] * len(flat)).astype(np.int64)]
+    inner = np.percentile(few, TOLERATED)
+    whole = values.dtype.kind != "f" or bool((flat == np.rint(flat)).all())
+    return _Extent(float(flat.min()), float(flat.max()), whole, (float(inner[0]), float(inner[1])), few)
+
+
+def _percentiles(extents: list[_Extent], deep: bool) -> tuple[float, float, str]:
+    """Percentiles over all pictures, widened until no picture has more than 5 % beyond."""
+    values = np.concatenate([extent.values for extent in extents])
+    low, high = (float(value) for value in np.percentile(values, PERCENTILES))
+    low = min([low, *(extent.inner[0] for extent in extents)])
+    high = max([high, *(extent.inner[1] for extent in extents)])
+    if not low < high:
+        raise DataError(
+            f"Nearly all values of the {len(extents):,} training pictures looked at are {low:g}, so percentiles "
+            "give no range. Leave out --data.range percentile."
+        )
+    if not deep and high <= 1:
+        raise DataError(
+            f"The {len(extents):,} training pictures looked at hold hardly more than the values 0 and 1 in 8 bits, and "
+            "a model of that range takes 8-bit pictures as 0 to 255 already, where 1 is black. Multiply the values by "
+            "255; --data.range percentile cannot stretch them."
+        )
+    reason = f"asked for: 0.5th and 99.5th percentile of {len(extents):,} pictures, none with more than 5 % beyond"
+    return low, high, reason
+
+
+def _white(low: float, high: float, whole: bool) -> tuple[float, str]:
+    """What white is for values low..high, and what they are taken for.
+
+    A number of bits is a guess that only whole numbers allow; fractions of any other scale end at the largest seen.
+    """
+    if low >= 0 and high <= 1:
+        return 1.0, "fractions"
+    if not whole:
+        return max(high, 0.0) if high <= low else high, "fractions, of which the largest is white"
+    if high <= 1:
+        return 1.0, "no value is above 1"
+    bits = next((bits for bits in DEPTHS if high <= 2**bits - 1), 0)
+    return (2.0**bits - 1, f"{bits} bits") if bits else (high, "the largest value")

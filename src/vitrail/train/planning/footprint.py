@@ -1,0 +1,72 @@
+"""How much memory a training takes: of this process as measured, of a GPU by a formula before anything lies there."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from ...model.attention import choose_path, place
+from ...model.vit import ViT
+from ..plan import Plan
+
+SLACK = 1.15
+"""Of everything together: buffers of the libraries, and holes between pieces of memory."""
+
+
+def peak(device: str) -> int:
+    """The most bytes held so far: by torch on a GPU, by this process on a CPU."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:  # not the figure that getrusage has: a new process begins there with the peak of the one that started it
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def on_device(plan: Plan) -> int:
+    """Bytes that a training needs on its device at the highest point of a step.
+
+    They are the weights, their gradients, the optimisers' moments and the running mean, all in float32; the weights
+    once more in the format of the products; what the forward pass of a part of the batch keeps for the backward pass,
+    and again one block's share of it for that block's gradients.
+    """
+    blocks = plan.model.depth
+    forward = kept(plan) * (1 + 1 / max(blocks, 1))
+    return round(SLACK * (_of_weights(plan) + forward))
+
+
+def kept(plan: Plan) -> int:
+    """Bytes that the forward pass of a step with all patches keeps for the backward pass.
+
+    Counted per token and block, with b bytes a number in the products' format and 4 in norms: the inputs of both norms
+    (4 + 4) D, what they give (2 b D), queries, keys and values (3 b D), the turned queries and keys (2 b D), what
+    attention gives (b D), and the MLP's hidden numbers before and after its activation (2 b M; gates have twice as
+    many). In the open path the scaled queries (b D) and a row of weights per head come on top.
+    """
+    model, b = plan.model, 4 if plan.compute.number_format == "float32" else 2
+    D, M, T = model.width, model.mlp_width, model.tokens
+    inner = model.attention_width
+    numbers = 8 * D + b * (2 * D + (5 if model.rotary != "none" else 3) * inner + inner)
+    numbers += b * (2 if model.mlp == "plain" else 4) * M
+    path = choose_path(model.attention, place(plan.compute.device), plan.compute.number_format, T, gradients=True)
+    if path == "open" or model.relative:
+        numbers += b * inner + model.heads * T * (4 if b == 4 else 6)
+    if model.recompute:
+        numbers = round(b * D + numbers / max(model.depth, 1))
+    return -(-plan.recipe.batch // plan.recipe.accumulate) * T * model.depth * numbers
+
+
+def _of_weights(plan: Plan) -> int:
+    """Bytes of all weights, gradients, moments and the mean."""
+    with torch.device("meta"):
+        parameters = dict(ViT(plan.model).named_parameters())
+    every = sum(parameter.numel() for parameter in parameters.values())
+    matrices = sum(p.numel() for name, p in parameters.items() if ".blocks." in name and p.ndim >= 2)
+    once = matrices if plan.recipe.optimizer == "muon" else 0
+    copies = 2 + bool(plan.recipe.ema)
+    cast = 0 if plan.compute.number_format == "float32" else 2 * every  # once a step, for all its products
+    return 4 * (copies * every + once + 2 * (every - once)) + cast

@@ -1,0 +1,95 @@
+"""What a run will take: seconds and memory, told with the plan, and compared with what happened at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ...data.loader import Pictures
+from ...evaluate.collect import collect
+from ...model.vit import create
+from ..dataset import Dataset
+from ..events import Event, Finished
+from ..plan import Plan
+from . import cost, footprint
+from .cost import Cost
+from .pace import Pace
+
+LOOKS, LOOKED_AT = 10, 1000
+"""Evaluations on the way, and validation pictures in each (train/follow.py)."""
+TIMED = 250
+"""Pictures whose answers are timed."""
+REPORT_SECONDS = 4.0
+"""Figures with intervals, the bundle, the sheet and the report page, with the libraries that they import."""
+REPORT_BYTES = 30 * 2**20
+"""What those libraries take in memory, on top of the training's highest point."""
+
+
+class Watch:
+    """How long the parts of a run take, from the moment that it is made."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.decoding = 0.0
+
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self.began
+
+    @contextmanager
+    def decodes(self) -> Iterator[None]:
+        """What happens in this block decodes the training pictures."""
+        began = time.perf_counter()
+        yield
+        self.decoding = time.perf_counter() - began
+
+    def kept(self, events: Iterator[Event], folder: Path, plan: Plan, predicted: Cost | None) -> Iterator[Event]:
+        """The events of a run, whose cost is written into its folder: predicted at once, actual when it has ended.
+
+        A run that was interrupted and went on later has no actual cost: nobody timed it as a whole.
+        """
+        prepared = self.elapsed()
+        cost.write(folder, predicted)
+        for event in events:
+            if isinstance(event, Finished):
+                after = self.elapsed() - prepared - event.seconds
+                cost.write(folder, predicted, Cost(prepared, event.seconds, after, footprint.peak(plan.compute.device)))
+            yield event
+
+
+def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictures, dataset: Dataset) -> Cost:
+    """The cost of the run that this plan describes on this machine, from what its beginning took.
+
+    Args:
+        spent: seconds of the training that come before its first step.
+        pictures: the training pictures; a fresh model answers some of them to see how long that takes.
+    """
+    answer = _seconds_per_answer(plan, pictures)
+    decoded = watch.decoding / max(len(pictures.indices), 1)
+    val, test = (len(dataset.splits[split]) for split in ("val", "test"))
+    views = 2 if plan.recipe.mirror else 1
+    looks = min(val, LOOKED_AT) * LOOKS * answer
+    held_out = (val + test) * (views * answer + decoded) + val * decoded
+    on_gpu = torch.device(plan.compute.device).type != "cpu"
+    return Cost(
+        preparation=watch.elapsed(),
+        training=plan.recipe.steps * pace.mean + spent,
+        evaluation=looks + held_out + REPORT_SECONDS,
+        memory=footprint.on_device(plan) if on_gpu else footprint.peak(plan.compute.device) + REPORT_BYTES,
+    )
+
+
+def _seconds_per_answer(plan: Plan, pictures: Pictures) -> float:
+    """Seconds to answer one picture, without its mirror image; the first batch warms up."""
+    rows, device = pictures.indices[:TIMED], plan.compute.device
+    model = create(plan.model, plan.seed).to(device)
+    seconds = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        collect(model, pictures, rows, plan.image, TIMED, device, plan.compute.number_format)
+        seconds = time.perf_counter() - began
+    return seconds / len(rows)

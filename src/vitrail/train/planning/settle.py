@@ -1,0 +1,49 @@
+"""The last lines of a plan, which need real pictures and real steps: what augments them, and how many steps."""
+
+from __future__ import annotations
+
+from ...data.loader import Pictures
+from ..dataset import Dataset
+from ..engines.team import ALONE, Team
+from ..plan import Plan
+from . import diet, orientation, pace
+from .pace import Pace
+from .planner import fix_steps
+from .wishes import Reasons, Wishes
+
+WORTH_MEASURING = 500
+"""Steps from which a run whose number of steps was asked for is measured all the same, to say how long it will take."""
+
+
+def settle(
+    plan: Plan,
+    wishes: Wishes,
+    reasons: Reasons,
+    pictures: Pictures,
+    dataset: Dataset,
+    spent: float = 0.0,
+    dry_run: bool = False,
+    team: Team = ALONE,
+) -> tuple[Plan, Pace | None]:
+    """The plan as it will be followed, and what its steps take; None where that was not worth measuring.
+
+    The length of the run decides what the pictures are fed with, and that again a little how long a step takes: where
+    minutes were asked for and the diet is not the draft's, the pace is measured once more before the steps are fixed.
+
+    Args:
+        spent: seconds of the minutes that something else takes.
+        dry_run: measure the pace of a short run too.
+        team: all measure together, and all hear what the first of them measured.
+    """
+    by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
+    found = pace.measure(plan, pictures, dataset, team) if by_time else None
+    fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(pictures.indices)
+    settled = diet.for_length(fixed, count, dataset.source.task, wishes, reasons)
+    if diet.is_long(fixed, count):
+        settled = orientation.turned(settled, pictures, dataset, wishes, reasons)
+    if found is not None:
+        found = found if settled == fixed else pace.measure(settled, pictures, dataset, team)
+        return fix_steps(settled, found, reasons, spent), found
+    if dry_run or settled.recipe.steps >= WORTH_MEASURING:
+        found = pace.measure(settled, pictures, dataset, team)
+    return settled, found

@@ -1,0 +1,84 @@
+"""Which model reads the pictures, at which size and in which patches: the first lines of a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ...errors import UsageError
+from ...model.config import ViTConfig
+from ...model.sizes import named
+from ...runtime import Runtime
+from .wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
+
+OWN_SIDE = 64
+"""Pictures whose shorter side is no longer are read at their own size."""
+REDUCED, REDUCED_FEW = 64, 96
+"""Sides that larger pictures are reduced to; few pictures are seen so often that the finer size pays."""
+ROWS, REDUCED_ROWS = 7, 8
+"""How often patches cut the short side of small pictures, and of reduced ones: about 49 and 64 patches."""
+
+
+def model_for(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Reasons) -> tuple[str, ViTConfig]:
+    """A named model: the one asked for, or a small one on the pictures' grid. Outputs and channels follow the data."""
+    if wishes.model is not None:
+        name, reasons["model_name"] = wishes.model, "asked for"
+    else:
+        name = _suitable(found, wishes, runtime, reasons)
+    base = named(name)
+    size = wishes.image_size if wishes.model is not None and wishes.image_size else base.image_size
+    channels = wishes.channels or found.channels
+    if channels != found.channels and {channels, found.channels} != {1, 3}:
+        raise UsageError(
+            f"--channels {channels} cannot be made of pictures with {found.channels}; only grey and colour (1 and 3) "
+            f"turn into each other. Leave it out, or use {found.channels}."
+        )
+    reasons["model.channels"] = "as the pictures are" if wishes.channels is None else "asked for"
+    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=found.classes)
+
+
+def _suitable(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Reasons) -> str:
+    """The name of a small model whose patches cut the pictures about seven times seven, reduced ones eight by eight."""
+    size, rows = _size(found, wishes, reasons)
+    patch, whole = patch_for(size, rows)
+    if whole != size:
+        if wishes.image_size is not None:
+            raise UsageError(
+                f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
+            )
+        reasons["model.image_size"] += f", to the nearest whole patches {whole[0]} x {whole[1]}"
+    reasons["model.patch"] = f"{whole[0] // patch} x {whole[1] // patch} patches: 49 to 64 teach most per second"
+    shape = "pico" if runtime.device == "cpu" else "micro"
+    more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
+    reasons["model_name"] = f"{shape}: {more} (EXPERIMENTS.md)"
+    pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
+    return f"vit_{shape}_patch{patch}_{pixels}"
+
+
+def _size(found: Fingerprint, wishes: Wishes, reasons: Reasons) -> tuple[tuple[int, int], int]:
+    """Height and width to read, and how often patches should cut the shorter."""
+    if wishes.image_size is not None:
+        reasons["model.image_size"] = "asked for"
+        return wishes.image_size, ROWS if min(wishes.image_size) <= OWN_SIDE else REDUCED_ROWS
+    short = min(found.height, found.width)
+    if short <= OWN_SIDE:
+        reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
+        return (found.height, found.width), ROWS
+    side = REDUCED_FEW if found.count < FEW_PICTURES and short >= REDUCED_FEW else REDUCED
+    why = "few pictures are seen often enough for this" if side == REDUCED_FEW else "minutes from scratch can use this"
+    reasons["model.image_size"] = f"the pictures are {found.height} x {found.width}; {why}"
+    return (side, side), REDUCED_ROWS
+
+
+def patch_for(size: tuple[int, int], rows: int = ROWS) -> tuple[int, tuple[int, int]]:
+    """The patch side that cuts the short side about so many times, and the nearest size that it divides.
+
+    A patch that divides the size as it is wins if it is no more than half as large again, or as small.
+    """
+    short = min(size)
+    near = max(min(short, 2), round(short / rows))  # a token of a single pixel says little
+    dividing = [side for side in range(1, short + 1) if size[0] % side == 0 and size[1] % side == 0]
+    patch = min(dividing, key=lambda side: abs(math.log(side / near)))
+    if abs(math.log(patch / near)) > math.log(1.5):
+        patch = near
+    return patch, (max(1, round(size[0] / patch)) * patch, max(1, round(size[1] / patch)) * patch)

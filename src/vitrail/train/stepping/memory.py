@@ -1,0 +1,54 @@
+"""When the memory is full: which batch would have fitted, found by trying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ...runtime import memory_is_full
+from ..loop import Learner
+from ..plan import Plan
+
+
+def largest_batch(fits: Callable[[int], None], batch: int) -> int:
+    """The largest of batch/2, batch/4, ... for which `fits` does not run out of memory; 0 if none does."""
+    size = batch // 2
+    while size:
+        try:
+            fits(size)
+        except (MemoryError, RuntimeError) as error:
+            if not memory_is_full(error):
+                raise
+            size //= 2
+        else:
+            return size
+    return 0
+
+
+def try_step(learner: Learner, plan: Plan, batch: int) -> None:
+    """The part of a training step that takes the memory: answers and gradients of a batch of black pictures.
+
+    Leaves the learner as it was, but for gradients, which are dropped.
+    """
+    device = plan.compute.device
+    images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
+    try:
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+            answers = learner.model(images)
+        answers.float().sum().backward()
+    finally:
+        learner.model.zero_grad()
+
+
+def advice(learner: Learner, plan: Plan, run: object) -> str:
+    """What to type after the memory was full."""
+    at_once = -(-plan.recipe.batch // plan.recipe.accumulate)
+    size = largest_batch(lambda batch: try_step(learner, plan, batch), at_once)
+    if not size:
+        return "Not even a single picture fits: use a smaller --image-size or model."
+    parts = -(-plan.recipe.batch // size)
+    return (
+        f"{size} at once do (tried just now). Go on with the same batches in {parts} parts each: "
+        f"vitrail train --resume {run} --recipe.accumulate {parts}"
+    )

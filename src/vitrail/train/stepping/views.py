@@ -1,0 +1,90 @@
+"""What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
+
+The order is: crop (by the loader, which then mirrors too), shift and mirror, exchange of rows and columns, the
+policy's operations, erasing, mixing, reduction to the size of an early step.
+All of it is uint8; all but the crop happens on the device. With whom a picture is mixed depends on its batch,
+everything else on the picture alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, UInt8
+from torch import Tensor
+
+from ...data.augment import crop_and_flip, resized_crop
+from ...data.augmenting import policies
+from ...data.augmenting.erasing import ERASING_DRAWS, erase
+from ...data.augmenting.mixing import MIXING_DRAWS, mix
+from ...data.loader import Batch
+from ...data.regions import Cut
+from ...data.transforms import resize
+from ...randomness import uniform
+from ..plan import Plan
+from ..recipe import Recipe
+
+
+def cut_of(recipe: Recipe, seed: int) -> Cut | None:
+    """What the loader cuts out of the training pictures; None where the recipe asks for no resized crops."""
+    return Cut(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
+
+
+def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
+    """The batch's pictures on the device, as (seed, epoch, sample, copy) say; not mixed yet."""
+    images = batch.images.to(device)
+    flip = recipe.flip and not recipe.crop_scale  # a cut picture has been mirrored by the threads that cut it
+    if recipe.crop_padding or flip or recipe.flip_vertical:
+        keys = uniform(seed, "crop and flip", epoch, batch.keys, 4 if recipe.flip_vertical else 3)
+        images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
+    if recipe.transpose:
+        images = transposed(images, uniform(seed, "transpose", epoch, batch.keys, 1)[:, 0])
+    moves = _moves(batch, recipe, seed, epoch)
+    if moves is not None:
+        images = policies.apply(images, moves)
+    if recipe.erase:
+        images = erase(images, uniform(seed, "erase", epoch, batch.keys, ERASING_DRAWS), recipe.erase)
+    return images
+
+
+def mixed(
+    images: UInt8[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
+) -> tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
+    """The augmented pictures mixed with each other, and their targets; both as they are if nothing is mixed."""
+    targets = batch.targets.to(images.device)
+    if not recipe.mixup and not recipe.cutmix:
+        return images, targets
+    keys = uniform(seed, "mix", epoch, batch.keys, MIXING_DRAWS)
+    return mix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+
+
+def transposed(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:
+    """Exchange rows and columns of the pictures whose key lies below 0.5."""
+    chosen = torch.from_numpy(keys < 0.5).to(images.device)
+    return torch.where(chosen[:, None, None, None], images.mT, images)
+
+
+def sized(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tensor, "B C h w"]:
+    """The pictures at the size that a step shows them: the model's own, or in early steps fewer whole patches."""
+    grid = plan.recipe.grid_at(step, plan.model.grid)
+    if grid == plan.model.grid:
+        return images
+    size = grid.rows * plan.model.patch[0], grid.columns * plan.model.patch[1]
+    if images.device.type == "cpu":
+        return resize(images, size, plan.image.interpolation)
+    whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))
+    return resized_crop(images, whole, size, plan.image.interpolation)
+
+
+def _moves(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.Moves | None:
+    """What the recipe's policy does to each picture."""
+    size = (batch.images.shape[2], batch.images.shape[3])
+    if recipe.augment == "rand":
+        keys = uniform(seed, "rand augment", epoch, batch.keys, policies.RAND_DRAWS * recipe.augment_count)
+        return policies.rand_augment(keys, recipe.augment_magnitude, size)
+    if recipe.augment == "trivial":
+        keys = uniform(seed, "trivial augment", epoch, batch.keys, policies.TRIVIAL_DRAWS)
+        return policies.trivial_augment(keys, size)
+    if recipe.augment == "three":
+        return policies.three_augment(uniform(seed, "three augment", epoch, batch.keys, policies.THREE_DRAWS))
+    return None

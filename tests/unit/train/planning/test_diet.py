@@ -1,0 +1,111 @@
+"""What a training is fed: rules by the number of pictures and by the length of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from vitrail.data.settings import DataSettings
+from vitrail.runtime import Runtime
+from vitrail.train.plan import Plan
+from vitrail.train.planning import diet
+from vitrail.train.planning.planner import draft
+from vitrail.train.planning.wishes import Fingerprint, Wishes
+
+CLOTHES = Fingerprint(
+    name="clothes", count=54_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
+)  # fmt: skip
+MACHINE = Runtime(device="cpu", number_format="float32", threads=1, workers=0, compile=False, reasons={})
+
+
+def wishes(**changes: object) -> Wishes:
+    return dataclasses.replace(Wishes(data=DataSettings()), **changes)
+
+
+def drafted(found: Fingerprint = CLOTHES, **changes: object):
+    return draft(found, wishes(**changes), MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "expected"),
+    [
+        (100, "folder", {"batch": 16, "keep_patches": 0.6, "keep_until": 0.9, "smoothing": 0.1, "flip": True}),
+        (1_258, "digits", {"batch": 128, "keep_patches": 0.6, "keep_until": 0.9, "smoothing": 0.1, "flip": False}),
+        (54_000, "clothes", {"batch": 128, "keep_patches": 0.5, "keep_until": 0.7, "smoothing": 0.0, "flip": True}),
+    ],
+)
+def test_the_number_of_pictures_decides_batch_patches_and_smoothing(count, name, expected):
+    recipe = drafted(dataclasses.replace(CLOTHES, count=count, name=name))[0].recipe
+    assert {field: value for field, value in dataclasses.asdict(recipe).items() if field in expected} == expected
+
+
+def test_more_pictures_never_make_a_batch_smaller():
+    batches = [drafted(dataclasses.replace(CLOTHES, count=2**n))[0].recipe.batch for n in range(18)]
+    assert batches == sorted(batches)
+
+
+@pytest.mark.parametrize("text", ["0.5", "1"])
+def test_a_resized_crop_leaves_no_shift_unless_it_was_asked_for(text):
+    plan, reasons = drafted(overrides={"recipe.crop_scale": text})
+    assert plan.recipe.crop_padding == 0 and "resized crop" in reasons["recipe.crop_padding"]
+    both = {"recipe.crop_scale": text, "recipe.crop_padding": "3"}
+    assert drafted(overrides=both)[0].recipe.crop_padding == 3
+    assert drafted(overrides={"recipe.crop_scale": "0"})[0].recipe.crop_padding == 1
+
+
+@pytest.mark.parametrize(("batch", "repeats", "steps"), [(128, 1, 844), (64, 1, 1688), (128, 4, 3375)])
+def test_epochs_are_counted_with_the_batch_and_the_repeats_that_were_asked_for(batch, repeats, steps):
+    plan, reasons = drafted(epochs=2.0, overrides={"recipe.batch": str(batch), "recipe.repeats": str(repeats)})
+    assert plan.recipe.steps == steps
+    assert plan.recipe.epochs(54_000) == pytest.approx(2.0, abs=0.002)
+    assert reasons["recipe.steps"] == f"2 epochs of 54,000 pictures, {batch // repeats} a step"
+
+
+def long(plan: Plan, epochs: float, count: int) -> Plan:
+    steps = round(epochs * count / plan.recipe.batch)
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
+
+
+@pytest.mark.parametrize(
+    ("count", "epochs", "mixup", "cutmix"),
+    [
+        (54_000, 15, 0.0, 0.0),  # Fashion-MNIST in ten minutes
+        (54_000, 46, 0.0, 0.0),  # in twenty
+        (1_312, 3, 0.0, 0.0),
+        (1_312, 60, 0.2, 0.0),  # solar cells in a minute
+        (1_312, 500, 0.8, 1.0),  # in ten
+        (1_280, 300, 0.8, 1.0),  # digits in a minute
+    ],
+)
+def test_the_length_of_the_run_decides_how_pictures_are_mixed(count, epochs, mixup, cutmix):
+    plan, reasons = drafted(dataclasses.replace(CLOTHES, count=count))
+    longer = diet.for_length(long(plan, epochs, count), count, "classes", wishes(), reasons)
+    assert (longer.recipe.mixup, longer.recipe.cutmix) == (mixup, cutmix)
+    assert reasons["recipe.mixup"].startswith(f"{epochs:,.0f} epochs, ")
+
+
+def test_a_longer_run_and_a_larger_model_never_get_less_variety():
+    plan, _ = drafted()
+    wide = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=768))
+    for base in (plan, wide):
+        fed = [
+            diet.for_length(long(base, epochs, 5_000), 5_000, "classes", wishes(), {}) for epochs in (1, 20, 90, 900)
+        ]
+        amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
+        assert amounts == sorted(amounts)
+    assert diet.repetition(wide, 5_000) > diet.repetition(plan, 5_000)
+
+
+def test_what_was_asked_for_is_never_changed_by_the_length():
+    asked = {"recipe.mixup": "0", "model.drop_path": "0.3"}
+    plan, reasons = drafted(overrides=asked)
+    longer = diet.for_length(long(plan, 500, 1_000), 1_000, "classes", wishes(overrides=asked), reasons)
+    assert (longer.recipe.mixup, longer.recipe.cutmix, longer.model.drop_path) == (0.0, 1.0, 0.3)
+    assert reasons["recipe.mixup"] == "asked for"
+
+
+@pytest.mark.parametrize("task", ["labels", "number"])
+def test_only_classes_are_smoothed(task):
+    plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))
+    assert diet.for_length(long(plan, 500, 1_000), 1_000, task, wishes(), reasons).recipe.smoothing == 0

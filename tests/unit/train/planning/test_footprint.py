@@ -1,0 +1,81 @@
+"""The formula of a training's memory, against what autograd keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from vitrail.model.config import ViTConfig
+from vitrail.model.sizes import named
+from vitrail.model.vit import create, parameter_count
+from vitrail.train.plan import ComputeSettings, Plan
+from vitrail.train.planning import footprint
+from vitrail.train.recipe import Recipe
+
+
+def saved(config: ViTConfig, batch: int, number_format: str) -> int:
+    """Bytes that the forward pass keeps beside the weights, each piece of memory counted once."""
+    model = create(config).train()
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    pieces: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            pieces[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    images = torch.rand(batch, config.channels, *config.image_size)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        torch.autocast("cpu", torch.bfloat16, enabled=number_format == "bfloat16"),
+    ):
+        answer = model(images)
+    del answer
+    return sum(pieces.values())
+
+
+@pytest.mark.parametrize(("number_format", "path"), [("float32", "fused"), ("float32", "open"), ("bfloat16", "fused")])
+@pytest.mark.parametrize("name", ["vit_pico_patch4_28", "vit_mu_patch4_32", "deit3_small_patch16_224"])
+def test_the_formula_is_within_a_quarter_of_what_is_kept(name, number_format, path):
+    """In the open path a GPU's bfloat16 keeps the weights of attention twice, as counted; a CPU's keeps them once."""
+    config = dataclasses.replace(named(name), attention=path)
+    if config.depth > 4:
+        config = dataclasses.replace(config, depth=3)
+    recipe, compute = Recipe(batch=4), ComputeSettings(number_format=number_format)
+    told = footprint.kept(Plan(model=config, recipe=recipe, compute=compute))
+    cast = 0 if number_format == "float32" else 2 * parameter_count(config)
+    assert told + cast == pytest.approx(saved(config, 4, number_format), rel=0.25)
+
+
+def test_a_second_computation_keeps_less():
+    plan = Plan()
+    again = dataclasses.replace(plan, model=dataclasses.replace(plan.model, recompute=True))
+    assert footprint.kept(again) < footprint.kept(plan) / 4
+
+
+def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
+    model = dataclasses.replace(named("vit_pico_patch4_28"), recompute=True)
+    plans = [Plan(model=model, recipe=Recipe(batch=1, optimizer=name)) for name in ("adamw", "muon")]
+    adamw, muon = (footprint.on_device(plan) for plan in plans)
+    count = parameter_count(model)
+    assert adamw > 1.15 * 16 * count > muon > 1.15 * 12 * count
+    mean = dataclasses.replace(plans[0], recipe=dataclasses.replace(plans[0].recipe, ema=0.9))
+    assert footprint.on_device(mean) - adamw == pytest.approx(1.15 * 4 * count, abs=2)
+
+
+def test_a_batch_in_parts_keeps_one_part_at_a_time():
+    whole, parts = (footprint.kept(Plan(recipe=Recipe(batch=64, accumulate=count))) for count in (1, 4))
+    assert parts == whole / 4
+
+
+def test_memory_grows_with_batch_and_size():
+    plans = [Plan(recipe=Recipe(batch=batch)) for batch in (1, 8, 64)]
+    found = [footprint.on_device(plan) for plan in plans]
+    assert found == sorted(found) and found[2] > 2 * found[1]
+
+
+def test_the_peak_of_this_process_is_that_of_a_python_with_torch():
+    assert 50 * 2**20 < footprint.peak("cpu") < 64 * 2**30

@@ -1,0 +1,69 @@
+"""What a run is expected to take, and what it took."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data.loader import Resident
+from vitrail.data.source import Source
+from vitrail.train.dataset import Dataset
+from vitrail.train.events import Note
+from vitrail.train.plan import Plan
+from vitrail.train.planning import cost, forecast
+from vitrail.train.planning.cost import Cost
+from vitrail.train.planning.forecast import Watch
+from vitrail.train.planning.pace import Pace
+from vitrail.train.recipe import Phase, Recipe
+
+PREDICTED = Cost(1.0, 20.0, 3.0, 1_000_000)
+
+
+def test_the_parts_of_a_cost_add_up_and_survive_their_file(tmp_path):
+    assert PREDICTED.seconds == 24.0
+    cost.write(tmp_path, PREDICTED)
+    expected = {"preparation": 1.0, "training": 20.0, "evaluation": 3.0, "memory": 1_000_000, "seconds": 24.0}
+    assert cost.read(tmp_path) == {"predicted": expected, "actual": None}
+    assert cost.read(tmp_path / "nowhere") == {"predicted": None, "actual": None}
+
+
+def test_a_pace_is_the_mean_over_its_phases():
+    assert Pace(((Phase(0.0, 0.75), 0.1), (Phase(0.75, 0.25), 0.3))).mean == pytest.approx(0.15)
+
+
+def test_a_run_that_does_not_end_has_a_predicted_cost_only(tmp_path):
+    events = Watch().kept(iter([Note("on the way")]), tmp_path, Plan(), PREDICTED)
+    assert list(events) == [Note("on the way")]
+    assert json.loads((tmp_path / cost.NAME).read_text()) == {"predicted": PREDICTED.to_json(), "actual": None}
+
+
+def test_decoding_is_timed_apart(monkeypatch):
+    clock = iter([0.0, 1.0, 4.5])
+    monkeypatch.setattr(forecast.time, "perf_counter", lambda: next(clock))
+    watch = Watch()
+    with watch.decodes():
+        pass
+    assert watch.decoding == 3.5
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_held_out_pictures_are_decoded_and_answered_once_more_for_the_mirror(mirror, monkeypatch):
+    source = Source(
+        name="drawn", classes=("a", "b"), pictures=np.zeros((150, 4, 4), np.uint8), targets=np.arange(150) % 2,
+        ids=tuple(map(str, range(150))),
+    )  # fmt: skip
+    parts = {"train": np.arange(50), "val": np.arange(50, 70), "test": np.arange(70, 150)}
+    pictures = Resident(torch.zeros(50, 1, 4, 4, dtype=torch.uint8))
+    monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 0.01)
+    watch = Watch()
+    watch.decoding = 5.0  # a tenth of a second a picture
+    plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, mirror=mirror))
+    told = forecast.foretell(plan, Pace(((Phase(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts))
+    assert told.training == 20.0
+    looks = 20 * 10 * 0.01
+    held_out = 100 * (0.02 if mirror else 0.01) + 120 * 0.1
+    assert told.evaluation == pytest.approx(looks + held_out + forecast.REPORT_SECONDS)

@@ -1,0 +1,189 @@
+"""From pictures and wishes to a plan, each choice with its reason."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from vitrail import config
+from vitrail.data.settings import DataSettings
+from vitrail.errors import UsageError
+from vitrail.runtime import Runtime
+from vitrail.train.plan import Plan
+from vitrail.train.planning.pace import Pace
+from vitrail.train.planning.planner import draft, fix_steps
+from vitrail.train.planning.reasons import STANDING, explained
+from vitrail.train.planning.shape import patch_for
+from vitrail.train.planning.wishes import Fingerprint, Wishes
+from vitrail.train.recipe import Phase
+
+CLOTHES = Fingerprint(
+    name="fashion-mnist", count=55_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
+)
+MACHINE = Runtime(
+    device="cpu",
+    number_format="float32",
+    threads=2,
+    workers=2,
+    compile=False,
+    reasons={"device": "no GPU that torch can use"},
+)
+
+
+def wishes(**changes: object) -> Wishes:
+    return dataclasses.replace(Wishes(data=DataSettings()), **changes)
+
+
+def test_small_pictures_keep_their_size_and_get_about_49_patches():
+    plan, reasons = draft(CLOTHES, wishes(minutes=5.0), MACHINE)
+    assert (plan.model.image_size, plan.model.patch, plan.model.outputs) == ((28, 28), (4, 4), 10)
+    assert plan.image.size == plan.model.image_size
+    assert plan.minutes == 5.0
+    assert "own size" in reasons["model.image_size"]
+    assert reasons["compute.device"] == "no GPU that torch can use"
+
+
+def test_every_reason_belongs_to_a_setting_and_the_plan_survives_its_file(tmp_path):
+    plan, reasons = draft(CLOTHES, wishes(), MACHINE)
+    path = tmp_path / "plan.toml"
+    path.write_text(config.to_toml(plan, reasons), encoding="utf-8")
+    assert config.read_toml(path, Plan) == plan
+
+
+def test_only_few_pictures_of_classes_are_smoothed():
+    few = dataclasses.replace(CLOTHES, count=500)
+    smoothed = {
+        task: draft(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.smoothing
+        for task in ("classes", "labels", "number")
+    }
+    assert smoothed == {"classes": 0.1, "labels": 0.0, "number": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "side", "patch"),
+    [(55_000, (480, 640), 64, 8), (2_000, (300, 300), 96, 12), (2_000, (70, 90), 64, 8), (2_000, (64, 90), 64, 9)],
+)
+def test_large_pictures_are_reduced_and_few_ones_less(count, size, side, patch):
+    plan, reasons = draft(dataclasses.replace(CLOTHES, count=count, height=size[0], width=size[1]), wishes(), MACHINE)
+    if min(size) > 64:
+        assert plan.model.image_size == (side, side)
+    assert plan.model.patch == (patch, patch)
+    assert f"{size[0]} x {size[1]}" in reasons["model.image_size"]
+
+
+@pytest.mark.parametrize(("asked", "patch"), [((28, 28), 4), ((64, 64), 8), ((96, 96), 12), ((128, 128), 16)])
+def test_a_size_that_is_asked_for_is_cut_about_as_finely(asked, patch):
+    plan, reasons = draft(CLOTHES, wishes(image_size=asked), MACHINE)
+    assert (plan.model.image_size, plan.model.patch[0]) == (asked, patch)
+    assert reasons["model.image_size"] == "asked for"
+
+
+@pytest.mark.parametrize(
+    ("size", "patch"), [((28, 28), 4), ((32, 32), 4), ((8, 8), 2), ((64, 64), 8), ((60, 100), 10), ((1, 1), 1)]
+)
+def test_patches_divide_the_picture_about_seven_times(size, patch):
+    assert patch_for(size) == (patch, size)
+
+
+def test_a_size_that_no_good_patch_divides_goes_to_the_nearest_that_one_does():
+    assert patch_for((37, 41)) == (5, (35, 40))
+    plan, reasons = draft(dataclasses.replace(CLOTHES, height=37, width=41), wishes(), MACHINE)
+    assert (plan.model_name, plan.model.image_size) == ("vit_pico_patch5_35x40", (35, 40))
+    assert "nearest whole patches 35 x 40" in reasons["model.image_size"]
+    with pytest.raises(UsageError, match=r"No patch near 5 divides 37x41\. Use 35x40"):
+        draft(CLOTHES, wishes(image_size=(37, 41)), MACHINE)
+
+
+def test_digits_are_never_mirrored_and_clothes_are():
+    digits = dataclasses.replace(CLOTHES, name="digits")
+    assert draft(digits, wishes(), MACHINE)[0].recipe.flip is False
+    assert draft(CLOTHES, wishes(), MACHINE)[0].recipe.flip is True
+
+
+def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_reasons():
+    films = dataclasses.replace(
+        CLOTHES, high=4095.0, range_reason="12 bits", window="file", window_reason="each has one"
+    )
+    plan, reasons = draft(films, wishes(), MACHINE)
+    assert (plan.image.low, plan.image.high, plan.image.window) == (0.0, 4095.0, "file")
+    assert (reasons["image.high"], reasons["image.window"]) == ("12 bits", "each has one")
+    assert "image.window" not in draft(CLOTHES, wishes(), MACHINE)[1]
+
+
+def test_wishes_win_and_say_so():
+    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "7", "model.depth": "2"}), MACHINE)
+    assert (plan.recipe.batch, plan.model.depth) == (7, 2)
+    assert reasons["recipe.batch"] == "asked for"
+
+
+def test_a_misspelt_field_names_the_nearest():
+    with pytest.raises(UsageError, match=r"recipe\.bach.*recipe\.batch"):
+        draft(CLOTHES, wishes(overrides={"recipe.bach": "7"}), MACHINE)
+
+
+def test_epochs_and_steps_are_exact_budgets():
+    plan, _ = draft(CLOTHES, wishes(epochs=2.0), MACHINE)
+    assert plan.recipe.steps == -(-110_000 // plan.recipe.batch)
+    assert plan.minutes == 0
+    assert draft(CLOTHES, wishes(steps=17), MACHINE)[0].recipe.steps == 17
+
+
+def test_two_budgets_are_refused():
+    with pytest.raises(UsageError, match=r"Give one budget. Got --minutes and --steps"):
+        draft(CLOTHES, wishes(minutes=1.0, steps=3), MACHINE)
+
+
+@pytest.mark.parametrize("budget", [{"minutes": 0.0}, {"epochs": -1.0}, {"steps": 0}])
+def test_an_empty_budget_is_refused(budget):
+    with pytest.raises(UsageError, match=f"--{next(iter(budget))} must be above 0"):
+        draft(CLOTHES, wishes(**budget), MACHINE)
+
+
+def test_minutes_become_steps_by_the_measured_pace():
+    plan, reasons = draft(CLOTHES, wishes(minutes=2.0), MACHINE)
+    plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, keep_patches=0.5, keep_until=0.5))
+    fixed = fix_steps(plan, Pace(((Phase(0.0, 0.5), 0.1), (Phase(0.5, 0.5), 0.3))), reasons)
+    assert fixed.recipe.steps == 600
+    assert "0.200 s a step" in reasons["recipe.steps"]
+
+
+def test_a_model_that_does_not_divide_the_picture_is_refused():
+    with pytest.raises(UsageError, match="image height 30 is not a multiple of the patch height 4"):
+        draft(CLOTHES, wishes(model="vit_nano_patch4_28", image_size=(30, 28)), MACHINE)
+
+
+def test_outputs_that_are_not_the_classes_are_refused():
+    with pytest.raises(UsageError, match=r"one output per class, 10. Got outputs=3"):
+        draft(CLOTHES, wishes(overrides={"model.outputs": "3"}), MACHINE)
+
+
+def test_an_image_description_that_is_not_the_model_s_is_refused():
+    with pytest.raises(UsageError, match=r"reads 28x28 pixels of 1 channels, but \[image\] gives 32x28 of 1"):
+        draft(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
+
+
+@pytest.mark.parametrize("alone", [{"recipe.small_size": "0.5"}, {"recipe.small_until": "0.5"}])
+def test_an_early_size_without_an_end_is_refused_and_so_is_an_end_without_a_size(alone):
+    with pytest.raises(UsageError, match=r"both a size and an end: .* Got (0\.5 and 0|1 and 0\.5)\."):
+        draft(CLOTHES, wishes(overrides=alone), MACHINE)
+    both = {"recipe.small_size": "0.5", "recipe.small_until": "0.5"}
+    assert draft(CLOTHES, wishes(overrides=both), MACHINE)[0].recipe.small_size == 0.5
+
+
+def test_only_square_pictures_may_exchange_rows_and_columns():
+    with pytest.raises(UsageError, match=r"transpose .* Got 28x56"):
+        draft(CLOTHES, wishes(image_size=(28, 56), overrides={"recipe.transpose": "true"}), MACHINE)
+
+
+def test_every_line_of_a_plan_has_a_reason_and_a_written_plan_none():
+    plan, reasons = draft(CLOTHES, wishes(), MACHINE)
+    filled = explained(plan, reasons)
+    names = [field.name for field in config.describe(Plan)]
+    assert set(names) - filled.keys() == {name for name in names if name.startswith("compute.")} - {"compute.device"}
+    assert filled["model.depth"] == "as vit_pico_patch4_28 has it"
+    assert explained(plan, {}) == {}
+
+
+def test_the_standing_reasons_belong_to_fields_that_exist():
+    assert STANDING.keys() <= {field.name for field in config.describe(Plan)}

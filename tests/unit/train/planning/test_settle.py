@@ -1,0 +1,84 @@
+"""The last lines of a plan: when the pace is measured, and what the number of epochs changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data.loader import Resident
+from vitrail.data.settings import DataSettings
+from vitrail.data.source import Source
+from vitrail.model.sizes import named
+from vitrail.train.dataset import Dataset
+from vitrail.train.plan import Plan
+from vitrail.train.planning import settle
+from vitrail.train.planning.pace import Pace
+from vitrail.train.planning.wishes import Wishes
+from vitrail.train.recipe import Phase, Recipe
+
+COUNT = 512
+IMAGES = np.random.default_rng(0).integers(0, 255, (COUNT, 8, 8)).astype(np.uint8)
+SOURCE = Source(
+    name="drawn", classes=("a", "b"), pictures=IMAGES, targets=np.arange(COUNT) % 2, ids=tuple(map(str, range(COUNT)))
+)
+DATASET = Dataset(SOURCE, {"train": np.arange(COUNT)})
+MODEL = dataclasses.replace(named("vit_mu_patch2_8"), outputs=2, channels=1)  # 25 parameters a picture
+PLAN = Plan(
+    recipe=Recipe(batch=128, flip=True), image=dataclasses.replace(Plan().image, height=8, width=8), model=MODEL
+)  # fmt: skip
+
+
+@pytest.fixture
+def settled(monkeypatch):
+    """Settle a plan at a made-up pace; the plan, its reasons, and how often the pace was measured."""
+
+    def run(plan: Plan, seconds: float = 0.1, overrides: dict[str, str] | None = None, **more: object):
+        asked: list[Plan] = []
+        pace = Pace(((Phase(0.0, 1.0), seconds),))
+        monkeypatch.setattr(settle.pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
+        wishes, reasons = Wishes(data=DataSettings(), overrides=overrides or {}), {}
+        pictures = Resident(torch.from_numpy(IMAGES)[:, None])
+        found, told = settle.settle(plan, wishes, reasons, pictures, DATASET, **more)
+        return found, reasons, asked, told
+
+    return run
+
+
+def minutes(amount: float) -> Plan:
+    return dataclasses.replace(PLAN, minutes=amount)
+
+
+def test_a_short_run_keeps_its_draft_and_is_measured_once(settled):
+    plan, reasons, asked, pace = settled(minutes(0.1))
+    assert plan.recipe.steps == 60 and len(asked) == 1 and pace is not None
+    assert dataclasses.replace(plan.recipe, steps=1000) == PLAN.recipe
+    assert reasons["recipe.mixup"].startswith("15 epochs, ")
+
+
+def test_a_long_run_is_fed_with_more_and_measured_again_with_it(settled):
+    plan, reasons, asked, _ = settled(minutes(1.0))
+    assert plan.recipe.steps == 600 and len(asked) == 2  # 150 epochs
+    assert asked[1].recipe.mixup == plan.recipe.mixup > 0
+    assert plan.recipe.flip_vertical and plan.recipe.transpose, "noise has no way up"
+    assert reasons["recipe.mixup"].startswith("150 epochs, ")
+
+
+def test_what_is_spent_before_is_taken_off_the_minutes(settled):
+    plan, reasons, _, _ = settled(minutes(0.1), spent=3.0)
+    assert plan.recipe.steps == 30 and reasons["recipe.steps"].startswith("0.05 minutes at 0.100 s a step")
+
+
+@pytest.mark.parametrize(("steps", "dry_run", "measured"), [(100, False, 0), (100, True, 1), (500, False, 1)])
+def test_steps_that_were_asked_for_are_measured_where_that_is_worth_it(steps, dry_run, measured, settled):
+    plan = dataclasses.replace(PLAN, recipe=dataclasses.replace(PLAN.recipe, steps=steps))
+    found, reasons, asked, pace = settled(plan, dry_run=dry_run)
+    assert found.recipe.steps == steps and len(asked) == measured and (pace is not None) == bool(measured)
+    assert "recipe.steps" not in reasons
+
+
+def test_steps_that_were_asked_for_beside_minutes_stay(settled):
+    found, *_ = settled(minutes(1.0), overrides={"recipe.steps": "1000"})
+    assert found.recipe.steps == 1000
