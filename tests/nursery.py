@@ -36,7 +36,11 @@ class Nursery:
     def __enter__(self) -> Nursery:
         self._folder = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # a team of threads in the parent hangs its forked children
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self._count, self._alive = 0, set[int]()
         return self
