@@ -37,7 +37,6 @@ class Nursery:
         self._folder = tempfile.TemporaryDirectory()
         self._process = subprocess.Popen(
             [sys.executable, __file__],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},  # a team of threads in the parent hangs its forked children
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -106,7 +105,8 @@ def _serve() -> None:
             continue
         pid = os.fork()
         if pid == 0:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit that it is ignored
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit that it is ignored,
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and those of nohup this one
             os.environ.update(question["environment"])
             paper = os.open(question["said"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(paper, 1)

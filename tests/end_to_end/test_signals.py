@@ -29,6 +29,7 @@ def kept_handlers() -> Iterator[None]:
     """Signals do here what they do in a program of its own."""
     before = {number: signal.getsignal(number) for number, _ in STOPPING}
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
