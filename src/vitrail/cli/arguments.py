@@ -112,10 +112,11 @@ def _unknown(flag: str, flags: Mapping[str, str], command: type[Command]) -> str
 
 
 def _plan_fields(name: str) -> list[str]:
-    """Flags of the plan's fields whose last word is this name: --batch was meant to be --recipe.batch."""
+    """Flags of the plan's fields whose last word is this name, --recipe.batch for --batch; the training's own first."""
     from ..train.plan import Plan
 
-    return [f"--{field.name}" for field in config.describe(Plan) if field.name.endswith(f".{name}")]
+    found = [field.name for field in config.describe(Plan) if field.name.endswith(f".{name}")]
+    return [f"--{each}" for each in sorted(found, key=lambda each: not each.startswith("recipe."))]
 
 
 def _spelled(asked: Verb, name: str, text: str, kind: Any) -> Verb:

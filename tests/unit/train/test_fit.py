@@ -278,7 +278,8 @@ def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before
     assert told["predicted"] is None
     parts = [told["actual"][name] for name in ("preparation", "training", "evaluation")]
     assert min(parts) > 0 and sum(parts) == pytest.approx(told["actual"]["seconds"], abs=0.05)
-    assert told["actual"]["seconds"] < time.perf_counter() - began and told["actual"]["memory"] > 50e6
+    assert told["actual"]["seconds"] < time.perf_counter() - began + 0.01  # it is rounded
+    assert told["actual"]["memory"] > 50e6
 
 
 def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path):

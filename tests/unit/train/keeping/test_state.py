@@ -124,7 +124,7 @@ def test_a_folder_that_somebody_renamed_is_no_checkpoint_of_that_step(tmp_path):
 READER = """
 import sys
 from pathlib import Path
-from vitrail.train import state
+from vitrail.train.keeping import state
 folder, seen, reads = Path(sys.argv[1]), set(), 0
 while not (folder / "stop").exists():
     path, complaints = state.newest(folder)
