@@ -74,8 +74,9 @@ def long(plan: Plan, epochs: float, count: int) -> Plan:
         (54_000, 46, 0.0, 0.0),  # in twenty
         (1_312, 3, 0.0, 0.0),
         (1_312, 60, 0.2, 0.0),  # solar cells in a minute
-        (1_312, 500, 0.8, 1.0),  # in ten
-        (1_280, 300, 0.8, 1.0),  # digits in a minute
+        (1_312, 500, 0.2, 0.0),  # in ten
+        (1_280, 300, 0.2, 0.0),  # digits in a minute
+        (1_280, 2_200, 0.8, 1.0),  # in eight
     ],
 )
 def test_the_length_of_the_run_decides_how_pictures_are_mixed(count, epochs, mixup, cutmix):
@@ -90,7 +91,7 @@ def test_a_longer_run_and_a_larger_model_never_get_less_variety():
     wide = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=768))
     for base in (plan, wide):
         fed = [
-            diet.for_length(long(base, epochs, 5_000), 5_000, "classes", wishes(), {}) for epochs in (1, 20, 90, 900)
+            diet.for_length(long(base, epochs, 5_000), 5_000, "classes", wishes(), {}) for epochs in (1, 20, 90, 9_000)
         ]
         amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
         assert amounts == sorted(amounts)
@@ -100,7 +101,7 @@ def test_a_longer_run_and_a_larger_model_never_get_less_variety():
 def test_what_was_asked_for_is_never_changed_by_the_length():
     asked = {"recipe.mixup": "0", "model.drop_path": "0.3"}
     plan, reasons = drafted(overrides=asked)
-    longer = diet.for_length(long(plan, 500, 1_000), 1_000, "classes", wishes(overrides=asked), reasons)
+    longer = diet.for_length(long(plan, 5_000, 1_000), 1_000, "classes", wishes(overrides=asked), reasons)
     assert (longer.recipe.mixup, longer.recipe.cutmix, longer.model.drop_path) == (0.0, 1.0, 0.3)
     assert reasons["recipe.mixup"] == "asked for"
 
