@@ -51,15 +51,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         pretrain=pretraining.wished(wishes.pretrain, wishes.overrides, reasons),
         teacher=teaching.wished(wishes.overrides, reasons),
         recipe=diet.first(found, model, wishes, reasons),
-        compute=ComputeSettings(
-            device=runtime.device,
-            number_format=runtime.number_format,
-            threads=runtime.threads,
-            workers=runtime.workers,
-            compile=runtime.compile,
-            engine=runtime.engine,
-            patience=runtime.patience,
-        ),
+        compute=compute_of(runtime),
     )
     plan = config.override(plan, wishes.overrides)
     if "recipe.steps" in wishes.overrides:
@@ -96,6 +88,19 @@ def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> P
     minutes = f"{plan.minutes - spent / 60:.4g} minutes"
     reasons["recipe.steps"] = f"{minutes} at {pace.mean:.3f} s a step, measured before the first one"
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
+
+
+def compute_of(runtime: Runtime) -> ComputeSettings:
+    """What the machine was found to compute with, as a plan keeps it."""
+    return ComputeSettings(
+        device=runtime.device,
+        number_format=runtime.number_format,
+        threads=runtime.threads,
+        workers=runtime.workers,
+        compile=runtime.compile,
+        engine=runtime.engine,
+        patience=runtime.patience,
+    )
 
 
 def minutes_of(wishes: Wishes) -> float:

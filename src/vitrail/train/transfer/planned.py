@@ -14,10 +14,10 @@ from ...errors import UsageError
 from ...model.config import ViTConfig
 from ...runtime import Runtime
 from ...spec import ImageSpec
-from ..plan import ComputeSettings, Plan
+from ..plan import Plan
 from ..planning import imbalance
 from ..planning.diet import MIRROR_CHANGES_MEANING
-from ..planning.planner import attention_words, check_plan, minutes_of
+from ..planning.planner import attention_words, check_plan, compute_of, minutes_of
 from ..planning.wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 from ..recipe import Recipe
 from .settings import StartSettings
@@ -56,13 +56,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Chec
         model=model,
         start=start,
         recipe=_recipe(found, model, wishes, start, reasons),
-        compute=ComputeSettings(
-            device=runtime.device,
-            number_format=runtime.number_format,
-            threads=runtime.threads,
-            workers=runtime.workers,
-            compile=runtime.compile,
-        ),
+        compute=compute_of(runtime),
     )
     plan = config.override(plan, wishes.overrides)
     if "recipe.steps" in wishes.overrides:

@@ -189,3 +189,13 @@ def test_a_file_without_a_trunk_is_refused(fit, tmp_path):
     tensors.save(tmp_path / "head.safetensors", {"head.weight": torch.zeros(3, 4), "head.bias": torch.zeros(3)}, {})
     with pytest.raises(DamagedFileError, match=r"head\.safetensors"):
         fit(drawn(), weights=str(tmp_path / "head.safetensors"))
+
+
+def test_what_was_asked_of_the_machine_is_kept_in_the_plan_here_too(tmp_path, weights):
+    wishes = Wishes(data=DataSettings(val_fraction=0.25), steps=4, weights=str(weights))
+    patient = dataclasses.replace(MACHINE, patience=77.0)
+    events = list(training.fit(wishes, patient, tmp_path / "run", True, given=drawn()))
+    assert next(event.plan for event in events if isinstance(event, Planned)).compute.patience == 77.0
+    shared = dataclasses.replace(MACHINE, engine="ddp")
+    with pytest.raises(UsageError, match=r"compute\.engine ddp shares the work of several processes"):
+        list(training.fit(wishes, shared, tmp_path / "run", True, given=drawn()))
