@@ -1,4 +1,4 @@
-"""What each lever of a training from scratch is worth: one change at a time, same minutes, paired seeds.
+"""What each lever of a training from scratch is worth: one change at a time, equal time, paired seeds.
 
     python benchmarks/ablation.py                                  # Fashion-MNIST, 3 minutes a run: about 2.5 hours
     python benchmarks/ablation.py --stop-after 80                  # begin no run after 80 minutes; go on another time
@@ -7,20 +7,21 @@
     python benchmarks/ablation.py --source elpv --elpv DATA --minutes 3
 
 The baseline is the plan's own choice; every lever changes the named fields of it and is compared with the baseline of
-the same seed (same split, same initial values where the shape is the same). The figure is accuracy on validation
-pictures, which no training has seen. Runs that are there are not run again. Nothing else should be running. Writes
-benchmarks/results/ablation-SOURCE-MINUTESmin.json and a table in Markdown beside it.
+the same seed (same split, same initial values where the shape is the same). Each makes as many steps as take the
+minutes on all cores of a quiet machine (`making/paces.py`); the trainings themselves run two at a time with one thread
+each. The figure is accuracy on validation pictures, which no training has seen. Runs that are there are not run again.
+Writes benchmarks/results/ablation-SOURCE-MINUTESmin.json, a table in Markdown beside it, and the paces.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from functools import partial
 from pathlib import Path
 
-from making.cases import Case, cases, validated
-from making.records import RESULTS, Results, Row, number, paired, spread
+from making.cases import cases, validated
+from making.paces import steps_of
+from making.records import RESULTS, Job, Results, Row, number, paired, spread
 
 Words = tuple[object, ...]
 
@@ -60,26 +61,24 @@ def main() -> None:
     case = cases(options.elpv, options.folder).get(options.source)
     if case is None:
         raise SystemExit("The solar cells need --elpv DATA, the folder with labels.csv and images/.")
-    began = time.perf_counter()
-    results = Results(f"ablation-{options.source}-{options.minutes:g}min")
+    name = f"ablation-{options.source}-{options.minutes:g}min"
+    levers = (BASELINE, *options.levers)
+    plans = {lever: (*case.words, *LEVERS.get(lever, ())) for lever in levers}
+    steps = steps_of(f"{name}-paces", plans, options.minutes)
+    jobs: list[Job] = []
     for seed in options.seeds:
-        for lever in (BASELINE, *options.levers):
-            if time.perf_counter() - began > options.stop_after * 60:
-                print("Stopped; the same command goes on with what is missing.")
-                break
-            row = results.row({"lever": lever, "seed": seed}, partial(run, case, options, lever, seed))
-            print(f"seed {seed}, {lever}: {number(row, 'val_accuracy'):.4f}, {row['steps']:,} steps", flush=True)
+        for lever in levers:
+            folder = options.folder / f"{name}-{lever.replace(',', '').replace(' ', '-')}-seed{seed}"
+            words = (*plans[lever], "--steps", steps[lever], "--seed", seed, "--compute.threads", 1)
+            jobs.append(({"lever": lever, "seed": seed}, partial(validated, folder, *words)))
+    results = Results(name)
+    for row in results.side_by_side(jobs, options.stop_after):
+        shown = f"{number(row, 'val_accuracy'):.4f}, {row['steps']:,} steps"
+        print(f"seed {row['seed']}, {row['lever']}: {shown}", flush=True)
     compared = comparison(results.rows)
     results.write({"comparison": compared})
     (RESULTS / f"{results.path.stem}.md").write_text(table(compared), encoding="utf-8")
     print(table(compared))
-
-
-def run(case: Case, options: argparse.Namespace, lever: str, seed: int) -> Row:
-    """One training with one lever changed."""
-    name = f"ablation-{options.source}-{options.minutes:g}min-{lever.replace(',', '').replace(' ', '-')}-seed{seed}"
-    words = (*case.words, "--minutes", options.minutes, "--seed", seed, *LEVERS.get(lever, ()))
-    return validated(options.folder / name, *words)
 
 
 def comparison(rows: list[Row]) -> list[Row]:

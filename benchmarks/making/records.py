@@ -15,9 +15,11 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,10 @@ T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 Row = dict[str, Any]
 
 
+Job = tuple[Mapping[str, object], Callable[[], Row]]
+"""The key of a row, and what makes it."""
+
+
 class Results:
     """A results file: rows by their keys, and what they add up to."""
 
@@ -40,6 +46,7 @@ class Results:
         self.path = folder / f"{name}.json"
         there = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {}
         self.rows: list[Row] = there.get("rows", [])
+        self.lock = Lock()
 
     def row(self, key: Mapping[str, object], make: Callable[[], Row]) -> Row:
         """The row of this key; if there is none, a new one, which is kept before anything else is begun."""
@@ -47,9 +54,28 @@ class Results:
             if all(row.get(name) == value for name, value in key.items()):
                 return row
         row = {**key, **make()}
-        self.rows.append(row)
-        self.write({})
+        with self.lock:
+            self.rows.append(row)
+            self.write({})
         return row
+
+    def side_by_side(self, jobs: Iterable[Job], stop_after: float = math.inf) -> Iterator[Row]:
+        """The rows of all jobs, two being made at a time; after so many minutes no other is begun.
+
+        For trainings of one thread whose length is fixed in steps: what they find does not depend on the speed.
+        """
+        until = time.perf_counter() + stop_after * 60
+
+        def made(job: Job) -> Row | None:
+            there = any(all(row.get(name) == value for name, value in job[0].items()) for row in self.rows)
+            return self.row(*job) if there or time.perf_counter() < until else None
+
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                yield from (row for row in pool.map(made, jobs) if row is not None)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
 
     def write(self, facts: Mapping[str, object]) -> None:
         """Keep all rows, after what they add up to."""

@@ -77,6 +77,7 @@ PARTS = {
 MISSING = {
     "norm_eps=1e-12": replace(TINY, norm_eps=1e-12),
     'pool="class\\+mean"': replace(TINY, pool="class+mean"),
+    "pool_blocks=2": replace(TINY, pool_blocks=2),
     'head="tanh"': replace(TINY, head="tanh"),
     "relative=2": replace(TINY, relative=2),
     "patch_norms=true": replace(TINY, patches="linear", patch_norms=True),

@@ -89,7 +89,7 @@ def test_moves_see_one_picture_at_a_time(part, shape, border):
 @given(parts, st.sampled_from(["none", "rand", "trivial", "three"]), st.integers(0, 3))
 def test_the_whole_diet_of_a_picture_is_its_own(part, policy, epoch):
     images, rows = pictures(3, 18, 21), np.arange(ROWS) * 7
-    recipe = Recipe(augment=policy, crop_padding=2, flip=True, flip_vertical=True, erase=0.5)
+    recipe = Recipe(augment=policy, crop_padding=2, flip=True, flip_vertical=True, turn=9, stretch=0.2, erase=0.5)
     batch = Batch(images, torch.zeros(ROWS, dtype=torch.int64), rows)
     smaller = Batch(images[part], torch.zeros(len(part), dtype=torch.int64), rows[part])
     assert torch.equal(augment(smaller, recipe, 1, epoch), augment(batch, recipe, 1, epoch)[part])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
+from functools import partial
 from pathlib import Path
+from threading import Barrier
 from types import ModuleType
 
 import numpy as np
@@ -22,7 +25,7 @@ def script(name: str) -> ModuleType:
         sys.path.remove(str(BENCHMARKS))
 
 
-records = script("making.records")
+records, paces = script("making.records"), script("making.paces")
 
 
 def run_folder(path: Path, test: dict[str, object]) -> Path:
@@ -51,6 +54,45 @@ def test_a_row_is_made_once_and_kept_before_the_next_is_begun(tmp_path):
     assert again.row({"seed": 0}, make)["accuracy"] == 0.5 and len(made) == 1
     again.row({"seed": 1}, make)
     assert len(made) == len(again.rows) == 2
+
+
+def test_rows_made_side_by_side_come_in_order_and_none_is_begun_too_late(tmp_path):
+    results, together = records.Results("trial", tmp_path), Barrier(2, timeout=20)
+
+    def meet(number: int) -> dict[str, object]:
+        together.wait()  # fails unless two are being made at the same time
+        return {"accuracy": number / 10}
+
+    jobs = [({"seed": seed}, partial(meet, seed)) for seed in range(4)]
+    assert [row["seed"] for row in results.side_by_side(jobs)] == [0, 1, 2, 3]
+    late = [*jobs, ({"seed": 4}, partial(meet, 4))]
+    assert [row["accuracy"] for row in results.side_by_side(late, stop_after=0)] == [0.0, 0.1, 0.2, 0.3]
+
+
+def test_a_failure_among_rows_ends_them_all(tmp_path):
+    begun = []
+
+    def fail(seed: int) -> dict[str, object]:
+        begun.append(seed)
+        time.sleep(0.02)
+        raise ValueError("no such source")
+
+    jobs = [({"seed": seed}, partial(fail, seed)) for seed in range(50)]
+    with pytest.raises(ValueError, match="no such source"):
+        list(records.Results("trial", tmp_path).side_by_side(jobs))
+    assert len(begun) < 50
+
+
+def test_a_plan_has_the_steps_that_take_as_long_as_the_baselines(tmp_path, monkeypatch):
+    said = {"plan": [100, 200, 150], "slow": [50, 90, 80], "quick": [210, 400, 290]}
+    monkeypatch.setattr(paces, "dry_run", lambda words, minutes: said[words[0]].pop(0))
+    monkeypatch.setattr(paces, "Results", lambda name: records.Results(name, tmp_path))
+    plans = {name: (name,) for name in ("plan", "slow")}
+    # the medians of 100, 200, 150 and of 0.5, 0.45, 0.53
+    assert paces.steps_of("trial", plans, 3.0) == {"plan": 150, "slow": 75}
+    said["plan"] = [300, 300, 300]  # the machine has become twice as fast since
+    assert paces.steps_of("trial", plans | {"quick": ("quick",)}, 3.0) == {"plan": 150, "slow": 75, "quick": 145}
+    assert paces.steps_of("trial", plans, 3.0)["slow"] == 75  # nothing is measured again
 
 
 def test_a_complete_run_is_read_and_not_trained_again(tmp_path):

@@ -59,6 +59,8 @@ def _variety(plan: Plan) -> str:
     flips = {"mirror": recipe.flip, "upside down": recipe.flip_vertical, "quarter turns": recipe.transpose}
     words = [name for name, used in flips.items() if used]
     words += [f"shift {recipe.crop_padding}"] * bool(recipe.crop_padding)
+    places = {"turn": f"{recipe.turn:g}°", "stretch": f"{recipe.stretch:.0%}", "move": f"{recipe.move:.0%}"}
+    words += [f"{name} {amount}" for name, amount in places.items() if getattr(recipe, name)]
     words += [f"crops from {recipe.crop_scale:g}"] * bool(recipe.crop_scale)
     words += [recipe.augment] * (recipe.augment != "none")
     numbers = {"erase": recipe.erase, "mixup": recipe.mixup, "cutmix": recipe.cutmix, "depth": plan.model.drop_path}

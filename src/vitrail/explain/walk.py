@@ -100,13 +100,16 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
     if config.pre_norm:
         note = f"{config.norm} over the {config.width} numbers, before the first block"
         yield Step("pre-norm", _file(type(model.encoder)), tuple(x.shape), note)
-    places = Places(grid, None, rotary)
+    places, last = Places(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
         x = block(x, places)
+        last = [*last, x][-config.pool_blocks :]
         yield _step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
-    if config.final_norm:
-        x = model.encoder.norm(x)
-        yield Step("norm", _file(type(model.encoder)), tuple(x.shape), f"{config.norm} over the {config.width} numbers")
+    x = model.encoder.normed(last)
+    if config.final_norm or config.pool_blocks > 1:
+        words = [f"{config.norm} over the {config.width} numbers"] * config.final_norm
+        words += [f"the last {config.pool_blocks} blocks side by side"] * (config.pool_blocks > 1)
+        yield Step("norm", _file(type(model.encoder)), tuple(x.shape), ", ".join(words))
     x = model.pool(x)
     distilled = "the class and the distillation token, side by side"
     yield _step("pool", model.pool, x, distilled if config.distillation_head else POOLED[config.pool])

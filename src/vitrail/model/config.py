@@ -118,6 +118,9 @@ class ViTConfig:
     pool: Pool = "class"
     """What goes to the head: the class token, the mean of the patch tokens, both side by side, or what a learned probe
     sees of all tokens (attention); its layers are plain, with biases and without dropout, whatever the blocks have."""
+    pool_blocks: int = 1
+    """The pooling reads the tokens after each of so many of the last blocks side by side, all through the final norm
+    (Oquab et al. 2023, DINOv2's linear evaluation, reads 4)."""
     head: Head = "linear"
     """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
     head_bias: bool = True
@@ -222,6 +225,12 @@ class ViTConfig:
             raise UsageError("distillation_head=true needs pooled_norm=false: it has two pooled vectors, not one.")
         if self.patch_norms and self.patches != "linear":
             raise UsageError(f'patch_norms=true needs patches="linear". Got patches="{self.patches}".')
+        if not 1 <= self.pool_blocks <= max(1, self.depth):
+            raise UsageError(f"pool_blocks must lie in 1..{max(1, self.depth)} (depth). Got {self.pool_blocks}.")
+        if self.pool_blocks > 1 and (self.pool == "attention" or self.distillation_head):
+            raise UsageError(
+                f'pool_blocks={self.pool_blocks} needs pool="class", "mean" or "class+mean", and one head.'
+            )
         if self.relative and self.attention == "fused":
             raise UsageError('relative positions change the values, which no fused kernel does. Use attention="auto".')
         if self.pool == "attention" and self.width % self.heads:
@@ -298,4 +307,4 @@ class ViTConfig:
     @property
     def pooled_width(self) -> int:
         """Numbers that one head reads per picture."""
-        return 2 * self.width if self.pool == "class+mean" else self.width
+        return self.width * self.pool_blocks * (2 if self.pool == "class+mean" else 1)

@@ -27,11 +27,19 @@ class Encoder(nn.Module):
         self.blocks = nn.ModuleList(Block(config, config.drop_path * i / last) for i in range(config.depth))
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
 
-    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], places: Places, count: int = 1) -> Float[Tensor, "B T P"]:
+        """The tokens after each of the last `count` blocks, through the final norm and side by side."""
         x = self.enter(x)
+        last = [x]
         for block in self.blocks:
             x = self.through(block, x, places)
-        return self.norm(x)
+            last = [*last, x][-count:]
+        return self.normed(last)
+
+    def normed(self, last: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
+        """The tokens of some blocks, through the final norm and side by side."""
+        tokens = [self.norm(x) for x in last]
+        return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
     def enter(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """What the first block reads."""

@@ -40,7 +40,7 @@ def features(
     x, places = model.embed(images, visible)
     _check_rows(x.shape[1], rows)
     x = model.encoder.enter(x)
-    kept = {"embedded": x} if "embedded" in keep else {}
+    kept, last = {"embedded": x} if "embedded" in keep else {}, [x]
     for i in range(_blocks_needed(model, keep)):
         block = model.encoder.blocks[i]
         if f"blocks.{i}.attention" in keep:
@@ -48,10 +48,12 @@ def features(
             x, kept[f"blocks.{i}.attention"] = block.opened(x, places, heads, rows)
         else:
             x = model.encoder.through(block, x, places)
+        last = [*last, x][-model.config.pool_blocks :]
         if f"blocks.{i}" in keep:
             kept[f"blocks.{i}"] = x
     if any(name in keep for name in _AFTER):
-        kept["tokens"] = x = model.encoder.norm(x)
+        x = model.encoder.normed(last)
+        kept["tokens"] = x[..., -model.config.width :]
     if "pooled" in keep or "outputs" in keep:
         kept["pooled"] = x = model.pool(x)
     if "outputs" in keep:

@@ -15,7 +15,8 @@ from .norms import make_norm
 class Pooling(nn.Module):
     """The class token, the mean of the patch tokens, both side by side, or what a learned probe attends to.
 
-    With a distillation head: the class token and the distillation token side by side.
+    With a distillation head: the class token and the distillation token side by side. Tokens are those of `pool_blocks`
+    blocks side by side, so D is so many times the width.
     """
 
     def __init__(self, config: ViTConfig):

@@ -85,6 +85,12 @@ class Recipe:
     """Half of the pictures are mirrored top to bottom."""
     transpose: bool = False
     """Half of the pictures have rows and columns exchanged; with both flips, every quarter turn. Square ones only."""
+    turn: float = 0.0
+    """Pictures are turned by up to this many degrees each way."""
+    stretch: float = 0.0
+    """Height and width change by up to this fraction, each by its own, larger or smaller."""
+    move: float = 0.0
+    """Pictures are moved by up to this fraction of their sides each way, between pixels too."""
     crop_scale: float = 0.0
     """Smallest area of a random part of each picture that is cut out and resized, as a fraction; 0 cuts none out."""
     augment: Literal["none", "rand", "trivial", "three"] = "none"
@@ -154,6 +160,9 @@ class Recipe:
         for name, fraction in (("recipe.crop_scale", self.crop_scale), ("recipe.erase", self.erase)):
             if not 0 <= fraction <= 1:
                 raise UsageError(f"{name} must lie in 0..1. Got {fraction}.")
+        for name, most, limit in (("turn", self.turn, 180), ("stretch", self.stretch, 1), ("move", self.move, 1)):
+            if not 0 <= most <= limit:
+                raise UsageError(f"recipe.{name} must lie in 0..{limit}. Got {most}.")
         if self.crop_padding < 0:
             raise UsageError(f"recipe.crop_padding must be at least 0. Got {self.crop_padding}.")
         if not 0 <= self.augment_magnitude <= 10:

@@ -96,6 +96,20 @@ def test_pooling_takes_the_class_token_and_the_mean_of_patches_only(changes, wid
     torch.testing.assert_close(Pooling(config)(x), expected)
 
 
+@pytest.mark.parametrize("pool", ["class", "mean", "class+mean"])
+def test_a_head_may_read_the_last_blocks_each_through_the_final_norm(pool):
+    config = dataclasses.replace(TINY, depth=3, pool=pool, pool_blocks=2)
+    model, images = create(config, seed=1).eval(), images_for(config)
+    x, places = model.embed(images)
+    states = [x := block(x, places) for block in model.encoder.blocks]
+    lower, upper = (model.encoder.norm(state) for state in states[1:])
+    kinds = {"class": lambda x: x[:, 0], "mean": lambda x: x[:, config.prefix :].mean(1)}
+    by_hand = torch.cat([kinds[kind](state) for kind in pool.split("+") for state in (lower, upper)], dim=1)
+    assert by_hand.shape[1] == config.pooled_width == 32 * len(pool.split("+"))
+    torch.testing.assert_close(model(images), model.head(by_hand), atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(model.dense(images).flatten(2).mT, upper[:, config.prefix :], atol=1e-6, rtol=1e-6)
+
+
 def test_two_heads_answer_with_their_mean():
     config = dataclasses.replace(TINY, distillation_token=True, distillation_head=True)
     head, x = Head(config), torch.randn(2, 32)
@@ -142,6 +156,8 @@ def test_a_head_wider_than_its_share_of_the_width():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"pool_blocks": 0}, r"pool_blocks must lie in 1\.\.\d+ \(depth\)\. Got 0"),
+        ({"pool_blocks": 2, "pool": "attention"}, r"pool_blocks=2 needs pool=.* and one head"),
         ({"class_token": False, "pool": "class+mean"}, r'pool="class\+mean" needs class_token=true'),
         ({"class_token": False, "pool": "mean", "distillation_token": True}, "stands behind the class token"),
         ({"distillation_head": True}, "distillation_head=true needs distillation_token=true"),

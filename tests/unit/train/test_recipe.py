@@ -50,6 +50,8 @@ def test_at_least_one_patch_is_kept():
         ),
         ({"augment_count": 0}, r"recipe.augment_count must be at least 1. Got 0"),
         ({"crop_scale": 1.2}, r"recipe.crop_scale must lie in 0..1. Got 1.2"),
+        ({"turn": 200}, r"recipe.turn must lie in 0..180. Got 200"),
+        ({"stretch": -0.1}, r"recipe.stretch must lie in 0..1. Got -0.1"),
         ({"crop_padding": -1}, r"recipe.crop_padding must be at least 0. Got -1"),
         ({"erase": -0.1}, r"recipe.erase must lie in 0..1. Got -0.1"),
         ({"mixup": -0.2}, r"recipe.mixup must be 0 or more. Got -0.2"),

@@ -83,6 +83,7 @@ def without_place(config: ViTConfig) -> list[str]:
         f"relative={config.relative}": config.relative > 0,
         f'rotary="{config.rotary}"': config.rotary == "from-one",
         f'pool="{config.pool}"': config.pool == "class+mean",
+        f"pool_blocks={config.pool_blocks}": config.pool_blocks > 1,
         f'head="{config.head}"': config.head != "linear",
         f"head_width={config.head_width}": config.head_numbers * config.heads != config.width,
         f"qk_scale={config.qk_scale}": config.qk_scale not in (None, config.head_numbers**-0.5),

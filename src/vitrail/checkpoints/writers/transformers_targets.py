@@ -32,6 +32,7 @@ USUAL: Mapping[str, tuple[object, ...]] = {
     "final_norm": (True,),
     "pooled_norm": (False,),
     "pool": ("class",),
+    "pool_blocks": (1,),
     "head": ("linear",),
     "outputs": (True,),
 }

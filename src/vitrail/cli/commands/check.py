@@ -70,7 +70,8 @@ class Check(Command):
         size = None if self.image_size is None else pixels(self.image_size)
         dataset = open_dataset(settings, seed=0)
         spec, patch = _reading(dataset, settings, overrides, size)
-        findings = check(dataset.source, dataset.splits, spec, patch, watch=counting.one_by_one)
+        watch, strata = counting.one_by_one, settings.strata
+        findings = check(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
             self._write(self.out, findings, dataset.source, spec)

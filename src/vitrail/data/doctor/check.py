@@ -35,6 +35,7 @@ def check(
     patch: tuple[int, int] = (1, 1),
     seconds: float | None = None,
     watch: Watch | None = None,
+    strata: str = "",
 ) -> Findings:
     """Decode every picture of the splits, by as many threads as there are cores, and weigh what was seen.
 
@@ -43,6 +44,7 @@ def check(
         seconds: about how long it may take; pictures are then looked at in a random order, the same every time, and
             the findings say how many there was time for.
         watch: sees each look pass, for whoever shows progress.
+        strata: a column that the splits show in proportion: it may tell the labels, and is no shortcut.
     """
     rows = np.unique(np.concatenate([*splits.values(), np.zeros(0, dtype=np.int64)]))
     began, until = time.monotonic(), None
@@ -57,7 +59,7 @@ def check(
         *leaks.concerns(source, splits, looks, until),
         *balance.concerns(source, splits, counts),
         *appearance.concerns(source, looks, spec, patch),
-        *suspicions.concerns(source, looks),
+        *suspicions.concerns(source, looks, strata),
     ]
     looked = len(looks) + len(looks.bad)
     return Findings(

@@ -37,11 +37,15 @@ MOST_VALUES = 50
 Codes = NDArray[np.int64]
 
 
-def concerns(source: Source, looks: Looks) -> list[Concern]:
-    """A sentence for each class that one feature singles out, and for each feature that tells the label."""
+def concerns(source: Source, looks: Looks, strata: str = "") -> list[Concern]:
+    """A sentence for each class that one feature singles out, and for each feature that tells the label.
+
+    Args:
+        strata: a column that is no feature of the pictures.
+    """
     if len(looks) < 2 * LEAST:
         return []
-    features = [(name, values) for name, values in _features(source, looks) if len(set(values)) > 1]
+    features = [(name, values) for name, values in _features(source, looks, strata) if len(set(values)) > 1]
     if source.task == "number":
         return [found for name, values in features for found in _explains(source, looks, name, values)]
     coded = [(name, *_coded(values)) for name, values in features]
@@ -73,7 +77,7 @@ def _of_answer(answer: Answer, features: Sequence[tuple[str, Codes, list[str]]])
             yield from _tells(feature, answer.label, table)
 
 
-def _features(source: Source, looks: Looks) -> Iterator[tuple[str, Sequence[str]]]:
+def _features(source: Source, looks: Looks, strata: str) -> Iterator[tuple[str, Sequence[str]]]:
     """Name and one value per look: what is known of a picture without looking at what it shows."""
     sizes = [f"{height} x {width}" for height, width in zip(looks.heights.tolist(), looks.widths.tolist(), strict=True)]
     kinds = looks.kinds.tolist()
@@ -89,7 +93,8 @@ def _features(source: Source, looks: Looks) -> Iterator[tuple[str, Sequence[str]
     if not isinstance(source.pictures, np.ndarray):
         yield from _name_parts([source.ids[row] for row in looks.rows.tolist()], source.classes)
     for column, values in source.metadata.items():
-        yield f"column {column!r}", [values[row] for row in looks.rows.tolist()]
+        if column != strata:
+            yield f"column {column!r}", [values[row] for row in looks.rows.tolist()]
 
 
 def _name_parts(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:

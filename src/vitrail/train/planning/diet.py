@@ -19,6 +19,11 @@ from .wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 MIRROR_CHANGES_MEANING = ("digits", "mnist")
 
 
+SIGNS = {"recipe.turn": 10.0, "recipe.stretch": 0.1, "recipe.move": 0.05}
+"""How signs written by hand vary, in trainings that are long for their pictures. Digits: a point in validation; solar
+cells, whose busbars are always in one place, lost as much (EXPERIMENTS.md)."""
+
+
 class Diet(NamedTuple):
     """What a training of at least this `repetition` is fed with beyond shifts and mirrors."""
 
@@ -111,8 +116,11 @@ def for_length(plan: Plan, count: int, task: Task, wishes: Wishes, reasons: Reas
         reasons.setdefault("recipe.mixup", f"{seen}: too few to learn them by heart, so more variety would cost")
         return plan
     diet = fitting[-1]
-    changes = {name: value for name, value in diet.fields.items() if name not in wishes.overrides}
+    signs = SIGNS if plan.data.source in MIRROR_CHANGES_MEANING else {}
+    reasons |= dict.fromkeys(signs.keys() - wishes.overrides.keys(), "signs written by hand lean and vary in size")
+    offered = {**diet.fields, **signs}
+    changes = {name: value for name, value in offered.items() if name not in wishes.overrides}
     if task != "classes":
         changes.pop("recipe.smoothing", None)
-    reasons |= dict.fromkeys(changes, f"{seen}: {diet.reason}")
+    reasons |= dict.fromkeys(changes.keys() & diet.fields.keys(), f"{seen}: {diet.reason}")
     return config.override(plan, {name: repr(value) for name, value in changes.items()})

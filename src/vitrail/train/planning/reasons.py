@@ -5,29 +5,92 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ... import config
+from ...data.settings import DataSettings
 from ..plan import Plan
 from .wishes import Reasons
 
 STANDING = {
     "seed": "start of every random choice; any number does",
     "minutes": "ten where nothing was said; 0 where steps or epochs were",
+    "data.data_root": "the usual places of a named set; a table's own folder",
+    "data.task": "the label columns tell it",
+    "data.path": "found by its name and values",
+    "data.targets": "found by their names and values",
+    "data.split": "found by its name, where there is one",
+    "data.group": "nobody said which pictures belong together",
+    "data.uncertain": "a guess about unsure labels would hide in every figure",
+    "data.keep_empty": "a class without pictures cannot be learnt",
+    "data.allow_outside_root": "a table from elsewhere should not reach other files",
+    "data.range": "by the training pictures",
+    "data.skip_bad": "what cannot be read should be known first",
+    "data.exclude": "no list was given",
+    "data.val_fraction": "what is chosen must be chosen on pictures that do not teach",
+    "data.test_fraction": "four fifths to learn from, and enough left for a narrow interval",
+    "data.folds": "parted once",
+    "data.fold": "the first, or only one",
+    "data.strata": "the classes alone are shown in proportion",
+    "image.height": "as the model reads them",
+    "image.width": "as the model reads them",
+    "image.channels": "as the model reads them",
+    "image.low": "8-bit pictures",
+    "image.high": "8-bit pictures",
+    "image.mean": "grey in the middle becomes 0",
+    "image.std": "black and white become -1 and 1",
+    "image.interpolation": "keeps edges sharper than bilinear",
+    "image.antialias": "every pixel of a large picture counts in the smaller one",
+    "image.fit": "whole pictures, so that nothing is cut off",
+    "image.crop_fraction": "nothing is cut off",
+    "image.window": "not DICOM",
+    "image.page": "one picture a file",
+    "image.max_pixels": "a file that claims more is more likely an attack than a picture",
+    "recipe.accumulate": "a step fits into memory at once",
     "recipe.optimizer": "2 epochs of Fashion-MNIST: Muon 87 %, AdamW 67 % (EXPERIMENTS.md)",
     "recipe.muon_rate": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",
+    "recipe.momentum": "as Muon was published",
+    "recipe.rate": "for norms, biases, tables and the head, which are few",
+    "recipe.weight_decay": "small: short trainings learn little by heart",
+    "recipe.warmup": "one step in twenty, until the moments are known",
     "recipe.keep_until": "the last steps see whole pictures, as the answers will",
     "recipe.decay": "to nothing at the last step, so that no running mean is needed",
+    "recipe.clip": "Muon's steps have a size of their own",
+    "recipe.skip_spikes": "a step that cannot be applied is left out in any case",
+    "recipe.smoothing": "the labels are taken at their word",
+    "recipe.class_weights": "no class is ten times as large as another",
+    "recipe.positive_weight": "each label is ranked by itself, which weights hardly change",
+    "recipe.gamma_negative": "plain cross-entropy of each label",
+    "recipe.gamma_positive": "plain cross-entropy of each label",
+    "recipe.margin": "plain cross-entropy of each label",
+    "recipe.huber": "squared errors",
+    "recipe.ema": "a rate that falls to nothing does the same",
     "recipe.small_size": "smaller pictures in early steps gained nothing over dropped patches",
+    "recipe.small_until": "smaller pictures in early steps gained nothing over dropped patches",
+    "recipe.flip_vertical": "most subjects have a way up",
+    "recipe.transpose": "most subjects have a way up",
+    "recipe.turn": "no gain measured for pictures like these",
+    "recipe.stretch": "no gain measured for pictures like these",
+    "recipe.move": "whole pixels do: see crop_padding",
+    "recipe.crop_scale": "parts of a picture may not show what its label says",
+    "recipe.augment": "costs more than it brings in trainings so short",
+    "recipe.augment_count": "as RandAugment was published",
+    "recipe.augment_magnitude": "as RandAugment was published",
+    "recipe.erase": "dropped patches hide parts already",
+    "recipe.mixup": "costs more than it brings in trainings so short",
+    "recipe.cutmix": "costs more than it brings in trainings so short",
+    "recipe.repeats": "other pictures teach more than the same ones again",
+    "recipe.mirror": "as the pictures are mirrored in training",
+    "recipe.extended_at": "never extended",
+    "recipe.extended_from": "never extended",
     "recipe.evaluate_every": "ten looks at the validation pictures",
     "recipe.save_every": "about once a minute",
 }
-GROUPS = {
-    "model": "as {name} has it",
-    "image": "the usual preparation",
-    "data": "as usual",
-    "recipe": "as usual",
-    "pretrain": "as usual",
-    "teacher": "as usual",
-    "start": "as usual where there is a checkpoint",
+"""What stands behind a value that nobody has asked for."""
+UNUSED = {
+    "start": "begins from random values",
+    "pretrain": "no --pretrain",
+    "teacher": "no teacher",
 }
+"""Of groups that a plan makes no use of."""
+USED = {"start": "as usual after a probe", "pretrain": "as published", "teacher": "as published"}
 
 
 def explained(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
@@ -45,8 +108,14 @@ def chosen(plan: Plan, written: Mapping[str, str]) -> Reasons:
 
 
 def _standing(plan: Plan) -> Reasons:
-    usual = {
-        field.name: GROUPS[group] for field in config.describe(Plan) if (group := field.name.split(".")[0]) in GROUPS
-    }
-    filled = {name: text.format(name=plan.model_name) for name, text in usual.items()}
-    return filled | STANDING
+    used = {"start": plan.start.from_checkpoint, "pretrain": plan.pretrain.wanted, "teacher": plan.teacher.wanted}
+    found: Reasons = {}
+    for field in config.describe(Plan):
+        group = field.name.split(".")[0]
+        if group == "model":
+            found[field.name] = f"as {plan.model_name} has it"
+        elif group in used:
+            found[field.name] = USED[group] if used[group] else UNUSED[group]
+    usual = vars(DataSettings())
+    asked = {name for name, value in vars(plan.data).items() if value != usual[name]} | {"source"}
+    return STANDING | found | dict.fromkeys((f"data.{name}" for name in asked), "asked for")

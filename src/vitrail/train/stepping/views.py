@@ -1,7 +1,7 @@
 """What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
 
-The order is: crop (by the loader, which then mirrors too), shift and mirror, exchange of rows and columns, the
-policy's operations, erasing, mixing, reduction to the size of an early step.
+The order is: crop (by the loader, which then mirrors too), shift and mirror, exchange of rows and columns, small
+turns, stretches and moves, the policy's operations, erasing, mixing, reduction to the size of an early step.
 All of it is uint8; all but the crop happens on the device. With whom a picture is mixed depends on its batch,
 everything else on the picture alone.
 """
@@ -17,6 +17,7 @@ from ...data.augment import crop_and_flip, resized_crop
 from ...data.augmenting import policies
 from ...data.augmenting.erasing import ERASING_DRAWS, erase
 from ...data.augmenting.mixing import MIXING_DRAWS, mix
+from ...data.augmenting.wandering import WANDERING_DRAWS, wander
 from ...data.loader import Batch
 from ...data.regions import Cut
 from ...data.transforms import resize
@@ -39,6 +40,9 @@ def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "
         images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
     if recipe.transpose:
         images = transposed(images, uniform(seed, "transpose", epoch, batch.keys, 1)[:, 0])
+    if recipe.turn or recipe.stretch or recipe.move:
+        keys = uniform(seed, "wander", epoch, batch.keys, WANDERING_DRAWS)
+        images = wander(images, keys, recipe.turn, recipe.stretch, recipe.move)
     moves = _moves(batch, recipe, seed, epoch)
     if moves is not None:
         images = policies.apply(images, moves)

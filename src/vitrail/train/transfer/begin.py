@@ -18,6 +18,7 @@ from ...model.vit import ViT
 from ..dataset import Dataset, class_of
 from ..events import Event, Note, Worked
 from ..plan import Plan
+from ..planning.wishes import FEW_PICTURES
 from ..run import RunFolder
 from . import head, tried
 from .probing import Seen, probed
@@ -43,8 +44,14 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
     first = time.perf_counter()
     train = yield from _seen(model, plan, dataset, "train")
     valid = yield from _seen(model, plan, dataset, "val")
-    both = len(train.features) + len(valid.features)
-    yield Note(f"Features of {both:,} pictures, computed once, in {_since(first)}.")
+    words = ""
+    if mirrored(plan, dataset):
+        words = " and mirror images"
+        other = yield from _seen(model, plan, dataset, "train", mirrored=True)
+        features = np.concatenate([train.features, other.features])
+        train = Seen(features, np.concatenate([train.targets, other.targets]))
+    count = len(train.features) + len(valid.features)
+    yield Note(f"Features of {count:,} pictures{words}, computed once, in {_since(first)}.")
     began = time.perf_counter()
     task = dataset.source.task
     result = probed(train, valid, task, plan.model.outputs, head.parts(model), plan.seed)
@@ -55,7 +62,7 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
     model = model.cpu()
     tried.write(run.start_table, result.tried)
     seconds = time.perf_counter() - first
-    run.record({"step": 0, f"{NAME}_step": 1, f"{NAME}_seconds": round(seconds, 4), f"{NAME}_images": both})
+    run.record({"step": 0, f"{NAME}_step": 1, f"{NAME}_seconds": round(seconds, 4), f"{NAME}_images": count})
     tensors.save(run.start_file, model.state_dict(), {"format": "pt"}, checksum=True)  # last: a resume looks for it
     return model
 
@@ -74,8 +81,13 @@ def kept(run: RunFolder, plan: Plan) -> ViT:
         ) from error
 
 
-def _seen(model: ViT, plan: Plan, dataset: Dataset, split: str) -> Generator[Event, None, Seen]:
-    """All pictures of a split as features, in the split's order, with their targets."""
+def mirrored(plan: Plan, dataset: Dataset) -> bool:
+    """Whether the probe learns from mirror images too: where they mean the same, and pictures are few."""
+    return plan.recipe.flip and len(dataset.splits["train"]) < FEW_PICTURES
+
+
+def _seen(model: ViT, plan: Plan, dataset: Dataset, split: str, mirrored: bool = False) -> Generator[Event, None, Seen]:
+    """All pictures of a split, or their mirror images, as features, in the split's order, with their targets."""
     rows, width = dataset.splits[split], plan.model.pooled_width
     targets = class_of(dataset.source, rows) if split == "val" and dataset.source.soft else dataset.learnt(split)
     if not len(rows):
@@ -83,7 +95,7 @@ def _seen(model: ViT, plan: Plan, dataset: Dataset, split: str) -> Generator[Eve
     pictures = dataset.pictures(split, plan.image, plan.compute.workers)
     portions = []
     began = time.perf_counter()
-    for done, features in _computed(head.Pooled(model), plan, pictures, rows):
+    for done, features in _computed(head.Pooled(model, mirrored), plan, pictures, rows):
         portions.append(features)
         left = (time.perf_counter() - began) / done * (len(rows) - done)
         yield Worked(f"features of the {split} pictures", done, len(rows), left)

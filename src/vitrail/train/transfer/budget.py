@@ -14,13 +14,16 @@ from ..plan import Plan
 from ..planning import orientation, pace
 from ..planning.pace import Pace
 from ..planning.wishes import Reasons, Wishes
-from .begin import BATCH
+from .begin import BATCH, mirrored
 from .head import Pooled
+from .probing import MOST_NUMBERS
+from .settings import StartSettings
 
 EVALUATIONS = 3
 LEAST_STEPS = 10
 MEASURED = 32
-PROBES = 5.0  # seconds, for all of them
+PROBE_SECONDS = 2.0, 1.5e-6
+"""For all probes: at least, and for each number of the features."""
 
 
 def settle(
@@ -46,8 +49,9 @@ def settle(
     by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
     if not (by_time or dry_run):
         return _seldom(plan, reasons), None
-    looked = len(dataset.splits["train"]) + len(dataset.splits["val"])
-    features = feature_seconds(plan, pictures) * looked + PROBES
+    looked = len(dataset.splits["train"]) * (1 + mirrored(plan, dataset)) + len(dataset.splits["val"])
+    probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MOST_NUMBERS)
+    features = feature_seconds(plan, pictures) * looked + probes
     found = pace.measure(plan, pictures, dataset, team)
     return (fixed(plan, features + spent, found, reasons) if by_time else _seldom(plan, reasons)), found
 
@@ -81,7 +85,10 @@ def fixed(plan: Plan, features: float, found: Pace, reasons: Reasons) -> Plan:
     if steps < LEAST_STEPS:
         reasons["start.method"] = f"features take {features:.0f} s of {seconds:g}, too little is left to tune"
         reasons["recipe.steps"] = "the probe is the end"
-        start = dataclasses.replace(plan.start, method="probe")
+        asked = plan.start
+        start = StartSettings(
+            weights=asked.weights, digest=asked.digest, channels_policy=asked.channels_policy, method="probe"
+        )
         return dataclasses.replace(plan, start=start, recipe=dataclasses.replace(recipe, steps=0))
     reasons["recipe.steps"] = f"{plan.minutes:g} minutes less {features:.0f} s for features, {found.mean:.3f} s a step"
     return _seldom(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 from ...evaluate.probe import Linear
@@ -11,20 +12,20 @@ from ...model.vit import ViT
 
 
 class Pooled(nn.Module):
-    """What the head of a model reads: pictures [B, C, H, W] to pooled features [B, P]."""
+    """What the head of a model reads: pictures [B, C, H, W], or their mirror images, to pooled features [B, P]."""
 
-    def __init__(self, model: ViT):
+    def __init__(self, model: ViT, mirrored: bool = False):
         super().__init__()
-        self.model = model
+        self.model, self.mirrored = model, mirrored
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B P"]:
-        x, places = self.model.embed(images)
-        pooled: Tensor = self.model.pool(self.model.encoder(x, places))
+        x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
+        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_blocks))
         return pooled
 
 
 @torch.no_grad()
-def put(model: ViT, probe: Linear, columns: slice) -> None:
+def put(model: ViT, probe: Linear, columns: Int64[np.ndarray, " p"]) -> None:
     """Give the head the numbers of a probe; features that the probe does not read get weight 0.
 
     Args:
@@ -33,14 +34,22 @@ def put(model: ViT, probe: Linear, columns: slice) -> None:
     linear = model.head.linear
     assert isinstance(linear, nn.Linear) and linear.bias is not None
     weight: Float32[Tensor, "K P"] = torch.zeros_like(linear.weight)
-    weight[:, columns] = torch.from_numpy(probe.weight).to(weight)
+    weight[:, torch.from_numpy(columns)] = torch.from_numpy(probe.weight).to(weight)
     linear.weight.copy_(weight)
     linear.bias.copy_(torch.from_numpy(probe.bias))
 
 
-def parts(model: ViT) -> dict[str, slice]:
-    """Which pooled features a probe may read, by name: each kind of pooling by itself, and all of them together."""
-    width, pool = model.config.width, model.config.pool
-    if pool != "class+mean":
-        return {pool: slice(0, model.config.pooled_width)}
-    return {"class": slice(0, width), "mean": slice(width, 2 * width), "class+mean": slice(0, 2 * width)}
+def parts(model: ViT) -> dict[str, Int64[np.ndarray, " _"]]:
+    """Which pooled features a probe may read, by name: those of the last block, each kind of pooling by itself and all
+    together; then, where the model pools several blocks, those of all these blocks."""
+    config = model.config
+    kinds = ("class", "mean") if config.pool == "class+mean" else (config.pool,)
+    layout = np.arange(config.pooled_width).reshape(len(kinds), config.pool_blocks, config.width)
+    last = layout[:, -1]
+    found = dict(zip(kinds, last, strict=True)) if len(kinds) > 1 else {}
+    found["+".join(kinds)] = last.ravel()
+    if config.pool_blocks > 1:
+        blocks = f"of {config.pool_blocks} blocks"
+        found |= {f"{kinds[0]} {blocks}": layout[0].ravel()}
+        found |= {f"{'+'.join(kinds)} {blocks}": layout.ravel()}
+    return found

@@ -25,13 +25,18 @@ from .weights import Checkpoint, check
 
 GRIDS = (8, 12, 16)
 """Sides in patches that a checkpoint of a larger grid is tried at; one of a smaller grid keeps its own."""
+MOST_BLOCKS = 4
+"""That the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
+SHARES = (0.0, 0.25, 0.5, 2 / 3)
+"""Of the blocks that may be kept as they are; the first that the minutes allow."""
 PASSES = 4
 """Passes over the training pictures without which tuning is not worth its beginning."""
 SPEED = {"cpu": 1e11, "mps": 1e12, "cuda": 5e13}
 """Products and sums a second that a first guess counts with; the number of steps is measured."""
 FORMAT_SPEED = {"float32": 1.0, "bfloat16": 2.0, "float16": 2.0}
-RATE_AT_384 = 1e-5
-"""AdamW's, of a probed head: DINOv2-S/14 took 1e-5 well; 2e-5, 3e-5 and 1e-4 spoilt it (EXPERIMENTS.md)."""
+RATE_AT_384, STEEPNESS, HIGHEST_RATE = 2e-6, 2.66, 1e-4
+"""AdamW's, of a probed head, falls with the width: 2e-6 made DINOv2-S/14 better and 1e-5 worse; 8e-5 suited a model of
+width 96 (EXPERIMENTS.md). Wider ones are not measured and begin as those of 384."""
 
 
 def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Checkpoint) -> tuple[Plan, Reasons]:
@@ -102,11 +107,13 @@ def _model(
     own = checkpoint.config
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     reasons["model.pool"] = "what both kinds of features know" if both else "as the checkpoint was trained"
+    reasons["model.pool_blocks"] = "the probe chooses: lower blocks often know what the last one has given up"
     base = replace(
         own,
         channels=_channels(found, wishes, own, start, reasons),
         outputs=found.classes,
         pool="class+mean" if both else own.pool,
+        pool_blocks=1 if own.pool == "attention" or own.pooled_norm else max(1, min(MOST_BLOCKS, own.depth // 3)),
         head="linear",
         head_bias=True,
         distillation_head=False,
@@ -151,7 +158,9 @@ def _size(
     if not seconds:
         reasons["model.image_size"] = f"no minutes to keep to; {sizes[-1][0]} shows details"
         return sizes[-1]
-    fitting = [size for size in sizes if _seconds(found, replace(base, image_size=size), runtime, 0.5) <= seconds]
+    fitting = [
+        size for size in sizes if _seconds(found, replace(base, image_size=size), runtime, SHARES[-1]) <= seconds
+    ]
     chosen = fitting[-1] if fitting else sizes[0]
     listed = ", ".join(str(size[0]) for size in sizes)
     reasons["model.image_size"] = (
@@ -162,7 +171,7 @@ def _size(
 
 def _seconds(found: Fingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
     """A guess for features and passes; a block that learns costs three times its forward pass."""
-    return found.count * forward_operations(model) * (1.2 + PASSES * (3 - 2 * frozen)) / _speed(runtime)
+    return found.count * forward_operations(model) * (2.2 + PASSES * (3 - 2 * frozen)) / _speed(runtime)
 
 
 def _speed(runtime: Runtime) -> float:
@@ -186,9 +195,8 @@ def _start(
         chosen = replace(chosen, layer_decay=0.75 if model.depth >= 12 else 0.9)
         reasons["start.layer_decay"] = "the lower a block, the more general what it knows"
     if "start.frozen_blocks" not in said and chosen.method == "full":
-        shares = (0.0, 0.25, 0.5)
-        fits = [share for share in shares if not seconds or _seconds(found, model, runtime, share) <= seconds]
-        share = fits[0] if fits else shares[-1]
+        fits = [share for share in SHARES if not seconds or _seconds(found, model, runtime, share) <= seconds]
+        share = fits[0] if fits else SHARES[-1]
         chosen = replace(chosen, frozen_blocks=int(share * model.depth))
         why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
         reasons["start.frozen_blocks"] = why
@@ -224,11 +232,13 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
     reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
     class_weights, why = imbalance.weights_for(found.task, found.ratio)
     reasons |= why
-    rate = RATE_AT_384 * min((384 / model.width) ** 1.5, 30) * (10 if start.method == "lora" else 1)
+    rate = min(RATE_AT_384 * max(384 / model.width, 1.0) ** STEEPNESS, HIGHEST_RATE)
+    rate *= 10 if start.method == "lora" else 1
     reasons["recipe.rate"] = "adapters begin at zero" if start.method == "lora" else f"blocks of width {model.width}"
     reasons["recipe.optimizer"] = "what trained weights are usually tuned with"
     reasons["recipe.decay"] = "usual in tuning; nothing at the last step"
     reasons["recipe.keep_until"] = "few steps: all of them see whole pictures"
+    reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones (EXPERIMENTS.md)"
     recipe = Recipe(
         batch=batch,
         optimizer="adamw",
@@ -237,7 +247,6 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
         decay="cosine",
         clip=1.0,
         class_weights=class_weights,
-        crop_padding=min(model.image_size) // 56,
         flip=mirror,
         mirror=mirror,
     )

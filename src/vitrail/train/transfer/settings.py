@@ -9,6 +9,14 @@ from ...errors import UsageError
 
 Method = Literal["probe", "full", "lora"]
 ChannelsPolicy = Literal["none", "sum", "mean", "tile"]
+ONLY_FOR: dict[str, tuple[Method, ...]] = {
+    "frozen_blocks": ("full",),
+    "layer_decay": ("full", "lora"),
+    "lora_rank": ("lora",),
+    "lora_mlp": ("lora",),
+    "average": ("full", "lora"),
+}
+"""Fields that mean nothing with another method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +61,13 @@ class StartSettings:
                 "Fields of [start] only have a meaning with a checkpoint, and start.weights is none. "
                 "Give one by --weights, or leave the fields out."
             )
+        for one in fields(self):
+            methods = ONLY_FOR.get(one.name, (self.method,))
+            if self.method not in methods and getattr(self, one.name) != one.default:
+                raise UsageError(
+                    f"start.{one.name} has no meaning with start.method {self.method}. "
+                    f"Leave it out, or give --start.method {' or '.join(methods)}."
+                )
 
     @property
     def from_checkpoint(self) -> bool:

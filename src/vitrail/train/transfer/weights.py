@@ -23,7 +23,7 @@ from .settings import StartSettings
 FOLDER = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 FREE = {
-    "image_size", "channels", "outputs", "pool", "head", "head_bias", "distillation_head", "dropout",
+    "image_size", "channels", "outputs", "pool", "pool_blocks", "head", "head_bias", "distillation_head", "dropout",
     "attention_dropout", "mlp_dropout", "drop_path", "recompute", "init", "attention",
 }  # fmt: skip
 """Fields of a model's shape in which a training may differ from its checkpoint."""
@@ -136,7 +136,10 @@ def adapted(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> L
         checkpoint.path, image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy
     )
     values = loaded.model.state_dict()
-    whole = replace(loaded.config, outputs=shape.outputs, head="linear", head_bias=True, distillation_head=False)
+    whole = replace(
+        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, head="linear", head_bias=True,
+        distillation_head=False,
+    )  # fmt: skip
     return replace(loaded, model=build(whole, values | _zeros(whole)), config=whole)
 
 

@@ -60,6 +60,7 @@ def test_a_column_that_tells_most_labels_is_a_shortcut():
     )
     (found,) = texts(source)
     assert found.startswith("Shortcut: the column 'scanner' alone tells the class of 8")
+    assert concerns(source, look_at(source, np.arange(300), SPEC, 0), strata="scanner") == []
 
 
 def test_a_column_of_numbers_is_tried_in_ranges():

@@ -106,6 +106,17 @@ def test_what_was_asked_for_is_never_changed_by_the_length():
     assert reasons["recipe.mixup"] == "asked for"
 
 
+@pytest.mark.parametrize(("name", "epochs", "turn"), [("digits", 300, 10.0), ("digits", 1, 0.0), ("clothes", 300, 0.0)])
+def test_signs_lean_in_trainings_that_are_long_for_them(name, epochs, turn):
+    plan, reasons = drafted(dataclasses.replace(CLOTHES, count=1_280, name=name))
+    plan = dataclasses.replace(plan, data=DataSettings(source=name))
+    longer = diet.for_length(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
+    assert longer.recipe.turn == turn and (longer.recipe.stretch > 0) == (turn > 0)
+    assert ("lean" in reasons.get("recipe.turn", "")) == (turn > 0)
+    asked = wishes(overrides={"recipe.turn": "0"})
+    assert diet.for_length(long(plan, epochs, 1_280), 1_280, "classes", asked, {}).recipe.turn == 0
+
+
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_only_classes_are_smoothed(task):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))

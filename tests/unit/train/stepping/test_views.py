@@ -13,6 +13,7 @@ import torch
 from vitrail.data.augment import crop_and_flip
 from vitrail.data.augmenting import policies
 from vitrail.data.augmenting.erasing import ERASING_DRAWS, erase
+from vitrail.data.augmenting.wandering import WANDERING_DRAWS, wander
 from vitrail.data.loader import Batch, Resident
 from vitrail.data.regions import Cut
 from vitrail.model.config import ViTConfig
@@ -51,6 +52,9 @@ EVERYTHING = Recipe(
     flip=True,
     flip_vertical=True,
     transpose=True,
+    turn=10,
+    stretch=0.1,
+    move=0.05,
     crop_scale=0.4,
     augment="rand",
     erase=0.5,
@@ -91,8 +95,9 @@ def test_a_recipe_without_wishes_shows_the_pictures_themselves():
 
 def test_views_are_made_in_the_order_that_is_promised():
     batch = batch_of([4, 9, 17, 23])
-    recipe = Recipe(crop_padding=2, flip=True, augment="three", erase=0.7)
+    recipe = Recipe(crop_padding=2, flip=True, turn=9, stretch=0.2, move=0.1, augment="three", erase=0.7)
     by_hand = crop_and_flip(batch.images, uniform(5, "crop and flip", 2, batch.indices, 3), 2, True)
+    by_hand = wander(by_hand, uniform(5, "wander", 2, batch.indices, WANDERING_DRAWS), 9, 0.2, 0.1)
     by_hand = policies.apply(by_hand, policies.three_augment(uniform(5, "three augment", 2, batch.indices, 6)))
     by_hand = erase(by_hand, uniform(5, "erase", 2, batch.indices, ERASING_DRAWS), 0.7)
     assert torch.equal(augment(batch, recipe, 5, 2), by_hand)

@@ -29,12 +29,12 @@ CPU = Runtime(device="cpu", number_format="bfloat16", threads=2, workers=2, comp
 WISHES = Wishes(data=DataSettings(), minutes=10.0)
 
 
-@pytest.mark.parametrize("part", ["class", "mean", "class+mean"])
+@pytest.mark.parametrize("part", ["class", "mean", "class+mean", "class of 2 blocks", "class+mean of 2 blocks"])
 def test_the_head_answers_as_the_probe_to_1e_5(part):
-    model = create(BOTH).eval()
+    model = create(dataclasses.replace(BOTH, pool_blocks=2)).eval()
     columns = head.parts(model)[part]
     generator = np.random.default_rng(0)
-    width = columns.stop - columns.start
+    width = len(columns)
     linear = Linear(np.float32(generator.normal(size=(3, width))), np.float32(generator.normal(size=3)), 1.0)
     head.put(model, linear, columns)
     images = torch.randn(5, 1, 8, 8)
@@ -43,14 +43,34 @@ def test_the_head_answers_as_the_probe_to_1e_5(part):
         np.testing.assert_allclose(model(images).numpy(), linear.outputs(features), atol=1e-5)
 
 
+def test_a_probe_reads_the_blocks_and_kinds_that_its_name_says():
+    model = create(dataclasses.replace(BOTH, pool_blocks=2)).eval()
+    images = torch.randn(3, 1, 8, 8)
+    with torch.no_grad():
+        kept = model.features(images, keep=("blocks.0", "blocks.1", "pooled", "tokens"))
+        lower, upper = (model.encoder.norm(kept[f"blocks.{i}"]) for i in range(2))
+        torch.testing.assert_close(head.Pooled(model)(images), kept["pooled"])
+    assert torch.equal(kept["tokens"], upper)
+    by_hand = {
+        "class": upper[:, 0],
+        "mean": upper[:, 1:].mean(1),
+        "class of 2 blocks": torch.cat([lower[:, 0], upper[:, 0]], 1),
+        "class+mean": torch.cat([upper[:, 0], upper[:, 1:].mean(1)], 1),
+    }
+    parts = head.parts(model)
+    for name, exact in by_hand.items():
+        torch.testing.assert_close(kept["pooled"][:, torch.from_numpy(parts[name])], exact)
+    assert sorted(parts["class+mean of 2 blocks"]) == list(range(64))
+
+
 def test_the_probe_with_the_least_loss_on_the_validation_pictures_is_taken():
     generator = np.random.default_rng(0)
     features = np.float32(generator.normal(size=(400, 8)))
     targets = (features[:, 5] + features[:, 6] > 0).astype(np.int64)  # only the second half knows
     train, valid = probing.Seen(features[:200], targets[:200]), probing.Seen(features[200:], targets[200:])
-    parts = {"class": slice(0, 4), "mean": slice(4, 8)}
+    parts = {"class": np.arange(4), "mean": np.arange(4, 8)}
     found = probing.probed(train, valid, "classes", 2, parts, 0)
-    assert found.columns == slice(4, 8)
+    assert found.columns.tolist() == [4, 5, 6, 7]
     (chosen,) = [row for row in found.tried if row.chosen]
     assert chosen.name.startswith("linear mean, C ") and chosen.figure > 0.95
     assert chosen.loss == min(row.loss for row in found.tried if row.name.startswith("linear"))
@@ -63,8 +83,10 @@ def test_without_validation_pictures_a_usual_probe_is_taken():
     features = np.float32(np.random.default_rng(0).normal(size=(40, 4)))
     train = probing.Seen(features, (features[:, 0] > 0).astype(np.int64))
     nothing = probing.Seen(features[:0], train.targets[:0])
-    found = probing.probed(train, nothing, "classes", 2, {"class": slice(0, 2), "all": slice(0, 4)}, 0)
-    assert (found.best.c, found.columns, found.tried) == (probing.USUAL, slice(0, 4), ())
+    found = probing.probed(
+        train, nothing, "classes", 2, {"class": np.arange(2), "all": np.arange(4), "all of 4 blocks": np.arange(4)}, 0
+    )
+    assert (found.best.c, found.columns.tolist(), found.tried) == (probing.USUAL, [0, 1, 2, 3], ())
 
 
 @pytest.mark.parametrize("task", ["labels", "number"])
@@ -74,7 +96,7 @@ def test_unknown_cells_are_no_obstacle(task):
     targets = (features[:, :2] > 0).astype(np.float32)
     targets[generator.random(targets.shape) < 0.3] = np.nan
     seen = probing.Seen(features, targets)
-    found = probing.probed(seen, seen, task, 2, {"mean": slice(0, 4)}, 0)
+    found = probing.probed(seen, seen, task, 2, {"mean": np.arange(4)}, 0)
     assert any(row.chosen and row.figure > 0.3 for row in found.tried)
 
 

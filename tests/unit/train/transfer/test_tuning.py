@@ -68,6 +68,9 @@ def test_adapters_are_drawn_from_the_seed():
         ({"weights": "x", "layer_decay": 0.0}, "layer_decay must lie in"),
         ({"weights": "x", "lora_rank": 0}, "lora_rank must be at least 1"),
         ({"weights": "x", "average": (0.5, 1.5)}, "must list shares"),
+        ({"weights": "x", "lora_rank": 4}, "start.lora_rank has no meaning with start.method full"),
+        ({"weights": "x", "method": "lora", "frozen_blocks": 1}, "has no meaning with .* give --start.method full"),
+        ({"weights": "x", "method": "probe", "average": (0.5,)}, "--start.method full or lora"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(fields, words):
