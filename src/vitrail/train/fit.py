@@ -242,9 +242,7 @@ def _looked(dataset: Dataset, plan: Plan) -> Findings:
     To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
     """
     seconds = CHECKED_SHARE * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
-    findings = check(
-        dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata
-    )
+    findings = check(dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata)
     if findings.bad and not plan.data.skip_bad:
         listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
         more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""

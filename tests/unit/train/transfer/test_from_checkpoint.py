@@ -156,7 +156,7 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
     (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.2) if isinstance(event, Planned)]
     assert "less" in planned.reasons["recipe.steps"] and "for features" in planned.reasons["recipe.steps"]
     assert planned.plan.recipe.steps >= 10 and planned.plan.recipe.evaluate_every
-    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.05) if isinstance(event, Planned)]
+    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.03) if isinstance(event, Planned)]
     assert (planned.plan.start.method, planned.plan.recipe.steps) == ("probe", 0)
     assert "too little is left to tune" in planned.reasons["start.method"]
 
