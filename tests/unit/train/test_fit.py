@@ -148,7 +148,7 @@ def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_pat
             self.bad, self.bad_indices, self.notes, self.concerns = [], np.zeros(0, np.int64), (), ()
             self.stops = ("Patient 7 is in train and test.", "All pictures are black.")
 
-    monkeypatch.setattr(training, "check", lambda *words: Stopping(true(*words)))
+    monkeypatch.setattr(training, "check", lambda *words, **named: Stopping(true(*words, **named)))
     with pytest.raises(DataError, match=r"^Patient 7 is in train and test\. All pictures are black\.$"):
         fit(drawn())
     assert not (tmp_path / "run").exists()
@@ -157,7 +157,7 @@ def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_pat
 def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tmp_path):
     asked = []
 
-    def stopped(*words: object) -> None:
+    def stopped(*words: object, strata: str) -> None:
         asked.append(words[-1])
         raise DataError("enough seen")
 

@@ -32,8 +32,8 @@ STANDING = {
     "image.height": "as the model reads them",
     "image.width": "as the model reads them",
     "image.channels": "as the model reads them",
-    "image.low": "8-bit pictures",
-    "image.high": "8-bit pictures",
+    "image.low": "black, in files of 8 bits",
+    "image.high": "white, in files of 8 bits",
     "image.mean": "grey in the middle becomes 0",
     "image.std": "black and white become -1 and 1",
     "image.interpolation": "keeps edges sharper than bilinear",
@@ -43,6 +43,7 @@ STANDING = {
     "image.window": "not DICOM",
     "image.page": "one picture a file",
     "image.max_pixels": "a file that claims more is more likely an attack than a picture",
+    "recipe.steps": "the minutes decide, once the pace is known",
     "recipe.accumulate": "a step fits into memory at once",
     "recipe.optimizer": "2 epochs of Fashion-MNIST: Muon 87 %, AdamW 67 % (EXPERIMENTS.md)",
     "recipe.muon_rate": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",
@@ -117,5 +118,5 @@ def _standing(plan: Plan) -> Reasons:
         elif group in used:
             found[field.name] = USED[group] if used[group] else UNUSED[group]
     usual = vars(DataSettings())
-    asked = {name for name, value in vars(plan.data).items() if value != usual[name]} | {"source"}
-    return STANDING | found | dict.fromkeys((f"data.{name}" for name in asked), "asked for")
+    given = {name for name, value in vars(plan.data).items() if value != usual[name]} | {"source"}
+    return STANDING | found | dict.fromkeys((f"data.{name}" for name in given), "given")

@@ -23,9 +23,9 @@ def test_every_line_of_a_plan_has_a_reason():
     assert all(why.strip() for why in found.values())
 
 
-def test_what_was_said_about_the_pictures_is_called_asked_for():
+def test_what_was_said_about_the_pictures_is_called_given():
     found = explained(PLAN, {"seed": "why"})
-    assert found["data.source"] == found["data.folds"] == "asked for" != found["data.strata"]
+    assert found["data.source"] == found["data.folds"] == "given" != found["data.strata"]
 
 
 def test_groups_that_a_plan_makes_no_use_of_say_so():
