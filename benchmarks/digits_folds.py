@@ -23,7 +23,7 @@ def main() -> None:
     """Run what is missing, then collect."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--minutes", type=float, default=0.75)
+    parser.add_argument("--minutes", type=float, default=0.7)
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     results = Results("digits-5-folds")
