@@ -1,19 +1,21 @@
 """From a checkpoint to few pictures: every way to go on, and the plan's own choice beside them.
 
-    python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data          # everything: many hours, nothing else running
+    python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data          # everything: about five hours
+    python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data --stop-after 80     # begin nothing after 80 minutes
     python benchmarks/transfer.py --starts fashion masked --data digits-100 --seeds 0
     python benchmarks/transfer.py DINOV2 --starts dinov2 --ways linear automatic
 
 Starts: a Fashion-MNIST run of ours, supervised; one of masked autoencoding without labels; DINOv2-S/14, which
-benchmarks/making/real_dinov2.py makes. Data: 100, 500 and 1,437 of scikit-learn's digits, tested on the other 360 of
-a stratified fifth; ELPV (see benchmarks/elpv.py), tested on a stratified fifth. The seed decides which pictures and
-everything else. Every way but kNN is a `vitrail train` of its own, and a tuned model that is below the frozen probe on
-the validation pictures (a fifth of the training pictures) gives way to it, as the verb does it for everybody:
+benchmarks/making/real_dinov2.py makes; none, for the plan's own model from random values. Data: 100, 500 and 1,437 of
+scikit-learn's digits, tested on the other 360 of a stratified fifth; ELPV (see benchmarks/elpv.py), tested on a
+stratified fifth. The seed decides which pictures and everything else. Trainings run two at a time with one thread and
+the same minutes each, and a tuned model that is below the frozen probe on the validation pictures (a fifth of the
+training pictures) gives way to it, as the verb does it for everybody:
 
-  scratch    the plan's own model from random values  linear     the frozen probe
+  scratch    from random values                        linear   the frozen probe
   lp-ft      the probe, then all, lower blocks slower  full     the same, all blocks at one rate
-  lora       adapters beside the matrices            wise       lp-ft, and means of it and the probe
-  automatic  what the plan does by itself            knn        nearest training pictures; k by validation
+  lora       adapters beside the matrices              knn      nearest training pictures; k by validation
+  automatic  what the plan does by itself: lp-ft, and WiSE-FT's means of it and the probe
 
 Rows and complete run folders are not run again. Writes benchmarks/results/transfer.json.
 """
@@ -21,7 +23,9 @@ Rows and complete run folders are not run again. Writes benchmarks/results/trans
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +33,7 @@ import torch
 from elpv import read_cells, source_words, write_tables
 from fashion_mnist import folder_of
 from fashion_mnist import run as fashion_run
-from making.records import Results, Row, number, spread, trained
+from making.records import Job, Results, Row, number, spread, trained
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
 from vitrail import load
@@ -46,7 +50,7 @@ from vitrail.train.dataset import open_dataset
 from vitrail.train.run import RunFolder
 
 DIGITS = (100, 500, 1437)
-STARTS = ("fashion", "masked", "dinov2")
+STARTS = ("none", "fashion", "masked", "dinov2")
 DATA = (*(f"digits-{count}" for count in DIGITS), "elpv")
 ONLY_TUNED = ["--start.average", "1.0"]
 WAYS: dict[str, list[object]] = {
@@ -54,7 +58,6 @@ WAYS: dict[str, list[object]] = {
     "lp-ft": ["--start.method", "full", *ONLY_TUNED],
     "full": ["--start.method", "full", "--start.layer_decay", 1, "--start.frozen_blocks", 0, *ONLY_TUNED],
     "lora": ["--start.method", "lora", *ONLY_TUNED],
-    "wise": ["--start.method", "full", "--start.average", "0.25,0.5,0.75,1.0"],
     "automatic": [],
 }
 BATCH = 64
@@ -67,7 +70,10 @@ def main() -> None:
     parser.add_argument("elpv", type=Path, nargs="?")
     parser.add_argument("--starts", nargs="+", choices=STARTS, default=list(STARTS))
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--ways", nargs="+", choices=[*WAYS, "scratch", "knn"], default=[*WAYS, "scratch", "knn"])
+    parser.add_argument("--ways", nargs="+", choices=[*WAYS, "knn"], default=[*WAYS, "knn"])
+    parser.add_argument(
+        "--stop-after", type=float, default=float("inf"), help="begin no training after so many minutes"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=1.0, help="of each training on digits")
     parser.add_argument("--elpv-minutes", type=float, default=5.0, help="of each training on ELPV")
@@ -75,22 +81,29 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     results = Results("transfer")
-    for start in options.starts:
-        weights = weights_of(start, options)
-        for data in options.data if weights is not None else ():
-            if data == "elpv" and options.elpv is None:
-                print("elpv: left out, needs the folder of ELPV's pictures; see --help")
-                continue
-            for seed in options.seeds:
-                for way in sorted(options.ways, key=lambda way: way == "knn"):  # which reads the run of linear
-                    key = {"start": start, "data": data, "way": way, "seed": seed}
-                    row = results.row(key, partial(measured, start, str(weights), data, way, seed, options))
-                    print(f"{start} -> {data}, {way}, seed {seed}: {number(row, 'accuracy'):.4f}", flush=True)
+    weights = {start: weights_of(start, options) for start in options.starts}
+    data = [each for each in options.data if each != "elpv" or options.elpv is not None]
+    if len(data) < len(options.data):
+        print("elpv: left out, needs the folder of ELPV's pictures; see --help")
+    sources = {(each, seed): source_of(each, seed, options) for each in data for seed in options.seeds}
+    trainings: list[Job] = []
+    readings: list[Job] = []
+    for seed, start, each in product(options.seeds, (start for start in weights if weights[start]), data):
+        for way in ("scratch",) if start == "none" else options.ways:
+            key = {"start": start, "data": each, "way": way, "seed": seed}
+            job = (key, partial(measured, str(weights[start]), sources[each, seed], key, options))
+            (readings if way == "knn" else trainings).append(job)
+    for jobs in (trainings, readings):  # neighbours are looked for in what the run of linear has left
+        for row in results.side_by_side(jobs, options.stop_after):
+            told = f"{row['start']} -> {row['data']}, {row['way']}, seed {row['seed']}"
+            print(f"{told}: {number(row, 'accuracy'):.4f}", flush=True)
     results.write({"summary": summary(results.rows)})
 
 
-def weights_of(start: str, options: argparse.Namespace) -> Path | None:
+def weights_of(start: str, options: argparse.Namespace) -> Path | str | None:
     """Where the weights of a start lie, trained if need be; None where they must be given and are not."""
+    if start == "none":
+        return start
     if start == "dinov2":
         if options.dinov2 is None:
             print("dinov2: left out, needs the folder of its weights; see --help")
@@ -115,19 +128,15 @@ def encoder_of(run: Path) -> Path:
     return folder
 
 
-def measured(start: str, weights: str, data: str, way: str, seed: int, options: argparse.Namespace) -> Row:
+def measured(weights: str, source: list[object], key: Mapping[str, object], options: argparse.Namespace) -> Row:
     """One training, or the neighbours in the features of the run of linear."""
+    start, data, way, seed = str(key["start"]), str(key["data"]), str(key["way"]), int(str(key["seed"]))
     minutes = options.elpv_minutes if data == "elpv" else options.minutes
-    run = options.folder / f"transfer-{start}-{data}-{way}-{minutes:g}min-seed{seed}"
-    source = source_of(data, seed, options)
-    words = ["--seed", seed, "--minutes", minutes]
-    if way == "knn":
-        frozen = run.with_name(run.name.replace("-knn-", "-linear-"))
-        trained(frozen, *source, *words, "--weights", weights, *WAYS["linear"])
-        return nearest(frozen)
-    if way == "scratch":
-        return trained(run, *source, *words, "--weights", "none")
-    return trained(run, *source, *words, "--weights", weights, *WAYS[way])
+    trains = "linear" if way == "knn" else way
+    run = options.folder / f"transfer-{start}-{data}-{trains}-{minutes:g}min-seed{seed}"
+    words = ["--seed", seed, "--minutes", minutes, "--compute.threads", 1, "--weights", weights]
+    row = trained(run, *source, *words, *WAYS.get(trains, []))
+    return nearest(run) if way == "knn" else row
 
 
 def source_of(data: str, seed: int, options: argparse.Namespace) -> list[object]:
@@ -188,7 +197,7 @@ def features_of(model: ViT, pictures: Pictures, rows: np.ndarray, spec: ImageSpe
 def summary(rows: list[Row]) -> list[Row]:
     """For each start, data and way: accuracy over the seeds and the mean seconds of training."""
     names = ("start", "data", "way")
-    order = {value: place for place, value in enumerate([*STARTS, *DATA, "knn", *WAYS, "scratch"])}
+    order = {value: place for place, value in enumerate([*STARTS, *DATA, "scratch", "knn", *WAYS])}
     cases = {tuple(str(row[name]) for name in names) for row in rows}
     found: list[Row] = []
     for case in sorted(cases, key=lambda case: [order[value] for value in case]):

@@ -205,12 +205,12 @@ def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
     rows = [
         {"start": start, "data": "digits-100", "way": way, "seed": seed, "accuracy": 0.5 + seed / 10, "seconds": 4}
         for start in ("dinov2", "fashion")
-        for way in ("scratch", "knn")
+        for way in ("linear", "knn")
         for seed in (0, 1)
     ]
     found = transfer.summary(rows)
     assert [(one["start"], one["way"]) for one in found] == [
-        ("fashion", "knn"), ("fashion", "scratch"), ("dinov2", "knn"), ("dinov2", "scratch"),
+        ("fashion", "knn"), ("fashion", "linear"), ("dinov2", "knn"), ("dinov2", "linear"),
     ]  # fmt: skip
     assert found[0]["accuracy"]["mean"] == pytest.approx(0.55) and found[0]["accuracy"]["n"] == 2
 

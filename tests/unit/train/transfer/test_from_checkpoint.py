@@ -23,6 +23,7 @@ from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
 from vitrail.train.events import Event, Finished, Note, Planned
+from vitrail.train.keeping.extend import Extension
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.run import RunFolder
 from vitrail.train.transfer import begin
@@ -150,6 +151,26 @@ def test_a_plan_finds_its_weights_again(fit, tmp_path):
     moved = dataclasses.replace(plan, start=dataclasses.replace(plan.start, weights=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="is not the file that the plan was made with"):
         list(training.fit_plan(moved, tmp_path / "third", given=drawn()))
+
+
+def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the_same_start(fit, tmp_path):
+    fit(drawn(), start__average="1.0", recipe__rate="0.01")
+    run = tmp_path / "run"
+    start, first = ((run / name).read_bytes() for name in ("start.safetensors", "metrics.jsonl"))
+    frozen = tried(run)["frozen"]
+    assert isinstance(list(training.resume(run, drawn(), Extension(steps=3)))[-1], Finished)
+    plan = RunFolder(run).read_plan()
+    assert (plan.recipe.steps, plan.recipe.extended_at) == (7, 4)
+    assert (run / "start.safetensors").read_bytes() == start and (run / "metrics.jsonl").read_bytes().startswith(first)
+    assert tried(run)["frozen"] == frozen
+    assert [row["name"] for row in tried(run)["tuned"]] == ["the start, frozen", "tuned"]
+
+
+def test_a_frozen_probe_has_no_steps_to_be_extended(fit, tmp_path):
+    fit(drawn(), steps=None, epochs=1.0, start__method="probe")
+    with pytest.raises(UsageError, match="frozen features alone"):
+        list(training.resume(tmp_path / "run", drawn(), Extension(steps=3)))
+    assert RunFolder(tmp_path / "run").read_plan().recipe.steps == 0
 
 
 def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit):
