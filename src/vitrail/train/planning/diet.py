@@ -71,6 +71,8 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
     }
     class_weights, why = imbalance.weights_for(found.task, found.ratio)
     reasons |= why
+    if few and found.task == "classes":
+        reasons["recipe.smoothing"] = "few pictures: kept with the missing patches on digits (EXPERIMENTS.md)"
     return Recipe(
         batch=batch_for(found.count),
         keep_patches=0.6 if few else 0.5,

@@ -236,6 +236,8 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
     rate *= 10 if start.method == "lora" else 1
     reasons["recipe.rate"] = "adapters begin at zero" if start.method == "lora" else f"blocks of width {model.width}"
     reasons["recipe.optimizer"] = "what trained weights are usually tuned with"
+    reasons["recipe.warmup"] = "a tenth, until the moments are known: a fitted head is soon spoilt"
+    reasons["recipe.clip"] = "one odd batch must not spoil a fitted head"
     reasons["recipe.decay"] = "usual in tuning; nothing at the last step"
     reasons["recipe.keep_until"] = "few steps: all of them see whole pictures"
     reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones (EXPERIMENTS.md)"

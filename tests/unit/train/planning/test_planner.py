@@ -16,7 +16,7 @@ from vitrail.train.planning.planner import draft, fix_steps
 from vitrail.train.planning.reasons import STANDING, explained
 from vitrail.train.planning.shape import patch_for
 from vitrail.train.planning.wishes import Fingerprint, Wishes
-from vitrail.train.recipe import Phase
+from vitrail.train.recipe import Phase, Recipe
 
 CLOTHES = Fingerprint(
     name="fashion-mnist", count=55_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
@@ -183,6 +183,14 @@ def test_every_line_of_a_plan_has_a_reason_and_a_written_plan_none():
     assert set(names) - filled.keys() == {name for name in names if name.startswith("compute.")} - {"compute.device"}
     assert filled["model.depth"] == "as vit_pico_patch4_28 has it"
     assert explained(plan, {}) == {}
+
+
+@pytest.mark.parametrize("count", [900, 55_000])
+def test_a_value_that_is_not_the_default_is_explained_by_the_rule_that_chose_it(count):
+    plan, reasons = draft(dataclasses.replace(CLOTHES, count=count), wishes(), MACHINE)
+    usual, about_any_value = vars(Recipe()), {"keep_until", "mirror"}
+    changed = {name for name, value in vars(plan.recipe).items() if value != usual[name]} - about_any_value
+    assert {f"recipe.{name}" for name in changed} <= reasons.keys()
 
 
 def test_the_standing_reasons_belong_to_fields_that_exist():

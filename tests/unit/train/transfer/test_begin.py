@@ -18,6 +18,7 @@ from vitrail.model.vit import create
 from vitrail.runtime import Runtime
 from vitrail.spec import ImageSpec
 from vitrail.train.planning.wishes import Fingerprint, Wishes
+from vitrail.train.recipe import Recipe
 from vitrail.train.transfer import head, planned, probing, selecting, tried, weights
 from vitrail.train.transfer.settings import StartSettings
 
@@ -110,6 +111,8 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kept(checkpoint):
     plan, reasons = planned.draft(PHOTOS, WISHES, CPU, weights.open_checkpoint(str(checkpoint)))
+    changed = {name for name, value in vars(plan.recipe).items() if value != vars(Recipe())[name]} - {"mirror"}
+    assert {f"recipe.{name}" for name in changed} <= reasons.keys(), "a rule explains what it chose"
     assert (plan.model.width, plan.model.depth, plan.model.outputs, plan.model.channels) == (16, 2, 2, 3)
     assert plan.model.pool == "class+mean" and plan.image.mean == (0.1, 0.2, 0.3)
     assert (plan.image.fit, plan.image.crop_fraction, plan.image.size) == ("squash", 1.0, plan.model.image_size)
