@@ -11,10 +11,11 @@ from io import StringIO
 from pathlib import Path
 
 from .data.open import is_memory
-from .doors import converting, evaluation, models, progress, saying, wishes
+from .doors import comparing, converting, evaluation, models, progress, saying, wishes
 from .doors.predicting import open_predictor, several
 from .errors import UsageError
 from .evaluate.answers import Answers
+from .evaluate.comparing import Comparison
 from .evaluate.measuring import Figures
 from .files.hub import is_hub_name
 from .model.sizes import named
@@ -76,13 +77,29 @@ class Run:
         Raises:
             DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
         """
+        return evaluation.evaluate(self.predictor, self._labelled(source, split), skip_bad).metrics
+
+    def _labelled(self, source: object | None, split: str | None) -> evaluation.Labelled:
         if source is None:
-            labelled = evaluation.held_out(self.path, split, self._trained_on)
-        else:
-            labelled = evaluation.other_source(
-                source, split, evaluation.reading(self.path, source, {}, task=self.predictor.task)
-            )
-        return evaluation.evaluate(self.predictor, labelled, skip_bad).metrics
+            return evaluation.held_out(self.path, split, self._trained_on)
+        settings = evaluation.reading(self.path, source, {}, task=self.predictor.task)
+        return evaluation.other_source(source, split, settings)
+
+    def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
+        """Both models on the same pictures, with a p-value for each figure; what `vitrail evaluate --against` does.
+
+        Pictures that the other run has learnt from are left out, where its data is the same.
+
+        Args:
+            other: a run, or any model that knows its classes.
+            source, split: as `evaluate`.
+
+        Raises:
+            DataError: the models answer different tasks or names, or the other has learnt from all the pictures.
+        """
+        path = other.path if isinstance(other, Run) else Path(other)
+        labelled = comparing.unseen_by(path, self._labelled(source, split))
+        return comparing.against(self.predictor, open_predictor(path), labelled).comparison
 
     def resume(self, source: object | None = None, quiet: bool = False) -> Run:
         """Go on where the run was stopped, exactly as its plan says; what `vitrail train --resume` does.

@@ -95,6 +95,24 @@ def test_evaluating_gives_the_figures_of_the_run(vitrail, run_folder):
     assert told["log_loss"] == pytest.approx(kept["log_loss"], abs=1e-5)
 
 
+def test_a_run_compared_with_itself_is_no_better(vitrail, run_folder):
+    answer = vitrail("evaluate", run_folder, "--against", run_folder)
+    assert answer.code == 0, answer.err
+    assert answer.out.splitlines()[-1].startswith(f"No evidence of a difference between {run_folder} and {run_folder}")
+    told = json.loads(vitrail("evaluate", run_folder, "--against", run_folder, "--json").out)
+    assert [one["name"] for one in told["comparison"]["differences"]] == ["accuracy", "log loss"]
+    assert {one["p_value"] for one in told["comparison"]["differences"]} == {1.0}
+
+
+def test_a_model_is_not_compared_on_pictures_that_the_other_has_learnt_from(vitrail, run_folder, flowers):
+    answer = vitrail("evaluate", run_folder, flowers, "--against", run_folder)
+    assert answer.code == 0, answer.err
+    assert re.search(r"^\d+ pictures that .* has learnt from are left out; \d+ are new to both\.$", answer.err, re.MULTILINE)
+    answer = vitrail("evaluate", run_folder, "--split", "train", "--against", run_folder)
+    assert (answer.code, answer.out) == (3, "")
+    assert "has learnt from all of these" in answer.err
+
+
 def test_evaluating_another_split_and_another_source(vitrail, run_folder, flowers):
     assert "split val" in vitrail("evaluate", run_folder, "--split", "val").out
     answer = vitrail("evaluate", run_folder / "model", flowers)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..config import read as read_settings
 from ..config import write as write_settings
 from ..errors import DamagedFileError, UsageError
@@ -25,6 +27,8 @@ from .rules import Layout, Name, take
 FORMAT = 1
 """Raised when a bundle of an older version can no longer be read as it is."""
 CONFIG, WEIGHTS, PREPROCESSOR, CARD = "config.json", "model.safetensors", "preprocessor_config.json", "README.md"
+FAMILIAR = "familiar.safetensors"
+"""What the training pictures look like to the model, where a bundle knows it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,8 @@ class Bundle:
     """What else the training noted, such as thresholds, the data's fingerprint, the attention path, the mirror."""
     audit: Audit
     """Every tensor of the weights file."""
+    familiar: Mapping[str, Tensor]
+    """What the training pictures look like to the model; empty where nobody has noted it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +63,19 @@ class About:
 
 
 def save(
-    folder: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...], info: Mapping[str, object]
+    folder: Path,
+    model: ViT,
+    spec: ImageSpec,
+    task: str,
+    classes: tuple[str, ...],
+    info: Mapping[str, object],
+    familiar: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a bundle whole or not at all.
 
     Args:
         info: anything that JSON can hold.
+        familiar: what the training pictures look like to the model.
 
     Raises:
         UsageError: the folder exists, or the picture description or the class names do not fit the model.
@@ -83,6 +96,8 @@ def save(
         atomic.write_json(inside / PREPROCESSOR, preprocessor(spec))
         atomic.write_text(inside / CARD, card(model.config, parameters, spec, task, classes, info))
         tensors.save(inside / WEIGHTS, model.state_dict(), {"format": "pt"})
+        if familiar:
+            tensors.save(inside / FAMILIAR, familiar, {"format": "pt"})
 
 
 def load(folder: Path, allow_nonfinite: bool = False) -> Bundle:
@@ -114,7 +129,18 @@ def load(folder: Path, allow_nonfinite: bool = False) -> Bundle:
         classes=about.classes,
         info=about.info,
         audit=audit,
+        familiar=familiar_in(folder),
     )
+
+
+def familiar_in(folder: Path) -> Mapping[str, Tensor]:
+    """What the training pictures look like to a bundle's model; empty where nobody has noted it.
+
+    Raises:
+        DamagedFileError: the file is not in the safetensors format.
+    """
+    path = Path(folder) / FAMILIAR
+    return tensors.load(path) if path.is_file() else {}
 
 
 def describe(folder: Path) -> About:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from torch import Tensor
+
 from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import ImageSpec
@@ -21,6 +23,7 @@ def save(
     layout: str,
     task: str = "classes",
     info: Mapping[str, object] | None = None,
+    familiar: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model whole or not at all: a folder for bundle, timm and transformers, else a file.
 
@@ -28,6 +31,7 @@ def save(
         layout: one of TARGETS.
         info: what else a bundle keeps, anything that JSON can hold, such as licence and repository of its origin;
             a folder for transformers keeps these two.
+        familiar: what the training pictures look like to the model; only a bundle keeps it.
 
     Raises:
         UsageError: there is no such target, the path exists, or the target cannot hold a part of the model (named).
@@ -37,7 +41,7 @@ def save(
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
     if layout == "bundle":
-        bundle.save(path, model, spec, task, classes, info or {})
+        bundle.save(path, model, spec, task, classes, info or {}, familiar)
     elif layout == "timm":
         from .writers import timm
 

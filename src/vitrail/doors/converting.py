@@ -17,6 +17,7 @@ from ..checkpoints import save as writing
 from ..checkpoints.audit import Audit
 from ..checkpoints.writers import torchvision
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.decisions import read as read_decisions
 from ..evaluate.scaling import KEY, scaling_in
 from ..files import atomic, hub
 from ..files.disk import flush, resource_errors
@@ -73,7 +74,8 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
     if to != "bundle":
         found, info = _for_others(found, info)
     with _draft(out) as draft:
-        writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, info)
+        familiar = bundle.familiar_in(found.bundle) if found.bundle is not None else None
+        writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, info, familiar)
         again = find(str(draft), _to_read_back(found.config, to))
         difference = _proved(found, again, to)
         _keep(draft, out)
@@ -84,7 +86,10 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
         difference=difference,
         pictures=PICTURES,
         audit=again.audit,
-        notes=(*_unnamed(found, to), *_mirrored(info, to), *_readers(found, to), *_elsewhere(found, again, to)),
+        notes=(
+            *_unnamed(found, to), *_mirrored(info, to), *_undecided(info, to), *_readers(found, to),
+            *_elsewhere(found, again, to),
+        ),  # fmt: skip
     )
 
 
@@ -207,6 +212,20 @@ def _mirrored(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     if to == "bundle" or not info.get("mirror"):
         return ()
     return (f"vitrail predict averages over every picture and its mirror image here, and {to} does not",)
+
+
+def _undecided(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
+    """What a run has fitted on its validation pictures stays in the bundle."""
+    decided = read_decisions(info, "the bundle")
+    parts = {
+        "a temperature": bool(decided.temperature),
+        "thresholds": bool(decided.thresholds),
+        "reasons to abstain": decided.unlike is not None or bool(decided.sure),
+    }
+    if to == "bundle" or not any(parts.values()):
+        return ()
+    listed = ", ".join(name for name, there in parts.items() if there)
+    return (f"vitrail predict applies what was fitted on validation pictures ({listed}), and {to} does not",)
 
 
 def _for_others(found: Found, info: dict[str, object]) -> tuple[Found, dict[str, object]]:

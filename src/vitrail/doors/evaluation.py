@@ -99,7 +99,18 @@ def evaluate(
     numbers = class_numbers(labelled.source, predictor.classes)
     answered = _answers(predictor, labelled, numbers, skip_bad)
     predictions = join(list(counted(answered, len(labelled.rows)) if counted else answered))
-    return Evaluation(measured(predictions, predictor.scaling), predictions, labelled.source.name)
+    groups = groups_of(labelled, predictions)
+    figures = measured(predictions, predictor.scaling, groups, predictor.decided.ordered)
+    return Evaluation(figures, predictions, labelled.source.name)
+
+
+def groups_of(labelled: Labelled, answered: Answers) -> np.ndarray | None:
+    """The group of each answered picture, such as its patient, where the source says which belong together."""
+    source = labelled.source
+    if source.groups is None:
+        return None
+    names = set(answered.ids)
+    return source.groups[[row for row in labelled.rows.tolist() if source.ids[row] in names]]
 
 
 def held_out(run: Path, split: str | None, given: object | None = None) -> Labelled:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from ..data.source import Task
 from ..errors import UsageError
 from . import label_predictions, number_predictions, predictions
-from .collect import chances_of, probabilities_of
+from .decisions import Decisions
 from .label_predictions import LabelPredictions
 from .number_predictions import NumberPredictions
-from .predictions import Predictions
+from .predictions import UNKNOWN, Predictions
 from .scaling import Scaling
 
 Answers = Predictions | LabelPredictions | NumberPredictions
@@ -28,6 +29,8 @@ def answers_of(
     split: str = "",
     targets: np.ndarray | None = None,
     skipped: Sequence[tuple[str, str]] = (),
+    decisions: Decisions | None = None,
+    distances: np.ndarray | None = None,
 ) -> Answers:
     """The table of a model's answers.
 
@@ -37,22 +40,28 @@ def answers_of(
         scaling: of the task `number`, the scale that its numbers were learnt on; None if outputs have their unit.
         rows: (path, id) of each picture.
         targets: int64 [n] for classes, float32 [n, K] for the others.
+        decisions: what turns outputs into answers; None takes them at their word.
+        distances: of the pictures from those of the training, if they were measured.
     """
     paths, ids = tuple(path for path, _ in rows), tuple(id for _, id in rows)
-    outputs, left = outputs.reshape(len(rows), len(names)), tuple(skipped)
-    if task == "classes":
-        return Predictions(
-            paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
-            probabilities=probabilities_of(outputs),
+    outputs, left, by = outputs.reshape(len(rows), len(names)), tuple(skipped), decisions or Decisions()
+    if task == "number":
+        return NumberPredictions(
+            paths=paths, ids=ids, split=split, targets=targets, skipped=left, columns=names,
+            values=outputs if scaling is None else scaling.values(outputs),
+            abstained=by.abstained(None, distances, len(rows)),
         )  # fmt: skip
+    probabilities = by.probabilities(task, outputs)
     if task == "labels":
         return LabelPredictions(
             paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
-            probabilities=chances_of(outputs),
+            probabilities=probabilities, answered=by.labels(probabilities),
+            abstained=by.abstained(None, distances, len(rows)),
         )  # fmt: skip
-    return NumberPredictions(
-        paths=paths, ids=ids, split=split, targets=targets, skipped=left, columns=names,
-        values=outputs if scaling is None else scaling.values(outputs),
+    return Predictions(
+        paths=paths, ids=ids, split=split, targets=targets, skipped=left, classes=names,
+        probabilities=probabilities, answered=by.classes(probabilities, names),
+        abstained=by.abstained(probabilities, distances, len(rows)),
     )  # fmt: skip
 
 
@@ -70,6 +79,28 @@ def join(parts: Sequence[Answers]) -> Answers:
     if labels:
         return label_predictions.join(labels)
     return number_predictions.join(numbers) if numbers else predictions.join(classes)
+
+
+def names_of(answers: Answers) -> tuple[str, ...]:
+    """Of its classes, labels or columns."""
+    return answers.columns if isinstance(answers, NumberPredictions) else answers.classes
+
+
+def reordered(answers: Answers, names: tuple[str, ...]) -> Answers:
+    """The same answers with classes, labels or columns in the order of `names`, which are the same names."""
+    if names_of(answers) == names:
+        return answers
+    places = [names_of(answers).index(name) for name in names]
+    if isinstance(answers, Predictions):
+        new = np.append(np.argsort(places), UNKNOWN)  # the new number of each class, and of an unknown one
+        targets = None if answers.targets is None else new[answers.targets]
+        shown = answers.probabilities[:, places]
+        return replace(answers, classes=names, probabilities=shown, targets=targets, answered=new[answers.labels])
+    targets = None if answers.targets is None else answers.targets[:, places]
+    if isinstance(answers, LabelPredictions):
+        shown, said = answers.probabilities[:, places], answers.labels[:, places]
+        return replace(answers, classes=names, probabilities=shown, targets=targets, answered=said)
+    return replace(answers, columns=names, values=answers.values[:, places], targets=targets)
 
 
 def read_csv(path: Path, task: Task) -> Answers:

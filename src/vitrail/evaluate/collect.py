@@ -15,6 +15,7 @@ from ..data.loader import Pictures
 from ..data.source import Task
 from ..data.transforms import normalise
 from ..errors import UsageError
+from ..model.vit import ViT
 from ..spec import ImageSpec
 
 NUMBER_FORMATS: dict[str, torch.dtype] = {
@@ -48,8 +49,37 @@ def collect(
     parts: list[np.ndarray] = []
     with answering(model):
         for images in _batches(pictures, indices, batch):
-            parts.append(logits_of(model, images, spec, device, number_format, mirror, task).cpu().numpy())
+            outputs, _ = outputs_of(model, images, spec, device, number_format, mirror, task)
+            parts.append(outputs.cpu().numpy())
     return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
+
+
+def collect_with_features(
+    model: ViT,
+    pictures: Pictures,
+    indices: np.ndarray,
+    spec: ImageSpec,
+    batch: int = 64,
+    device: str | torch.device = "cpu",
+    number_format: str = "float32",
+    mirror: bool = False,
+    task: Task = "classes",
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same outputs, and what the head reads of each picture's last block, float32 [n, D].
+
+    Raises:
+        as `collect`.
+    """
+    if batch < 1:
+        raise UsageError(f"batch must be at least 1. Got {batch}.")
+    outputs, features = [np.zeros((0, model.config.outputs), np.float32)], [np.zeros((0, model.config.width), np.float32)]
+    with answering(model):
+        for images in _batches(pictures, indices, batch):
+            answers, seen = outputs_of(model, images, spec, device, number_format, mirror, task, seen=True)
+            assert seen is not None
+            outputs.append(answers.cpu().numpy())
+            features.append(seen.cpu().numpy())
+    return np.concatenate(outputs), np.concatenate(features)
 
 
 def _batches(pictures: Pictures, indices: np.ndarray, batch: int) -> Iterator[UInt8[Tensor, "B C H W"]]:
@@ -63,7 +93,7 @@ def _batches(pictures: Pictures, indices: np.ndarray, batch: int) -> Iterator[UI
         yield waiting()
 
 
-def logits_of(
+def outputs_of(
     model: nn.Module,
     images: UInt8[Tensor, "B C H W"],
     spec: ImageSpec,
@@ -71,18 +101,29 @@ def logits_of(
     number_format: str,
     mirror: bool,
     task: Task = "classes",
-) -> Float[Tensor, "B K"]:
-    """Outputs for one batch of prepared pictures, float32 on the device; call it inside `answering(model)`."""
+    seen: bool = False,
+) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
+    """Outputs for one batch of prepared pictures, float32 on the device; call it inside `answering(model)`.
+
+    Args:
+        seen: also give what the head reads of the last block, of the pictures as they are; the model is a ViT then.
+    """
     if number_format not in NUMBER_FORMATS:
         raise UsageError(f"The number format must be one of {', '.join(NUMBER_FORMATS)}. Got {number_format!r}.")
     dtype = NUMBER_FORMATS[number_format]
     x = normalise(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
-        logits = model(x).float()
+        features = None
+        if seen:
+            assert isinstance(model, ViT)
+            kept = model.features(x, keep=("pooled", "outputs"))
+            logits, features = kept["outputs"].float(), kept["pooled"][..., -model.config.width :].float()
+        else:
+            logits = model(x).float()
         if not mirror:
-            return logits
+            return logits, features
         mirrored = model(x.flip(-1)).float()
-    return averaged(torch.stack([logits, mirrored]), task)
+    return averaged(torch.stack([logits, mirrored]), task), features
 
 
 def averaged(both: Float[Tensor, "2 B K"], task: Task) -> Float[Tensor, "B K"]:

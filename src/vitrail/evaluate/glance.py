@@ -8,7 +8,7 @@ import numpy as np
 
 from ..data.source import Task
 from .collect import chances_of, probabilities_of
-from .label_metrics import area
+from ..stats.areas import area
 from .label_predictions import THRESHOLD
 from .number_metrics import r_squared
 
@@ -48,8 +48,12 @@ def glance(task: Task, outputs: np.ndarray, targets: np.ndarray) -> Glance | Non
 
 def _of_labels(chances: np.ndarray, targets: np.ndarray, known: np.ndarray) -> Glance:
     """The AUROC is the mean over labels that have both kinds of pictures, however few."""
-    areas = [area(targets[there, k] >= THRESHOLD, chances[there, k]) for k, there in enumerate(known.T)]
-    found = [each for each in areas if each is not None]
+    present = targets >= THRESHOLD
+    found = [
+        area(present[:, k], chances[:, k], there).value
+        for k, there in enumerate(known.T)
+        if 0 < present[there, k].sum() < there.sum()
+    ]
     p, t = np.clip(chances[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
     loss = float(-(t * np.log(p) + (1 - t) * np.log(1 - p)).mean())
     return Glance("AUROC", float(np.mean(found)) if found else None, loss)

@@ -6,7 +6,6 @@ means. Every figure can be recomputed from `predictions/test.csv` alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,12 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
-from ..stats.intervals import bootstrap, wilson
+from ..stats import areas
+from ..stats.intervals import Interval, bootstraps, wilson
+from .finite import refuse_not_finite
 from .label_predictions import THRESHOLD, LabelPredictions
+from .ranked import FIGURES, Ranked
+from .told import of_area, told
 
 FEWEST = 10
 """Known positives, and known negatives, that a label needs for a ranking that can be told from luck."""
@@ -39,40 +42,50 @@ class LabelFigures:
     auroc: float | None = None
     """Chance that a picture with it scores above one without it."""
     auroc_interval: Span | None = None
-    """Percentile bootstrap over its known pictures."""
     average_precision: float | None = None
     """Area under precision by recall."""
+    average_precision_interval: Span | None = None
+    sensitivity_at_90: float | None = None
+    """The largest sensitivity that leaves a specificity of at least 90 %, of any threshold."""
+    sensitivity_at_90_interval: Span | None = None
     f1: float | None = None
-    """Harmonic mean of precision and sensitivity, answering from 0.5 on."""
+    """Harmonic mean of precision and sensitivity, of the answers."""
+    f1_interval: Span | None = None
     sensitivity: float | None = None
-    """Share of the pictures with it that are answered so, from 0.5 on."""
+    """Share of the pictures with it that are answered so."""
     sensitivity_interval: Span | None = None
-    """Wilson."""
     specificity: float | None = None
-    """Share of the pictures without it that are answered so, below 0.5."""
+    """Share of the pictures without it that are answered so."""
     specificity_interval: Span | None = None
-    """Wilson."""
+    calibration_error: float | None = None
+    """Mean distance of probability from share over 15 bins of as many pictures each, without what chance adds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelMetrics:
-    """All figures of one split; intervals are 95 %, means are over the labels that are not rare."""
+    """All figures of one split; intervals are 95 %, means are over the labels that are not rare.
+
+    Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
+    pictures come in groups, shares have the bootstrap too, it draws whole groups, and DeLong's sums go over groups.
+    """
 
     split: str
     n: int
     """Pictures of which at least one label is known."""
+    groups: int | None = None
+    """Groups that the pictures come in, such as patients, if they do."""
     counted: int
     """Labels that the means are over."""
     log_loss: float
     """Mean binary cross-entropy over all known labels of all pictures, in nats."""
     log_loss_interval: Span
-    """Percentile bootstrap over pictures."""
     per_label: tuple[LabelFigures, ...]
     auroc: float | None = None
     auroc_interval: Span | None = None
-    """Percentile bootstrap over pictures."""
     average_precision: float | None = None
+    average_precision_interval: Span | None = None
     f1: float | None = None
+    f1_interval: Span | None = None
 
     @property
     def rare(self) -> tuple[str, ...]:
@@ -104,11 +117,12 @@ class LabelMetrics:
         """The headline and one line per label, for the terminal."""
         width = max(5, *(len(one.name) for one in self.per_label))
         heads = f"{'label':<{width}}  {'known':>6}  {'with it':>7}  {'AUROC':>6}  {'95 % interval':>16}"
+        n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
         lines = [
-            f"AUROC             {_four(self.auroc)}  ({_span(self.auroc_interval)}, n = {self.n:,})",
-            f"average precision {_four(self.average_precision)}",
-            f"macro F1          {_four(self.f1)}",
-            f"log loss          {self.log_loss:6.4f}",
+            f"AUROC             {_four(self.auroc)}  ({_span(self.auroc_interval)}, {n})",
+            f"average precision {_four(self.average_precision)}  ({_span(self.average_precision_interval)})",
+            f"macro F1          {_four(self.f1)}  ({_span(self.f1_interval)})",
+            f"log loss          {self.log_loss:6.4f}  ({_span(self.log_loss_interval)})",
             "",
             f"{heads}  precision  {'F1':>6}  sensitivity  specificity",
         ]
@@ -122,14 +136,17 @@ class LabelMetrics:
         return "\n".join([*lines, *([f"({self.left_out()})"] if self.rare else [])])
 
 
-def measure(predictions: LabelPredictions, seed: int = 0, samples: int = 1000) -> LabelMetrics:
+def measure(
+    predictions: LabelPredictions, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
+) -> LabelMetrics:
     """Every figure of one table; a target from 0.5 on counts as a picture with the label.
 
     Args:
-        seed, samples: of the bootstrap intervals.
+        groups: of each picture, such as its patient.
+        seed, samples: of the bootstrap.
 
     Raises:
-        DataError: no label of any picture is known.
+        DataError: no label of any picture is known, or an answer is no number.
 
     Source: definitions as in scikit-learn.
     """
@@ -141,116 +158,82 @@ def measure(predictions: LabelPredictions, seed: int = 0, samples: int = 1000) -
         )
     refuse_not_finite(predictions.probabilities[known])
     known, targets = known[rows], predictions.targets[rows].astype(np.float64)
-    chances = predictions.probabilities[rows].astype(np.float64)
-    positive = targets >= THRESHOLD
-    columns = [(known[:, k], positive[:, k], chances[:, k]) for k in range(len(predictions.classes))]
-    per_label = tuple(
-        _of_label(name, positive[there], chances[there], seed, samples)
-        for name, (there, positive, chances) in zip(predictions.classes, columns, strict=True)
-    )
-    counted = [column for column, one in zip(columns, per_label, strict=True) if not one.rare]
+    chances, answers = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
+    groups = None if groups is None else groups[rows]
+    labels = [
+        Ranked.of(known[:, k], targets[:, k] >= THRESHOLD, chances[:, k], answers[:, k])
+        for k in range(len(predictions.classes))
+    ]
+    counted = np.array([not _rare(one) for one in labels])
     losses = _losses(np.where(known, targets, 0), chances) * known
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
+
+    def drawn(rows: np.ndarray) -> np.ndarray:
+        """[1 + 2 + labels * FIGURES]: log loss, two means, and every figure of every label."""
+        counts = np.bincount(rows, minlength=len(sums))
+        loss, n = counts @ sums
+        each = np.array([one.figures(counts) for one in labels])  # [labels, FIGURES]
+        means = each[counted].mean(0) if counted.any() else np.full(len(FIGURES), np.nan)
+        return np.concatenate([[loss / n, *means[:MEANS]], each.ravel()])
+
+    everything = np.arange(len(sums))
+    values, spans = drawn(everything), bootstraps(everything, drawn, seed, samples, groups=groups)
+    per_label = tuple(
+        _of_label(name, labels[k], values[start:], spans[start:], groups)
+        for k, name in enumerate(predictions.classes)
+        for start in [1 + MEANS + k * len(FIGURES)]
+    )
+    whole: dict[str, Any] = {}
+    for place, name in enumerate(("log_loss", *FIGURES[:MEANS])):
+        whole |= told(name, values[place], spans[place])
+    ranks = [one.area(groups) for one, mine in zip(labels, counted, strict=True) if mine]
     return LabelMetrics(
         split=predictions.split,
         n=len(targets),
-        counted=len(counted),
-        log_loss=float(sums[:, 0].sum() / sums[:, 1].sum()),
-        log_loss_interval=bootstrap(sums, lambda s: float(s[:, 0].sum() / s[:, 1].sum()), seed, samples),
+        groups=None if groups is None else len(np.unique(groups)),
+        counted=int(counted.sum()),
         per_label=per_label,
-        auroc=_mean([one.auroc for one in per_label if not one.rare]),
-        auroc_interval=bootstrap(np.arange(len(targets)), _mean_area(counted), seed, samples) if counted else None,
-        average_precision=_mean([one.average_precision for one in per_label if not one.rare]),
-        f1=_mean([one.f1 for one in per_label if not one.rare]),
+        **whole,
+        **(of_area(areas.mean([rank for rank in ranks if rank is not None])) if ranks else {}),
     )
 
 
-def refuse_not_finite(answers: np.ndarray) -> None:
-    """Refuse to measure answers that are no numbers.
-
-    Raises:
-        DataError: how many there are.
-    """
-    if bad := int(np.count_nonzero(~np.isfinite(answers))):
-        raise DataError(
-            f"{bad:,} of {answers.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
-            "damaged or has diverged; train it again with lower rates."
-        )
+MEANS = 2
+"""The first of `FIGURES` that are also given as means over labels: average precision and F1."""
 
 
-def area(positive: np.ndarray, scores: np.ndarray) -> float | None:
-    """The area under the ROC curve, scikit-learn's; None where all pictures are of one kind."""
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(positive, scores)) if 0 < positive.sum() < len(positive) else None
+def _rare(label: Ranked) -> bool:
+    return min(label.positives, label.negatives) < FEWEST
 
 
-def _of_label(name: str, positive: np.ndarray, chances: np.ndarray, seed: int, samples: int) -> LabelFigures:
-    """One label over the pictures of which it is known."""
-    from sklearn.metrics import average_precision_score
-
-    answered = chances >= THRESHOLD
-    n, with_it = len(positive), int(positive.sum())
-    found, refused = int((answered & positive).sum()), int((~answered & ~positive).sum())
-    rare = min(with_it, n - with_it) < FEWEST
-    interval = None
-    if not rare:
-        interval = bootstrap(np.arange(n), _mean_area([(np.ones(n, bool), positive, chances)]), seed, samples)
+def _of_label(
+    name: str, label: Ranked, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
+) -> LabelFigures:
+    """One label over the pictures of which it is known; `values` and `spans` begin with its figures."""
+    rare, rank = _rare(label), label.area(groups)
+    figures: dict[str, Any] = {}
+    for figure, value, span in zip(FIGURES, values, spans, strict=False):
+        figures |= told(figure, value, None if rare else span)
+    if groups is None or rare:
+        figures |= {"sensitivity_interval": wilson(label.found, label.positives) if label.positives else None}
+        figures |= {"specificity_interval": wilson(label.refused, label.negatives) if label.negatives else None}
+    if rank is not None:
+        figures |= {"auroc": rank.value} if rare else of_area(rank)
+    n = label.positives + label.negatives
     return LabelFigures(
         name=name,
         n=n,
-        positives=with_it,
+        positives=label.positives,
         rare=rare,
-        prevalence=with_it / n if n else None,
-        auroc=area(positive, chances),
-        auroc_interval=interval,
-        average_precision=float(average_precision_score(positive, chances)) if with_it else None,
-        f1=2 * found / (with_it + int(answered.sum())) if with_it + answered.sum() else None,
-        sensitivity=found / with_it if with_it else None,
-        sensitivity_interval=wilson(found, with_it) if with_it else None,
-        specificity=refused / (n - with_it) if n > with_it else None,
-        specificity_interval=wilson(refused, n - with_it) if n > with_it else None,
+        prevalence=label.positives / n if n else None,
+        calibration_error=label.calibration_error() if n else None,
+        **figures,
     )
-
-
-def _mean_area(columns: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Callable[[np.ndarray], float]:
-    """Mean area under the ROC curve over labels, as a function of drawn rows; sorted once, so that drawing is cheap.
-
-    Args:
-        columns: of each label, which rows are known, which have it, and their scores.
-    """
-    prepared = []
-    for known, positive, scores in columns:
-        rows = np.flatnonzero(known)
-        order = rows[np.argsort(scores[rows], kind="stable")]
-        groups = np.cumsum(np.diff(scores[order], prepend=scores[order[:1]]) > 0)  # equal scores share one
-        prepared.append((order, positive[order], groups))
-    n = len(columns[0][0])
-
-    def mean_area(drawn: np.ndarray) -> float:
-        counts = np.bincount(drawn, minlength=n)
-        return float(np.mean([_weighted(counts[order], with_it, groups) for order, with_it, groups in prepared]))
-
-    return mean_area
-
-
-def _weighted(counts: np.ndarray, positive: np.ndarray, groups: np.ndarray) -> float:
-    """The area where each picture, in the order of scores, is there `counts` times; NaN if all are of one kind."""
-    ups = np.bincount(groups, counts * positive)
-    downs = np.bincount(groups, counts * ~positive)
-    pairs = ups.sum() * downs.sum()
-    below = np.cumsum(downs) - downs / 2  # half of those with the same score
-    return float((ups * below).sum() / pairs) if pairs else float("nan")
 
 
 def _losses(targets: np.ndarray, chances: np.ndarray) -> np.ndarray:
     least = np.finfo(np.float32).tiny
     return -(targets * np.log(np.maximum(chances, least)) + (1 - targets) * np.log(np.maximum(1 - chances, least)))
-
-
-def _mean(numbers: list[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
 
 
 def _four(number: float | None) -> str:

@@ -16,10 +16,10 @@ from ..data.formulas import guarded, unguarded
 from ..errors import UsageError
 from .label_cells import cell_of, escaped, labels_in
 from .predictions import OWN, classes_of
-from .table import Table, check_alike, check_shape, digits, joined_targets, numbers, read_rows
+from .table import Table, check_alike, check_shape, digits, joined_reasons, joined_targets, numbers, read_rows
 
 THRESHOLD = 0.5
-"""A label is answered from this probability on."""
+"""A label is answered from this probability on where no other threshold was chosen, and there from this share on."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,11 +32,15 @@ class LabelPredictions(Table):
     """float32 [n, K], each for itself."""
     classes: tuple[str, ...]
     """The K names, in the order of the model's outputs; none is empty or there twice."""
+    answered: np.ndarray | None = None
+    """bool [n, K]: which labels each picture is said to have; those from one half on if nothing else is given."""
 
     def __post_init__(self) -> None:
         check_shape(self, self.probabilities, self.classes, "labels need probabilities")
         if self.targets is not None and self.targets.shape != self.probabilities.shape:
             raise UsageError(f"Targets must have shape {self.probabilities.shape}. Got {self.targets.shape}.")
+        if self.answered is not None and self.answered.shape != self.probabilities.shape:
+            raise UsageError(f"Answers must have shape {self.probabilities.shape}. Got {self.answered.shape}.")
         if len({*self.classes, ""}) <= len(self.classes):
             raise UsageError(f"Every label needs a name of its own. Got {self.classes}.")
         object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
@@ -45,8 +49,8 @@ class LabelPredictions(Table):
 
     @property
     def labels(self) -> np.ndarray:
-        """bool [n, K]: which labels are answered."""
-        return self.probabilities >= THRESHOLD
+        """bool [n, K]: which labels each picture is said to have."""
+        return self.probabilities >= THRESHOLD if self.answered is None else self.answered
 
     @property
     def known(self) -> np.ndarray:
@@ -70,22 +74,23 @@ class LabelPredictions(Table):
     def records(self) -> list[dict[str, object]]:
         """As `Table` says; the answered labels are a list, and the target says of each label 0..1, or None."""
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        rows = zip(self.paths, self.ids, targets.tolist(), self.labels, self.probabilities.tolist(), strict=True)
+        said = zip(self.labels, self.probabilities.tolist(), self.told(), strict=True)
+        rows = zip(self.paths, self.ids, targets.tolist(), said, strict=True)
         return [
             {
                 "path": path,
                 "id": id,
                 "split": self.split,
-                "target": self._told(target),
+                "target": self._shown(target),
                 "label": [name for name, there in zip(self.classes, answer.tolist(), strict=True) if there],
                 "probability": max(row),
                 **{f"prob_{name}": chance for name, chance in zip(self.classes, row, strict=True)},
-                "abstain": 0,
+                "abstain": why,
             }
-            for path, id, target, answer, row in rows
+            for path, id, target, (answer, row, why) in rows
         ]
 
-    def _told(self, target: list[float]) -> dict[str, float | None] | None:
+    def _shown(self, target: list[float]) -> dict[str, float | None] | None:
         told = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
         return None if all(t is None for t in told.values()) else told
 
@@ -105,6 +110,8 @@ def join(parts: Sequence[LabelPredictions]) -> LabelPredictions:
         targets=joined_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
         probabilities=np.concatenate([part.probabilities for part in parts]),
         classes=parts[0].classes,
+        answered=np.concatenate([part.labels for part in parts]),
+        abstained=joined_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -119,6 +126,7 @@ def read_csv(path: Path) -> LabelPredictions:
     classes = classes_of(table.header, path)
     positions = {escaped(name): k for k, name in enumerate(classes)}
     targets = [labels_in(unguarded(cells[0]), positions, where) for where, cells in table.rows]
+    said = [labels_in(unguarded(cells[1]), positions, where) for where, cells in table.rows]
     rows = [numbers(cells[len(OWN) :], where, "probabilities") for where, cells in table.rows]
     shape = (len(rows), len(classes))
     known = np.array(targets, dtype=np.float32).reshape(shape)
@@ -129,4 +137,6 @@ def read_csv(path: Path) -> LabelPredictions:
         targets=None if np.isnan(known).all() else known,
         probabilities=np.array(rows, dtype=np.float32).reshape(shape),
         classes=classes,
+        answered=np.array(said, dtype=np.float32).reshape(shape) >= THRESHOLD,
+        abstained=table.abstained,
     )

@@ -1,6 +1,6 @@
-"""What stored predictions are worth: accuracy, balance, ranking and calibration, with intervals.
+"""What stored predictions are worth: accuracy, balance, agreement, ranking and calibration, with intervals.
 
-Every figure here can be recomputed from `predictions/test.csv` alone.
+Every figure here can be recomputed from `predictions/test.csv` alone; intervals also take the groups, where there are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
-from ..stats.intervals import bootstrap, wilson
+from ..stats import areas
+from ..stats.areas import Area
+from ..stats.intervals import Interval, bootstraps, wilson
+from .calibration import calibration_error, plain_calibration_error
+from .finite import refuse_not_finite
 from .predictions import UNKNOWN, Predictions
+from .told import of_area, told
 
-BINS = 15
-"""Equal-width bins of the calibration error, as in Guo et al. 2017."""
+Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,42 +34,65 @@ class ClassMetrics:
     """Pictures said to be of this class."""
     precision: float | None = None
     """Share of those said to be of it that are."""
+    precision_interval: Span | None = None
     recall: float | None = None
     """Share of its pictures that were found."""
-    recall_interval: tuple[float, float] | None = None
-    """95 % Wilson interval of recall."""
+    recall_interval: Span | None = None
     f1: float | None = None
     """Harmonic mean of precision and recall."""
+    f1_interval: Span | None = None
     auroc: float | None = None
     """Chance that a picture of it scores above a picture of another class."""
+    auroc_interval: Span | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """All figures of one split; intervals are 95 %."""
+    """All figures of one split; intervals are 95 %.
+
+    Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
+    pictures come in groups, shares have the bootstrap too, it draws whole groups, and DeLong's sums go over groups.
+    """
 
     split: str
     n: int
+    groups: int | None = None
+    """Groups that the pictures come in, such as patients, if they do."""
     accuracy: float
-    accuracy_interval: tuple[float, float]
-    """Wilson."""
+    accuracy_interval: Span
     balanced_accuracy: float
     """Mean recall over the classes that occur."""
-    balanced_accuracy_interval: tuple[float, float]
-    """Percentile bootstrap over pictures."""
+    balanced_accuracy_interval: Span
     macro_f1: float
     """Mean F1 over the classes that occur or were answered."""
-    macro_f1_interval: tuple[float, float]
+    macro_f1_interval: Span
+    top: int | None = None
+    """How many of the likeliest classes may hold the right one: two, or five where there are more than ten classes."""
+    top_accuracy: float | None = None
+    """Share of the pictures where they do."""
+    top_accuracy_interval: Span | None = None
+    kappa: float | None = None
+    """Cohen's: agreement beyond what chance gives; 0 is a guess, 1 is perfect."""
+    kappa_interval: Span | None = None
+    quadratic_kappa: float | None = None
+    """The same with errors weighted by the square of their distance, where the classes have an order."""
+    quadratic_kappa_interval: Span | None = None
+    auroc: float | None = None
+    """Mean over classes, one against the rest."""
+    auroc_interval: Span | None = None
     log_loss: float
     """Mean of -log(probability of the right class), in nats."""
-    log_loss_interval: tuple[float, float]
+    log_loss_interval: Span
+    brier: float
+    """Mean squared distance of the probabilities from the truth, summed over classes; for two classes half of it."""
+    brier_interval: Span
     calibration_error: float
-    """Mean distance between confidence and accuracy over 15 equal-width bins (ECE)."""
+    """Mean distance of confidence from accuracy over 15 bins of as many pictures each, without what chance adds."""
+    plain_calibration_error: float
+    """The same over 15 bins of equal width with what chance adds, which others call ECE."""
     confusion: tuple[tuple[int, ...], ...]
     """Pictures [target][answer]."""
     per_class: tuple[ClassMetrics, ...]
-    auroc: float | None = None
-    """Mean over classes, one against the rest."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
@@ -79,125 +106,191 @@ class Metrics:
 
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
-        width = max(5, *(len(c.name) for c in self.per_class))
-        lines = [
-            f"accuracy          {_percent(self.accuracy)}  ({_span(self.accuracy_interval)}, n = {self.n:,})",
-            f"balanced accuracy {_percent(self.balanced_accuracy)}  ({_span(self.balanced_accuracy_interval)})",
-            f"macro F1          {_percent(self.macro_f1)}  ({_span(self.macro_f1_interval)})",
-            f"log loss          {self.log_loss:6.4f}",
-            f"calibration error {self.calibration_error:6.4f}",
-            f"AUROC             {'-' if self.auroc is None else format(self.auroc, '6.4f')}",
-            "",
-            f"{'class':<{width}}  {'n':>6}  precision  {'recall':>7}  {'F1':>7}   AUROC",
-        ]
-        for c in self.per_class:
-            auroc = "     -" if c.auroc is None else f"{c.auroc:6.4f}"
-            lines.append(
-                f"{c.name:<{width}}  {c.n:>6}  {_percent(c.precision):>9}  {_percent(c.recall):>7}  "
-                f"{_percent(c.f1):>7}  {auroc}"
-            )
-        return "\n".join(lines)
+        n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
+        shares = {
+            "accuracy": (self.accuracy, self.accuracy_interval),
+            "balanced accuracy": (self.balanced_accuracy, self.balanced_accuracy_interval),
+            "macro F1": (self.macro_f1, self.macro_f1_interval),
+            f"in the first {self.top}": (self.top_accuracy, self.top_accuracy_interval),
+        }
+        numbers = {
+            "kappa": (self.kappa, self.kappa_interval),
+            "quadratic kappa": (self.quadratic_kappa, self.quadratic_kappa_interval),
+            "AUROC": (self.auroc, self.auroc_interval),
+            "log loss": (self.log_loss, self.log_loss_interval),
+            "Brier score": (self.brier, self.brier_interval),
+            "calibration error": (self.calibration_error, None),
+        }
+        lines = [f"{name:<17} {_percent(share)}{_span(span, 100)}" for name, (share, span) in shares.items() if span]
+        lines[0] = lines[0].replace("%)", f"%, {n})")
+        lines += [f"{name:<17} {number:6.4f}{_span(span)}" for name, (number, span) in numbers.items() if number is not None]
+        return "\n".join([*lines, "", *self._per_class()])
+
+    def _per_class(self) -> list[str]:
+        width = max(5, *(len(one.name) for one in self.per_class))
+        lines = [f"{'class':<{width}}  {'n':>6}  precision  {'recall':>7}  {'F1':>7}   AUROC"]
+        for one in self.per_class:
+            auroc = "     -" if one.auroc is None else f"{one.auroc:6.4f}"
+            shares = f"{_percent(one.precision):>9}  {_percent(one.recall):>7}  {_percent(one.f1):>7}"
+            lines.append(f"{one.name:<{width}}  {one.n:>6}  {shares}  {auroc}")
+        return lines
 
 
-def measure(predictions: Predictions, seed: int = 0, samples: int = 1000) -> Metrics:
+def measure(
+    predictions: Predictions,
+    groups: np.ndarray | None = None,
+    ordered: bool = False,
+    seed: int = 0,
+    samples: int = 1000,
+) -> Metrics:
     """Every figure of one table of predictions; pictures without a target are left out.
 
     Args:
-        seed, samples: of the bootstrap intervals.
+        groups: of each picture, such as its patient.
+        ordered: whether the classes stand in an order, such as grades.
+        seed, samples: of the bootstrap.
 
     Raises:
-        DataError: no picture has a target.
+        DataError: no picture has a target, or an answer is no number.
 
-    Source: definitions as in scikit-learn; calibration error of Naeini et al. 2015 and Guo et al. 2017.
+    Source: definitions as in scikit-learn.
     """
-    targets, probabilities = _known(predictions)
-    K = len(predictions.classes)
-    answers = probabilities.argmax(1)
-    cells = targets * K + answers  # [n], each picture's place in the confusion matrix; what the bootstrap draws
-    losses = -np.log(np.maximum(probabilities[np.arange(len(targets)), targets], np.finfo(np.float32).tiny))
-    confusion = _confusion(cells, K)
-    areas = [_area(targets == k, probabilities[:, k]) for k in range(K)]
-    hits = int((targets == answers).sum())
+    targets, probabilities, answers, groups = _known(predictions, groups)
+    K, top = len(predictions.classes), _top(len(predictions.classes))
+    table = _table(targets, answers, probabilities, top)
+    values = _figures(table, K, ordered)
+    spans = bootstraps(table, lambda rows: _figures(rows, K, ordered), seed, samples, groups=groups)
+    if groups is None:
+        spans = _with_wilson(spans, table, K)
+    ranks = [_area(targets == k, probabilities[:, k], groups) for k in range(K)]
+    ranked = [one for one in ranks if one is not None]
+    confidences, hits = probabilities.max(1), targets == probabilities.argmax(1)  # before any threshold
+    whole: dict[str, Any] = {}
+    for name, value, span in zip(WHOLE, values, spans, strict=False):
+        whole |= told(name, value, span)
     return Metrics(
         split=predictions.split,
         n=len(targets),
-        accuracy=hits / len(targets),
-        accuracy_interval=wilson(hits, len(targets)),
-        balanced_accuracy=_balanced(confusion),
-        balanced_accuracy_interval=bootstrap(cells, lambda c: _balanced(_confusion(c, K)), seed, samples),
-        macro_f1=_macro_f1(confusion),
-        macro_f1_interval=bootstrap(cells, lambda c: _macro_f1(_confusion(c, K)), seed, samples),
-        log_loss=float(losses.mean()),
-        log_loss_interval=bootstrap(losses, lambda v: float(v.mean()), seed, samples),
-        calibration_error=calibration_error(probabilities.max(1), targets == answers),
-        auroc=_mean(areas),
-        confusion=tuple(tuple(row) for row in confusion.tolist()),
-        per_class=tuple(_of_class(name, k, confusion, areas[k]) for k, name in enumerate(predictions.classes)),
+        groups=None if groups is None else len(np.unique(groups)),
+        top=top,
+        **whole,
+        **(of_area(areas.mean(ranked)) if ranked else {}),
+        calibration_error=calibration_error(confidences, hits),
+        plain_calibration_error=plain_calibration_error(confidences, hits),
+        confusion=tuple(tuple(row) for row in _confusion(table, K).tolist()),
+        per_class=_per_class(predictions.classes, _confusion(table, K), values, spans, ranks),
     )
 
 
-def calibration_error(confidences: np.ndarray, hits: np.ndarray, bins: int = BINS) -> float:
-    """Mean |accuracy - confidence| over equal-width bins of confidence, weighted by pictures (ECE).
-
-    A bin holds its upper edge, not its lower one. Source: Guo et al. 2017, equation 3.
-    """
-    places = np.clip(np.ceil(confidences.astype(np.float64) * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.bincount(places, hits - confidences.astype(np.float64), minlength=bins)  # count * (accuracy - confidence)
-    return float(np.abs(gaps).sum() / len(hits))
+WHOLE = ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "quadratic_kappa", "top_accuracy", "log_loss", "brier")
+"""The first figures of `_figures`; recall, precision and F1 of every class follow."""
+PER_CLASS = ("recall", "precision", "f1")
 
 
-def _known(predictions: Predictions) -> tuple[np.ndarray, np.ndarray]:
+def _known(
+    predictions: Predictions, groups: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
     known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN
     if predictions.targets is None or not known.any():
         raise DataError(
             f"Metrics need at least one picture with a known class. Got {len(predictions)} pictures, none with a "
             "target; `vitrail predict` answers pictures without one."
         )
-    return predictions.targets[known].astype(np.int64), predictions.probabilities[known].astype(np.float64)
+    probabilities = predictions.probabilities[known].astype(np.float64)
+    refuse_not_finite(probabilities)
+    groups = None if groups is None else groups[known]
+    return predictions.targets[known].astype(np.int64), probabilities, predictions.labels[known], groups
 
 
-def _confusion(cells: np.ndarray, K: int) -> np.ndarray:
-    return np.bincount(cells, minlength=K * K).reshape(K, K)
+def _top(K: int) -> int | None:
+    """How many answers count as one; None where that says nothing."""
+    return None if K < 3 else 2 if K <= 10 else 5
 
 
-def _balanced(confusion: np.ndarray) -> float:
-    right, are = confusion.diagonal(), confusion.sum(1)
-    return float((right[are > 0] / are[are > 0]).mean())
+def _table(targets: np.ndarray, answers: np.ndarray, probabilities: np.ndarray, top: int | None) -> np.ndarray:
+    """Of each picture its place in the confusion matrix, hit in the first few, loss, and squared distance: [n, 4]."""
+    K, right = probabilities.shape[1], probabilities[np.arange(len(targets)), targets]
+    columns = [
+        targets * K + answers,
+        np.full(len(targets), np.nan) if top is None else (probabilities > right[:, None]).sum(1) < top,
+        -np.log(np.maximum(right, np.finfo(np.float32).tiny)),
+        np.square(probabilities - np.eye(K)[targets]).sum(1) / (2 if K == 2 else 1),
+    ]
+    return np.stack(columns, axis=1)
 
 
-def _macro_f1(confusion: np.ndarray) -> float:
-    right, both = confusion.diagonal(), confusion.sum(1) + confusion.sum(0)
-    return float((2 * right[both > 0] / both[both > 0]).mean())
+def _figures(table: np.ndarray, K: int, ordered: bool) -> np.ndarray:
+    """Every figure that the bootstrap draws, [8 + 3 K]; NaN for one that these rows have nothing to say about."""
+    confusion = _confusion(table, K)
+    right, are, said = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        recall, precision, f1 = right / are, right / said, 2 * right / (are + said)
+    means = table[:, 1:].mean(0)
+    whole = [
+        right.sum() / len(table), np.nanmean(recall), np.nanmean(f1), _kappa(confusion, 0),
+        _kappa(confusion, 2) if ordered else np.nan, *means,
+    ]  # fmt: skip
+    return np.concatenate([whole, recall, precision, f1])
 
 
-def _area(positive: np.ndarray, scores: np.ndarray) -> float | None:
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(positive, scores)) if 0 < positive.sum() < len(positive) else None
+def _confusion(table: np.ndarray, K: int) -> np.ndarray:
+    return np.bincount(table[:, 0].astype(np.int64), minlength=K * K).reshape(K, K)
 
 
-def _of_class(name: str, k: int, confusion: np.ndarray, area: float | None) -> ClassMetrics:
-    right, n, predicted = int(confusion[k, k]), int(confusion[k].sum()), int(confusion[:, k].sum())
-    return ClassMetrics(
-        name=name,
-        n=n,
-        predicted=predicted,
-        precision=right / predicted if predicted else None,
-        recall=right / n if n else None,
-        recall_interval=wilson(right, n) if n else None,
-        f1=2 * right / (n + predicted) if n + predicted else None,
-        auroc=area,
-    )
+def _kappa(confusion: np.ndarray, power: int) -> float:
+    """1 - disagreement / that of chance, each confusion weighing its distance to this power; NaN without any."""
+    places = np.arange(len(confusion))
+    apart = np.abs(places[:, None] - places)
+    weights = (apart > 0) * apart.astype(np.float64) ** power
+    chance = np.outer(confusion.sum(1), confusion.sum(0)) / confusion.sum()
+    expected = float((weights * chance).sum())
+    return 1 - float((weights * confusion).sum()) / expected if expected else float("nan")
 
 
-def _mean(numbers: list[float | None]) -> float | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) / len(known) if known else None
+def _with_wilson(spans: list[Interval | None], table: np.ndarray, K: int) -> list[Interval | None]:
+    """The same intervals with Wilson's for shares of pictures that do not come in groups."""
+    confusion, n = _confusion(table, K), len(table)
+    right, are, said = confusion.diagonal().tolist(), confusion.sum(1).tolist(), confusion.sum(0).tolist()
+    found = list(spans)
+    found[WHOLE.index("accuracy")] = wilson(sum(right), n)
+    if not np.isnan(table[0, 1]):
+        found[WHOLE.index("top_accuracy")] = wilson(int(table[:, 1].sum()), n)
+    for k in range(K):
+        found[len(WHOLE) + k] = wilson(right[k], are[k]) if are[k] else None
+        found[len(WHOLE) + K + k] = wilson(right[k], said[k]) if said[k] else None
+    return found
+
+
+def _area(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> Area | None:
+    return areas.area(positive, scores, groups=groups) if 0 < positive.sum() < len(positive) else None
+
+
+def _per_class(
+    names: tuple[str, ...],
+    confusion: np.ndarray,
+    values: np.ndarray,
+    spans: list[Interval | None],
+    ranks: list[Area | None],
+) -> tuple[ClassMetrics, ...]:
+    found = []
+    for k, (name, rank) in enumerate(zip(names, ranks, strict=True)):
+        figures: dict[str, Any] = {}
+        for number, kind in enumerate(PER_CLASS):
+            place = len(WHOLE) + number * len(names) + k
+            figures |= told(kind, values[place], spans[place])
+        figures |= {} if rank is None else of_area(rank)
+        found.append(
+            ClassMetrics(name=name, n=int(confusion[k].sum()), predicted=int(confusion[:, k].sum()), **figures)
+        )
+    return tuple(found)
 
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
 
 
-def _span(interval: tuple[float, float]) -> str:
-    return f"95 % interval {100 * interval[0]:.2f} to {100 * interval[1]:.2f} %"
+def _span(interval: Span | None, scale: int = 1) -> str:
+    if interval is None:
+        return ""
+    low, high = (scale * bound for bound in interval)
+    return f"  (95 % interval {low:.2f} to {high:.2f} %)" if scale == 100 else f"  (95 % interval {low:.4f} to {high:.4f})"

@@ -6,7 +6,6 @@ constant that the answers are compared with, the mean of the training targets, i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +13,15 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
-from ..stats.intervals import bootstrap
-from .label_metrics import refuse_not_finite
+from ..stats.intervals import bootstraps
+from .finite import refuse_not_finite
 from .number_predictions import NumberPredictions
+from .told import told
 
 Span = tuple[float, float]
+FIGURES = ("mae", "rmse", "r2", "spearman", "bias")
+AGREED = 1.96
+"""Deviations around the mean difference that hold 95 % of differences, if these are normal."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,11 @@ class NumberFigures:
     spearman: float | None = None
     """Rank correlation of answers and targets; absent where all answers are equal."""
     spearman_interval: Span | None = None
+    bias: float | None = None
+    """Mean of answer less target, in the column's unit."""
+    bias_interval: Span | None = None
+    agreement: Span | None = None
+    """Limits of agreement: answer less target lies between them for about 95 % of the pictures (Bland and Altman)."""
     constant: float | None = None
     """The mean of the training targets, if it is known here."""
     constant_mae: float | None = None
@@ -54,6 +62,8 @@ class NumberMetrics:
     split: str
     n: int
     """Pictures of which at least one number is known."""
+    groups: int | None = None
+    """Groups that the pictures come in, such as patients, if they do; the bootstrap draws whole groups then."""
     per_column: tuple[NumberFigures, ...]
     r2: float | None = None
     """Mean over the columns that have one."""
@@ -84,7 +94,7 @@ class NumberMetrics:
         return sum(one.r2 is not None for one in self.per_column)
 
     def table(self) -> str:
-        """Two lines per column, figures and their intervals, for the terminal."""
+        """Three lines per column, figures, their intervals and their differences, for the terminal."""
         width = max(6, *(len(one.name) for one in self.per_column))
         names = ("MAE", "RMSE", "R2", "Spearman")
         lines = [f"{'column':<{width}}  {'known':>6}" + "".join(f"  {name:>22}" for name in names)]
@@ -93,6 +103,9 @@ class NumberMetrics:
             spans = (one.mae_interval, one.rmse_interval, one.r2_interval, one.spearman_interval)
             lines.append(f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_short(figure):>22}" for figure in figures))
             lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_span(span):>22}" for span in spans))
+            if one.bias is not None and one.agreement is not None:
+                low, high = one.agreement
+                lines.append(f"{'':<{width}}  {'':>6}  answer - target: {_short(one.bias)} in the mean, 95 % of pictures {low:.4g} to {high:.4g}")
             if one.constant is not None:
                 always = f"always {one.constant:.4g}"
                 plain = (one.constant_mae, one.constant_rmse)
@@ -101,18 +114,23 @@ class NumberMetrics:
 
 
 def measure(
-    predictions: NumberPredictions, means: tuple[float, ...] | None = None, seed: int = 0, samples: int = 1000
+    predictions: NumberPredictions,
+    means: tuple[float, ...] | None = None,
+    groups: np.ndarray | None = None,
+    seed: int = 0,
+    samples: int = 1000,
 ) -> NumberMetrics:
     """Every figure of one table.
 
     Args:
         means: of the training targets, one per column, to compare with always saying that.
-        seed, samples: of the bootstrap intervals.
+        groups: of each picture, such as its patient.
+        seed, samples: of the bootstrap.
 
     Raises:
-        DataError: no number of any picture is known.
+        DataError: no number of any picture is known, or an answer is no number.
 
-    Source: definitions as in scikit-learn and scipy.
+    Source: definitions as in scikit-learn and scipy; limits of agreement of Bland and Altman 1986, Lancet 327.
     """
     known = predictions.known
     if predictions.targets is None or not known.any():
@@ -122,15 +140,17 @@ def measure(
         )
     refuse_not_finite(predictions.values[known])
     pairs = np.stack([predictions.targets, predictions.values], 1).astype(np.float64)  # [n, 2, K]
-    per_column = tuple(
-        _of_column(name, pairs[known[:, k], :, k], None if means is None else means[k], seed, samples)
-        for k, name in enumerate(predictions.columns)
-    )
+    per_column = []
+    for k, name in enumerate(predictions.columns):
+        there = known[:, k]
+        own = None if groups is None else groups[there]
+        per_column.append(_of_column(name, pairs[there, :, k], None if means is None else means[k], own, seed, samples))
     ranked = [one.r2 for one in per_column if one.r2 is not None]
     return NumberMetrics(
         split=predictions.split,
         n=int(known.any(1).sum()),
-        per_column=per_column,
+        groups=None if groups is None else len(np.unique(groups[known.any(1)])),
+        per_column=tuple(per_column),
         r2=sum(ranked) / len(ranked) if ranked else None,
     )
 
@@ -141,35 +161,41 @@ def r_squared(pairs: np.ndarray) -> float:
     return float(1 - np.square(pairs[:, 1] - pairs[:, 0]).sum() / spread) if spread else float("nan")
 
 
-def _of_column(name: str, pairs: np.ndarray, mean: float | None, seed: int, samples: int) -> NumberFigures:
+def _of_column(
+    name: str, pairs: np.ndarray, mean: float | None, groups: np.ndarray | None, seed: int, samples: int
+) -> NumberFigures:
     """One column over its known pictures, as pairs (target, answer) [n, 2]."""
     if not len(pairs):
         return NumberFigures(name=name, n=0, constant=mean)
     always = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
-
-    def told(statistic: Callable[[np.ndarray], float]) -> tuple[float | None, Span | None]:
-        figure = statistic(pairs)
-        return (figure, bootstrap(pairs, statistic, seed, samples)) if np.isfinite(figure) else (None, None)
-
-    mae, mae_interval = told(_absolute)
-    rmse, rmse_interval = told(_root)
-    r2, r2_interval = told(r_squared)
-    spearman, spearman_interval = told(_spearman)
+    figures: dict[str, Any] = {}
+    for figure, value, span in zip(
+        FIGURES, _figures(pairs), bootstraps(pairs, _figures, seed, samples, groups=groups), strict=True
+    ):
+        figures |= told(figure, value, span)
     return NumberFigures(
         name=name,
         n=len(pairs),
-        mae=mae,
-        mae_interval=mae_interval,
-        rmse=rmse,
-        rmse_interval=rmse_interval,
-        r2=r2,
-        r2_interval=r2_interval,
-        spearman=spearman,
-        spearman_interval=spearman_interval,
+        **figures,
+        agreement=_agreement(pairs),
         constant=mean,
         constant_mae=None if always is None else _absolute(always),
         constant_rmse=None if always is None else _root(always),
     )
+
+
+def _figures(pairs: np.ndarray) -> np.ndarray:
+    """FIGURES; NaN for what these pairs cannot show."""
+    bias = float((pairs[:, 1] - pairs[:, 0]).mean())
+    return np.array([_absolute(pairs), _root(pairs), r_squared(pairs), _spearman(pairs), bias])
+
+
+def _agreement(pairs: np.ndarray) -> Span | None:
+    if len(pairs) < 2:
+        return None
+    gaps = pairs[:, 1] - pairs[:, 0]
+    middle, reach = float(gaps.mean()), AGREED * float(gaps.std(ddof=1))
+    return middle - reach, middle + reach
 
 
 def _absolute(pairs: np.ndarray) -> float:

@@ -12,7 +12,17 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import UsageError
-from .table import Table, check_alike, check_shape, digits, joined_targets, numbers, read_rows, wrong_header
+from .table import (
+    Table,
+    check_alike,
+    check_shape,
+    digits,
+    joined_reasons,
+    joined_targets,
+    numbers,
+    read_rows,
+    wrong_header,
+)
 
 EXPECTED = "target_<column>...,value_<column>..."
 
@@ -52,7 +62,8 @@ class NumberPredictions(Table):
 
     def records(self) -> list[dict[str, object]]:
         """As `Table` says."""
-        rows = zip(self.paths, self.ids, self._targets().tolist(), self.values.tolist(), strict=True)
+        said = zip(self.values.tolist(), self.told(), strict=True)
+        rows = zip(self.paths, self.ids, self._targets().tolist(), said, strict=True)
         return [
             {
                 "path": path,
@@ -63,9 +74,9 @@ class NumberPredictions(Table):
                     for name, number in zip(self.columns, target, strict=True)
                 },
                 **{f"value_{name}": number for name, number in zip(self.columns, value, strict=True)},
-                "abstain": 0,
+                "abstain": why,
             }
-            for path, id, target, value in rows
+            for path, id, target, (value, why) in rows
         ]
 
     def _targets(self) -> np.ndarray:
@@ -87,6 +98,7 @@ def join(parts: Sequence[NumberPredictions]) -> NumberPredictions:
         targets=joined_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
         values=np.concatenate([part.values for part in parts]),
         columns=parts[0].columns,
+        abstained=joined_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -112,4 +124,5 @@ def read_csv(path: Path) -> NumberPredictions:
         targets=None if np.isnan(known).all() else known,
         values=np.array(values, dtype=np.float32).reshape(len(values), K),
         columns=columns,
+        abstained=table.abstained,
     )

@@ -19,6 +19,7 @@ from .table import (
     check_alike,
     check_shape,
     digits,
+    joined_reasons,
     joined_targets,
     numbers,
     read_rows,
@@ -41,22 +42,28 @@ class Predictions(Table):
     """float32 [n, K], rows sum to 1."""
     classes: tuple[str, ...]
     """The K class names, in the order of the model's outputs."""
+    answered: np.ndarray | None = None
+    """int64 [n]: the class that each picture is said to be of; the most probable one if nothing else is given."""
 
     def __post_init__(self) -> None:
         check_shape(self, self.probabilities, self.classes, "classes need probabilities")
+        if self.answered is not None and self.answered.shape != (len(self.ids),):
+            raise UsageError(f"One answer per picture is needed, {len(self.ids)}. Got {len(self.answered)}.")
         if self.targets is not None and len(self.targets) != len(self.ids):
             raise UsageError(f"One target per picture is needed, {len(self.ids)}. Got {len(self.targets)}.")
         object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
 
     @property
     def labels(self) -> np.ndarray:
-        """int64 [n]: the most probable class of each picture."""
+        """int64 [n]: the class that each picture is said to be of."""
+        if self.answered is not None:
+            return self.answered
         return self.probabilities.argmax(1) if len(self) else np.zeros(0, np.int64)
 
     @property
     def confidences(self) -> np.ndarray:
         """float32 [n]: the probability of that class."""
-        return self.probabilities.max(1) if len(self) else np.zeros(0, np.float32)
+        return self.probabilities[np.arange(len(self)), self.labels]
 
     def header(self) -> list[str]:
         """Target, label, its probability, and that of every class."""
@@ -65,7 +72,7 @@ class Predictions(Table):
     def cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
         names = [guarded(name) for name in self.classes]
-        labels, confidences = self.labels, self.confidences.tolist()
+        labels, confidences = self.labels.tolist(), self.confidences.tolist()
         targets = np.full(len(self), UNKNOWN) if self.targets is None else self.targets
         for i in range(len(self)):
             target = "" if targets[i] == UNKNOWN else names[targets[i]]
@@ -74,7 +81,8 @@ class Predictions(Table):
     def records(self) -> list[dict[str, object]]:
         """As `Table` says."""
         targets = [UNKNOWN] * len(self) if self.targets is None else self.targets.tolist()
-        rows = zip(self.paths, self.ids, targets, self.labels.tolist(), self.probabilities.tolist(), strict=True)
+        said = zip(self.labels.tolist(), self.probabilities.tolist(), self.told(), strict=True)
+        rows = zip(self.paths, self.ids, targets, said, strict=True)
         return [
             {
                 "path": path,
@@ -82,11 +90,11 @@ class Predictions(Table):
                 "split": self.split,
                 "target": None if target == UNKNOWN else self.classes[target],
                 "label": self.classes[label],
-                "probability": max(row),
+                "probability": row[label],
                 **{f"prob_{name}": chance for name, chance in zip(self.classes, row, strict=True)},
-                "abstain": 0,
+                "abstain": why,
             }
-            for path, id, target, label, row in rows
+            for path, id, target, (label, row, why) in rows
         ]
 
 
@@ -104,6 +112,8 @@ def join(parts: Sequence[Predictions]) -> Predictions:
         targets=joined_targets([(part.targets, np.full(len(part), UNKNOWN, np.int64)) for part in parts]),
         probabilities=np.concatenate([part.probabilities for part in parts]),
         classes=parts[0].classes,
+        answered=np.concatenate([part.labels for part in parts]),
+        abstained=joined_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
@@ -119,6 +129,7 @@ def read_csv(path: Path) -> Predictions:
     positions = {name: k for k, name in enumerate(classes)}
     targets = [_position(unguarded(cells[0]), positions, where) for where, cells in table.rows]
     rows = [numbers(cells[len(OWN) :], where, "probabilities") for where, cells in table.rows]
+    said = [_position(unguarded(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
     return Predictions(
         paths=table.paths,
@@ -127,6 +138,8 @@ def read_csv(path: Path) -> Predictions:
         targets=known if (known != UNKNOWN).any() else None,
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
+        answered=np.array(said, dtype=np.int64),
+        abstained=table.abstained,
     )
 
 
@@ -142,7 +155,8 @@ def classes_of(header: Sequence[str], path: Path) -> tuple[str, ...]:
     return tuple(name.removeprefix("prob_") for name in columns)
 
 
-def _position(name: str, positions: dict[str, int], where: str) -> int:
-    if name and name not in positions:
-        raise DataError(f"{where}: target must be empty or one of {', '.join(positions)}. Got {name!r}.")
+def _position(name: str, positions: dict[str, int], where: str, column: str = "target") -> int:
+    if name not in positions and (name or column == "label"):
+        empty = "empty or " if column == "target" else ""
+        raise DataError(f"{where}: {column} must be {empty}one of {', '.join(positions)}. Got {name!r}.")
     return positions[name] if name else UNKNOWN

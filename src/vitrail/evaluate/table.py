@@ -18,6 +18,8 @@ from ..files import atomic
 
 BEFORE = ("path", "id", "split")
 AFTER = ("abstain",)
+ANSWERED = "no"
+"""What that column says of a picture that is answered."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,6 +34,13 @@ class Table(ABC):
     """Which part of the source: train, val, test, or empty when nobody said."""
     skipped: tuple[tuple[str, str], ...] = ()
     """(path, reason) of pictures that could not be read and were left out on purpose; not part of the file."""
+    abstained: tuple[str, ...] = ()
+    """Why each picture is not answered, empty for one that is; nothing at all where every picture is answered."""
+
+    @property
+    def silent(self) -> np.ndarray:
+        """bool [n]: which pictures are not answered."""
+        return np.array([bool(why) for why in self.abstained] or [False] * len(self), bool)
 
     @abstractmethod
     def header(self) -> list[str]:
@@ -59,8 +68,12 @@ class Table(ABC):
     def _rows(self) -> Iterator[list[str]]:
         yield [*BEFORE, *self.header(), *AFTER]
         split = guarded(self.split)
-        for path, id, middle in zip(self.paths, self.ids, self.cells(), strict=True):
-            yield [guarded(path), guarded(id), split, *middle, "0"]
+        for path, id, middle, why in zip(self.paths, self.ids, self.cells(), self.told(), strict=True):
+            yield [guarded(path), guarded(id), split, *middle, why]
+
+    def told(self) -> list[str]:
+        """The column `abstain`: why a picture is not answered, or "no"."""
+        return [why or ANSWERED for why in self.abstained] or [ANSWERED] * len(self)
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Read:
     """The columns between `split` and `abstain`."""
     rows: tuple[tuple[str, list[str]], ...]
     """Where each row stands, for messages, and its cells below that header."""
+    abstained: tuple[str, ...]
+    """As in `Table`."""
 
 
 def path_of(picture: Picture) -> str:
@@ -102,7 +117,7 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Rea
     begin = (*BEFORE, *header_fits)
     if tuple(header[: len(begin)]) != begin or tuple(header[-len(AFTER) :]) != AFTER:
         raise wrong_header(path, expected, header)
-    paths, ids, splits, rows = [], [], [], []
+    paths, ids, splits, rows, abstained = [], [], [], [], []
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         if len(row) != len(header):
@@ -111,10 +126,12 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Rea
         ids.append(unguarded(row[1]))
         splits.append(unguarded(row[2]))
         rows.append((where, row[len(BEFORE) : -len(AFTER)]))
+        abstained.append("" if row[-1] == ANSWERED else row[-1])
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
     middle = tuple(header[len(BEFORE) : -len(AFTER)])
-    return Read(tuple(paths), tuple(ids), splits[0] if splits else "", middle, tuple(rows))
+    reasons = tuple(abstained) if any(abstained) else ()
+    return Read(tuple(paths), tuple(ids), splits[0] if splits else "", middle, tuple(rows), reasons)
 
 
 def wrong_header(path: Path, expected: str, header: Sequence[str]) -> DataError:
@@ -141,6 +158,13 @@ def check_alike(parts: Sequence[Table], names: Sequence[tuple[str, ...]]) -> Non
             )
 
 
+def joined_reasons(parts: Sequence[Table]) -> tuple[str, ...]:
+    """Why the pictures of all parts are not answered."""
+    if not any(part.abstained for part in parts):
+        return ()
+    return tuple(why for part in parts for why in part.abstained or ("",) * len(part))
+
+
 def joined_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
     """The targets of all parts; those of a part without any are as unknown as its second array says.
 
@@ -164,6 +188,8 @@ def check_shape(table: Table, answers: np.ndarray, names: tuple[str, ...], what:
             f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
             f"paths. Got {answers.shape} and {len(table.paths)} paths."
         )
+    if table.abstained and len(table.abstained) != len(table.ids):
+        raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstained)}.")
 
 
 def numbers(cells: Sequence[str], where: str, what: str) -> list[float]:

@@ -18,9 +18,12 @@ from ..data.source import Picture, Task, as_task
 from ..data.transforms import prepare
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, answers_of, join
-from ..evaluate.collect import answering, logits_of
+from ..evaluate import decisions
+from ..evaluate.collect import answering, outputs_of
+from ..evaluate.decisions import Decisions
 from ..evaluate.scaling import Scaling, scaling_in
 from ..evaluate.table import path_of
+from ..evaluate.unlike import Familiar
 from ..spec import ImageSpec
 
 READERS = 4
@@ -38,9 +41,11 @@ class Predictor:
         mirror: average each picture's answer with that to its mirror image.
         task: classes, labels or number; decides which table comes out.
         scaling: the scale that numbers were learnt on, for the task `number`; None if outputs have their unit.
+        decided: what turns outputs into answers; None takes them at their word.
+        familiar: what the training pictures look like to the model, for pictures that are unlike them.
 
     Raises:
-        UsageError: no class names, or a scale for another task.
+        UsageError: no class names, a scale for another task, or a cut for unlike pictures and nothing to compare with.
     """
 
     def __init__(
@@ -53,11 +58,20 @@ class Predictor:
         mirror: bool = False,
         task: Task = "classes",
         scaling: Scaling | None = None,
+        decided: Decisions | None = None,
+        familiar: Familiar | None = None,
     ):
         if not classes:
             raise UsageError("A predictor needs the names of its classes. Got none.")
         if scaling is not None and task != "number":
             raise UsageError(f"A scale belongs to the task number and to no other. Got {scaling} for {task}.")
+        if decided is not None and decided.unlike is not None and familiar is None:
+            raise UsageError(
+                "A predictor that leaves pictures unlike its training unanswered needs what those look like. Got a cut "
+                f"of {decided.unlike:g} and nothing to compare with."
+            )
+        self.decided = decided or Decisions()
+        self.familiar = familiar
         self.model = model.to(device)
         self.spec = spec
         self.classes = tuple(classes)
@@ -88,7 +102,9 @@ class Predictor:
         scaling = scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None
         chosen = number_format or str(found.info.get("number_format", "float32"))
         mirror = bool(found.info.get("mirror", False))
-        return cls(found.model, found.spec, found.classes, device, chosen, mirror, task, scaling)
+        decided = decisions.read(found.info, str(folder / bundle.CONFIG))
+        familiar = Familiar.of(found.familiar, str(folder / bundle.FAMILIAR))
+        return cls(found.model, found.spec, found.classes, device, chosen, mirror, task, scaling, decided, familiar)
 
     def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
         """One row per picture, in order.
@@ -101,7 +117,7 @@ class Predictor:
             UsageError: batch below 1.
         """
         parts = list(self.parts(pictures, batch, skip_bad))
-        return join(parts) if parts else self._table([], np.zeros((0, 0), np.float32), [])
+        return join(parts) if parts else self._table([], np.zeros((0, 0), np.float32), None, [])
 
     def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
@@ -112,14 +128,26 @@ class Predictor:
             bad = [(path or id, image) for path, id, image in rows if isinstance(image, DataError)]
             if bad and not skip_bad:
                 raise bad[0][1]
-            logits = self.logits(torch.stack([image for _, _, image in good])) if good else np.zeros((0, 0), np.float32)
-            yield self._table([(path, id) for path, id, _ in good], logits, [(path, str(why)) for path, why in bad])
+            outputs, distances = np.zeros((0, 0), np.float32), None
+            if good:
+                outputs, distances = self._answers(torch.stack([image for _, _, image in good]))
+            names = [(path, id) for path, id, _ in good]
+            yield self._table(names, outputs, distances, [(path, str(why)) for path, why in bad])
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers."""
+        return self._answers(images)[0]
+
+    def _answers(self, images: UInt8[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Outputs, and how far the pictures are from those of the training, if that is known."""
         with answering(self.model):
-            found = logits_of(self.model, images, self.spec, self.device, self.number_format, self.mirror, self.task)
-            return found.cpu().numpy()
+            outputs, seen = outputs_of(
+                self.model, images, self.spec, self.device, self.number_format, self.mirror, self.task,
+                seen=self.familiar is not None,
+            )  # fmt: skip
+        if self.familiar is None or seen is None:
+            return outputs.cpu().numpy(), None
+        return outputs.cpu().numpy(), self.familiar.distances(seen.cpu().numpy())
 
     def _read(
         self, pictures: Sequence[Picture | bytes], batch: int
@@ -134,8 +162,17 @@ class Predictor:
                 here = range(start, min(start + batch, len(pictures)))
                 yield [(*_named(pictures[i], i), ahead.popleft().result()) for i in here]
 
-    def _table(self, names: list[tuple[str, str]], outputs: np.ndarray, skipped: list[tuple[str, str]]) -> Answers:
-        return answers_of(self.task, outputs, self.classes, self.scaling, names, skipped=skipped)
+    def _table(
+        self,
+        names: list[tuple[str, str]],
+        outputs: np.ndarray,
+        distances: np.ndarray | None,
+        skipped: list[tuple[str, str]],
+    ) -> Answers:
+        return answers_of(
+            self.task, outputs, self.classes, self.scaling, names, skipped=skipped, decisions=self.decided,
+            distances=distances,
+        )  # fmt: skip
 
 
 def _named(picture: Picture | bytes, position: int) -> tuple[str, str]:

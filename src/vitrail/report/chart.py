@@ -24,6 +24,8 @@ class Line:
     """How the style sheet draws it; points are not joined."""
     dots: bool = False
     """Mark every point: for figures that were measured a few times only."""
+    spans: Sequence[tuple[float, float]] = ()
+    """Of each point where its true height may lie."""
 
 
 def draw(lines: Sequence[Line], x_label: str, y_format: Callable[[float], str], x: Range, y: Range, title: str) -> str:
@@ -83,9 +85,14 @@ class _Place:
 def _curve(line: Line, place: _Place) -> str:
     points = [(place.x(x), place.y(y)) for x, y in line.points if math.isfinite(y)]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    bars = [
+        f'<line class="bar {line.style}" x1="{place.x(x):.1f}" x2="{place.x(x):.1f}" y1="{place.y(low):.1f}" '
+        f'y2="{place.y(high):.1f}"/>'
+        for (x, _), (low, high) in zip(line.points, line.spans, strict=bool(line.spans))
+    ]
     parts = (
         [f'<polyline class="line {line.style}" points="{path}"/>'] if len(points) > 1 and line.style != "points" else []
     )
     if line.dots or len(points) == 1:
         parts.extend(f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points)
-    return "".join(parts)
+    return "".join([*bars, *parts])

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..evaluate.metrics import Metrics
 from ..evaluate.predictions import Predictions
-from . import curves, thumbnails
+from . import thumbnails
 
 MOST_CLASSES = 24
 """A larger confusion matrix does not fit a page; its largest confusions are listed instead."""
@@ -44,7 +44,6 @@ def contents(metrics: Metrics, predictions: Predictions, images: np.ndarray, ind
     """
     shown = pictures(predictions, images, indices)
     return {
-        "reliability": curves.reliability_chart(predictions),
         "matrix": _shaded(metrics) if len(metrics.confusion) <= MOST_CLASSES else None,
         "confusions": largest_confusions(metrics, 8),
         "mistakes": [picture for picture in shown if picture.target != picture.answer],

@@ -1,4 +1,4 @@
-"""The learning curves of a run, from metrics.jsonl, and how far its confidence can be trusted."""
+"""The learning curves of a run, from metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ..evaluate.predictions import UNKNOWN, Predictions
 from . import chart
 
 MOST_POINTS = 240
@@ -72,31 +71,6 @@ def rate_chart(figures: dict[str, Points]) -> str | None:
     line = chart.Line(name="rate", points=points)
     span = (0.0, 1.06 * max((y for _, y in points), default=1.0) or 1.0)
     return _drawn([line], span, "{:g}", "Learning rate by step") if points else None
-
-
-def reliability_chart(predictions: Predictions, bins: int = 10) -> str | None:
-    """Accuracy of the answers by their confidence, in bins of equal numbers of pictures; the diagonal is perfect.
-
-    None with fewer than ten pictures per bin, where it would show noise.
-    """
-    if predictions.targets is None:
-        return None
-    known = predictions.targets != UNKNOWN
-    confidences = predictions.confidences[known]
-    hits = (predictions.labels == predictions.targets)[known]
-    if len(hits) < 10 * bins:
-        return None
-    groups = np.array_split(np.argsort(confidences, kind="stable"), bins)
-    points = [(100 * float(confidences[group].mean()), 100 * float(hits[group].mean())) for group in groups]
-    lowest = max(0.0, 10.0 * math.floor(min(min(point) for point in points) / 10) - 5)
-    lines = [
-        chart.Line(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide"),
-        chart.Line(name="measured", points=points, style="second", dots=True),
-    ]
-    span = (lowest, 102.0)
-    return chart.draw(
-        lines, "confidence, %", "{:g} %".format, span, span, "Accuracy of the answers by their confidence"
-    )
 
 
 def thin(points: Points) -> Points:

@@ -9,6 +9,7 @@ from pathlib import Path
 from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
+from ..evaluate.decisions import Decisions
 from ..evaluate.label_metrics import LabelMetrics
 from ..evaluate.measuring import Figures
 from ..evaluate.metrics import Metrics
@@ -82,6 +83,8 @@ class ReportFacts:
     """The same of the task labels."""
     number_metrics: tuple[NumberMetrics, ...] = ()
     """The same of the task number."""
+    decisions: Decisions = Decisions()
+    """What turns outputs into answers, fitted on the validation pictures."""
     notes: tuple[str, ...] = ()
     """Sentences a reader should know, such as pictures that were skipped."""
 

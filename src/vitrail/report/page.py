@@ -21,7 +21,7 @@ from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import Predictions
 from ..files import atomic
-from . import classes_page, curves, facts, labels_page, numbers_page, thumbnails
+from . import classes_page, curves, facts, labels_page, numbers_page, thumbnails, trust
 from .facts import ReportFacts
 
 NAME = "report.html"
@@ -87,6 +87,8 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path) -> dict[str, A
         "loss": curves.loss_chart(figures),
         "rising": rising,
         "rate": curves.rate_chart(figures),
+        "decisions": known.decisions,
+        "trust": trust.of(answers, known.decisions),
         **_own(metrics, answers, images),
     }
 

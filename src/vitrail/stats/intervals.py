@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -48,34 +48,76 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
 
 
 def bootstrap(
-    values: np.ndarray, statistic: Callable[[np.ndarray], float], seed: int, n: int = 1000, level: float = 0.95
+    values: np.ndarray,
+    statistic: Callable[[np.ndarray], float],
+    seed: int,
+    n: int = 1000,
+    level: float = 0.95,
+    groups: np.ndarray | None = None,
 ) -> Interval:
     """The percentile bootstrap: the statistic of n samples, drawn with replacement from the rows of `values`.
 
     Samples on which the statistic is not a finite number are left out. The same seed gives the same interval.
 
     Args:
-        values: one row per picture (or per patient, where pictures of one patient belong together).
-        statistic: called with an array shaped like `values`; gives one number.
+        values: one row per picture.
+        statistic: called with rows of `values`; gives one number.
         n: samples drawn; 1,000 are enough for two digits of a 95 % interval.
+        groups: of each row, such as its patient. Whole groups are drawn then: pictures of one patient are alike, so
+            they tell less than as many patients would.
 
     Raises:
         UsageError: no rows, no samples, a level outside 0..1, or a statistic that is never finite.
 
     Source: Efron 1979, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7;
-    Efron and Tibshirani 1993, chapter 13.
+    Efron and Tibshirani 1993, chapter 13; groups as in Davison and Hinkley 1997, section 3.8.
+    """
+    (interval,) = bootstraps(values, lambda rows: np.array([statistic(rows)]), seed, n, level, groups)
+    if interval is None:
+        raise UsageError(f"The statistic must be a finite number on some samples. It was not on any of {n}.")
+    return interval
+
+
+def bootstraps(
+    values: np.ndarray,
+    statistics: Callable[[np.ndarray], np.ndarray],
+    seed: int,
+    n: int = 1000,
+    level: float = 0.95,
+    groups: np.ndarray | None = None,
+) -> list[Interval | None]:
+    """The percentile bootstrap of many figures on the same samples; None for one that is never a finite number.
+
+    Args:
+        statistics: called with rows of `values`; gives as many numbers each time. The others are as in `bootstrap`.
     """
     _check_level(level)
     if len(values) == 0 or n < 1:
         raise UsageError(f"A bootstrap needs at least 1 row and 1 sample. Got {len(values)} rows and n={n}.")
-    generator = np.random.default_rng(seed)
-    rows = len(values)
-    drawn = np.array([statistic(values[generator.integers(0, rows, rows)]) for _ in range(n)], dtype=np.float64)
-    finite = drawn[np.isfinite(drawn)]
-    if not len(finite):
-        raise UsageError(f"The statistic must be a finite number on some samples. It was not on any of {n}.")
-    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
+    drawn = np.stack([statistics(values[rows]) for rows in _samples(len(values), groups, seed, n)])  # [n, figures]
+    return [_percentiles(column[np.isfinite(column)], level) for column in drawn.astype(np.float64).T]
+
+
+def _percentiles(drawn: np.ndarray, level: float) -> Interval | None:
+    if not len(drawn):
+        return None
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
+
+
+def _samples(rows: int, groups: np.ndarray | None, seed: int, n: int) -> Iterator[np.ndarray]:
+    """Row numbers of n samples."""
+    generator = np.random.default_rng(seed)
+    if groups is None:
+        for _ in range(n):
+            yield generator.integers(0, rows, rows)
+        return
+    if len(groups) != rows:
+        raise UsageError(f"Every row needs its group. Got {rows} rows and {len(groups)} groups.")
+    _, first, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    members = np.split(np.argsort(first, kind="stable"), np.cumsum(sizes)[:-1])
+    for _ in range(n):
+        yield np.concatenate([members[group] for group in generator.integers(0, len(members), len(members))])
 
 
 def _check_level(level: float) -> None:

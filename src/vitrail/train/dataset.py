@@ -61,7 +61,11 @@ class Dataset:
 
     def pictures(self, split: str, spec: ImageSpec, workers: int) -> Pictures:
         """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
-        return load(self.source, self.splits[split], spec, RESIDENT_BYTES, workers)
+        return self.shown(self.splits[split], spec, workers)
+
+    def shown(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> Pictures:
+        """The same of any rows."""
+        return load(self.source, rows, spec, RESIDENT_BYTES, workers)
 
     def training_pictures(self, spec: ImageSpec, cut: Cut | None, workers: int) -> Pictures:
         """Those of the train split, cut as the recipe asks, and decoded as only a training may."""

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .. import config
 from ..checkpoints import bundle
 from ..data.loader import Pictures
+from ..data.source import Source
 from ..errors import DataError
+from ..evaluate import decisions
 from ..evaluate.answers import Answers, answers_of
-from ..evaluate.collect import collect
+from ..evaluate.collect import collect_with_features
+from ..evaluate.decisions import Decisions, decide
 from ..evaluate.label_metrics import LabelMetrics
 from ..evaluate.measuring import Figures, measured
 from ..evaluate.metrics import Metrics
 from ..evaluate.number_metrics import NumberMetrics
-from ..evaluate.scaling import KEY, Scaling
+from ..evaluate.scaling import KEY
 from ..evaluate.table import path_of
+from ..evaluate.unlike import Familiar, familiar
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..report import choice, facts, page, thumbnails
@@ -36,6 +44,8 @@ from .transfer import begin, tried
 
 THUMBNAILS = 12
 EVALUATION_BATCH = 250
+FAMILIAR_PICTURES = 5000
+"""Training pictures that say what is familiar."""
 
 
 @dataclass(frozen=True)
@@ -55,31 +65,27 @@ def conclude(
         DataError: a held-out picture cannot be read any more; the model is in the run folder by then.
     """
     spent = _spent(run)
-    write_bundle(run, learner, plan, dataset)
     yield Note("Evaluating on the held-out pictures.")
     figures, held_out, pictures = [], None, None
-    for split in ("val", "test"):
-        if not len(dataset.splits[split]):
+    with _kept_if_unreadable(run, learner, plan, dataset):
+        seen = {split: look(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
+        decided, familiar = settle(learner, plan, dataset, seen["val"])
+    write_bundle(run, learner, plan, dataset, decided, familiar)
+    for split, outputs in seen.items():
+        if not len(outputs.rows):
             continue
-        try:
-            shown = dataset.pictures(split, plan.image, plan.compute.workers)
-            said = answers(learner, plan, dataset, split, shown)
-        except DataError as error:
-            raise DataError(
-                f"{error} The trained model is in {run.bundle}; put the picture back, or remove it, and let the "
-                f"evaluation and the report follow with: vitrail train --resume {run.path}"
-            ) from error
+        said = answers(dataset, split, outputs, decided, familiar)
         write_predictions(run, said)
         if not _anything_known(dataset, split):
             yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
             continue
-        held_out, pictures = said, shown
-        figures.append(write_figures(run, said, dataset.scaling))
+        held_out, pictures = said, outputs.pictures
+        figures.append(write_figures(run, said, dataset, plan))
     if held_out is None or pictures is None:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
-    write_report(run, plan, reasons, dataset, held_out, pictures, tuple(figures), spent)
+    write_report(run, plan, reasons, dataset, held_out, pictures, tuple(figures), spent, decided)
     yield Finished(run.path, run.path / page.NAME, figures[-1], spent.seconds)
 
 
@@ -96,24 +102,95 @@ def _spent(run: RunFolder) -> Spent:
     return Spent(seconds, round(images))
 
 
-def answers(learner: Learner, plan: Plan, dataset: Dataset, split: str, pictures: Pictures) -> Answers:
-    """The model's answers to a whole split, in the split's order."""
-    rows = dataset.splits[split]
+class Outputs(NamedTuple):
+    """What the model makes of some pictures."""
+
+    rows: NDArray[np.int64]
+    pictures: Pictures
+    outputs: np.ndarray
+    """float32 [n, K]"""
+    features: np.ndarray
+    """float32 [n, D]: what the head reads of the last block."""
+
+
+def look(learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64]) -> Outputs:
+    """The model's outputs for some rows, in their order.
+
+    Raises:
+        DataError: a picture cannot be read.
+    """
+    assert isinstance(learner.model, ViT)
+    pictures = dataset.shown(rows, plan.image, plan.compute.workers)
     with averaged(learner.model, learner.average):
-        logits = collect(
+        outputs, features = collect_with_features(
             learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
             plan.compute.number_format, plan.recipe.mirror, dataset.source.task,
         )  # fmt: skip
+    return Outputs(rows, pictures, outputs, features)
+
+
+def settle(
+    learner: Learner, plan: Plan, dataset: Dataset, valid: Outputs
+) -> tuple[Decisions, Familiar | None]:
+    """What turns outputs into answers, from the validation pictures and a sample of those of the training.
+
+    Raises:
+        DataError: a picture cannot be read.
+    """
     source = dataset.source
-    names = [(path_of(source.pictures[row]), source.ids[row]) for row in rows.tolist()]
-    targets = class_of(source, rows) if source.task == "classes" else source.targets[rows]
-    return answers_of(source.task, logits, source.classes, dataset.scaling, names, split, targets)
+    if not len(valid.rows):
+        return Decisions(), None
+    sample = look(learner, plan, dataset, dataset.sample("train", FAMILIAR_PICTURES, plan.seed))
+    known = familiar(sample.features, class_of(source, sample.rows) if source.task == "classes" else None)
+    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
+    targets, distances = _targets(source, valid.rows), known.distances(valid.features)
+    return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
 
 
-def write_bundle(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset) -> None:
-    """Keep the trained model in the portable form; a bundle that is there already is that of this run's end."""
+def answers(dataset: Dataset, split: str, seen: Outputs, decided: Decisions, known: Familiar | None) -> Answers:
+    """The model's answers to a whole split, in the split's order."""
+    source = dataset.source
+    names = [(path_of(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
+    return answers_of(
+        source.task, seen.outputs, source.classes, dataset.scaling, names, split, _targets(source, seen.rows),
+        decisions=decided, distances=None if known is None else known.distances(seen.features),
+    )  # fmt: skip
+
+
+def _targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
+    return class_of(source, rows) if source.task == "classes" else source.targets[rows]
+
+
+@contextmanager
+def _kept_if_unreadable(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset) -> Iterator[None]:
+    """A picture that cannot be read costs the evaluation and not the model, which is kept as it is, undecided."""
+    try:
+        yield
+    except DataError as error:
+        write_bundle(run, learner, plan, dataset, None, None)
+        raise DataError(
+            f"{error} The trained model is in {run.bundle}; put the picture back, or remove it, and let the "
+            f"evaluation and the report follow with: vitrail train --resume {run.path}"
+        ) from error
+
+
+def write_bundle(
+    run: RunFolder,
+    learner: Learner,
+    plan: Plan,
+    dataset: Dataset,
+    decided: Decisions | None,
+    known: Familiar | None,
+) -> None:
+    """Keep the trained model in the portable form; one that is there already and decided is that of this run's end.
+
+    Args:
+        decided: None where that could not be found out yet; such a bundle is replaced when it can.
+    """
     if run.bundle.exists():
-        return
+        if decided is None or decisions.KEY in bundle.describe(run.bundle).info:
+            return
+        atomic.remove_folder(run.bundle)
     assert isinstance(learner.model, ViT)
     training, inference = attention_paths(plan)
     scaling = dataset.scaling
@@ -126,9 +203,11 @@ def write_bundle(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset)
         "steps": plan.recipe.steps,
         "seed": plan.seed,
         **({} if scaling is None else {KEY: scaling.to_json()}),
+        **({} if decided is None else {decisions.KEY: config.write(decided)}),
     }
+    tensors = None if known is None else known.tensors()
     with averaged(learner.model, learner.average):
-        bundle.save(run.bundle, learner.model, plan.image, dataset.source.task, dataset.source.classes, info)
+        bundle.save(run.bundle, learner.model, plan.image, dataset.source.task, dataset.source.classes, info, tensors)
 
 
 def write_report(
@@ -140,12 +219,13 @@ def write_report(
     pictures: Pictures,
     figures: tuple[Figures, ...],
     spent: Spent,
+    decided: Decisions,
 ) -> None:
     """Thumbnails, report.json and report.html."""
     chosen = choice.choose(held_out, THUMBNAILS)
     images = pictures.take(dataset.splits[held_out.split][chosen]).permute(0, 2, 3, 1).numpy()
     thumbnails.save(run.path, images, chosen)
-    facts.write(run.path, _facts(run, plan, reasons, dataset, figures, spent))
+    facts.write(run.path, _facts(run, plan, reasons, dataset, figures, spent, decided))
     page.build(run.path)
 
 
@@ -156,6 +236,7 @@ def _facts(
     dataset: Dataset,
     figures: tuple[Figures, ...],
     spent: Spent,
+    decided: Decisions,
 ) -> facts.ReportFacts:
     official = dataset.source.splits
     counts = tuple(
@@ -183,6 +264,7 @@ def _facts(
         metrics=tuple(each for each in figures if isinstance(each, Metrics)),
         label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
         number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
+        decisions=decided,
         notes=(*dataset.source.notes, *dataset.notes, *tried.sentences(run.start_table)),
         start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
     )
@@ -205,9 +287,11 @@ def write_predictions(run: RunFolder, said: Answers) -> None:
     said.write_csv(run.predictions / f"{said.split}.csv")
 
 
-def write_figures(run: RunFolder, said: Answers, scaling: Scaling | None) -> Figures:
+def write_figures(run: RunFolder, said: Answers, dataset: Dataset, plan: Plan) -> Figures:
     """Measure a split's answers and store the figures."""
-    figures = measured(said, scaling)
+    groups = dataset.source.groups
+    own = None if groups is None else groups[dataset.splits[said.split]]
+    figures = measured(said, dataset.scaling, own, plan.answers.ordered)
     atomic.write_json(run.path / f"metrics-{figures.split}.json", figures.to_json())
     return figures
 

@@ -76,6 +76,7 @@ def fit(
         yield from _told(dataset)
         found_here = look(dataset, wishes.data, wishes.overrides, wishes.seed)
         plan, reasons, notes = drafting.draft(found_here, wishes, machine)
+        plan.answers.check(dataset.source.task, dataset.source.classes)
         for text in notes:
             yield Note(text)
         plan = _for_all(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
@@ -112,6 +113,7 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
         plan = dataclasses.replace(plan, data=located(plan.data))
         dataset = open_dataset(plan.data, plan.seed, None, given)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
+        plan.answers.check(dataset.source.task, dataset.source.classes)
         before.check_written(plan, dataset)
         if plan.start.from_checkpoint:
             weights.check(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)

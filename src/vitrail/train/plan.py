@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..data.settings import DataSettings
+from ..evaluate.settings import AnswerSettings
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 from .pretrain.settings import Pretrain
@@ -51,4 +52,5 @@ class Plan:
     pretrain: Pretrain = field(default_factory=Pretrain)
     teacher: Teacher = field(default_factory=Teacher)
     recipe: Recipe = field(default_factory=Recipe)
+    answers: AnswerSettings = field(default_factory=AnswerSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)

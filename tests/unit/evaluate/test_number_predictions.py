@@ -63,7 +63,7 @@ def test_records_say_what_the_file_says():
     (row,) = table([[40, NAN]], [[41.5, 70.25]]).records()
     assert row == {
         "path": "pictures/0.png", "id": "0", "split": "test", "target_age": 40.0, "target_weight, kg": None,
-        "value_age": 41.5, "value_weight, kg": 70.25, "abstain": 0,
+        "value_age": 41.5, "value_weight, kg": 70.25, "abstain": "no",
     }  # fmt: skip
 
 

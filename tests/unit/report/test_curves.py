@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unit.report.report_sample import predictions_of
 from vitrail.report import chart, curves
 
 
@@ -57,11 +56,6 @@ def test_smoothing_leaves_a_straight_middle_alone():
     points = [(float(s), 2.0 * s) for s in range(20)]
     assert curves.smooth(points)[4:-4] == points[4:-4]
     assert curves.smooth([(1.0, 5.0)]) == [(1.0, 5.0)]
-
-
-def test_reliability_needs_enough_pictures():
-    assert curves.reliability_chart(predictions_of(n=40)) is None
-    assert curves.reliability_chart(predictions_of(n=400)).count("<circle") == 10
 
 
 @given(low=st.floats(-1e6, 1e6), width=st.floats(1e-3, 1e6))

@@ -66,3 +66,30 @@ def test_bootstrap_leaves_out_samples_without_an_answer_and_refuses_when_none_ha
         bootstrap(rows, lambda v: float("nan"), seed=0, n=7)
     with pytest.raises(UsageError, match=r"Got 0 rows and n=1000\."):
         bootstrap(np.zeros(0), lambda v: 0.0, seed=0)
+
+
+def test_bootstrap_by_groups_is_wider_on_pictures_that_are_alike_and_covers():
+    covered = {"grouped": 0, "naive": 0}
+    groups = np.repeat(np.arange(50), 6)
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        values = np.repeat(generator.normal(0, 1, 50), 6) + generator.normal(0, 0.5, 300)
+        for name, given_groups in (("grouped", groups), ("naive", None)):
+            low, high = bootstrap(values, lambda v: float(v.mean()), seed, 400, groups=given_groups)
+            covered[name] += low <= 0 <= high
+    assert covered["grouped"] >= 0.89 * 200
+    assert covered["naive"] < 0.75 * 200
+
+
+def test_bootstrap_draws_whole_groups_whatever_their_names():
+    values = np.array([1.0, 2.0, 1.0, 2.0, 5.0])
+    groups = np.array(["b", "a", "b", "a", "c"])
+    seen = []
+    bootstrap(values, lambda v: seen.append(v) or 0.0, 0, 50, groups=groups)
+    for drawn in seen:
+        assert (drawn == 1).sum() % 2 == (drawn == 2).sum() % 2 == 0
+
+
+def test_bootstrap_asks_for_a_group_of_every_row():
+    with pytest.raises(UsageError, match=r"Got 3 rows and 2 groups\."):
+        bootstrap(np.arange(3), lambda v: 0.0, 0, 5, groups=np.arange(2))

@@ -13,6 +13,7 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from ...data.source import Task
     from ...doors.evaluation import Labelled
+    from ...predict.predictor import Predictor
 
 
 IMAGE = "image."
@@ -28,6 +29,7 @@ class Evaluate(Command):
       vitrail evaluate runs/20261121-140500-digits-automatic
       vitrail evaluate RUN holdout/ --json
       vitrail evaluate RUN holdout.csv --data.targets finding
+      vitrail evaluate RUN --against OTHER_RUN
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "source")
@@ -37,6 +39,8 @@ class Evaluate(Command):
     """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
     source: str = ""
     """Another source of pictures, of any kind that train takes; by default those that the run has held out."""
+    against: str = ""
+    """Another model, to be compared on the same pictures; those that its run has learnt from are left out."""
     split: str | None = None
     """train, val, test or all; by default test, or val where there is no test."""
     data_root: Path | None = None
@@ -65,14 +69,42 @@ class Evaluate(Command):
         else:
             labelled = self._held_out()
             predictor = open_predictor(self.model, self.device)
-        for note in labelled.notes:
-            print(printable(note), file=sys.stderr)
+        if self.against:
+            return self._compare(predictor, labelled)
+        _tell(labelled)
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
         if self.json:
             print_json({"model": self.model, "source": measured.source, "metrics": measured.metrics.to_json()})
         else:
             print(f"{self.model} on {measured.source}, split {measured.metrics.split}\n{measured.metrics.table()}")
             counting.tell_skipped(measured.predictions)
+        return 0
+
+    def _compare(self, predictor: Predictor, labelled: Labelled) -> int:
+        from ...doors import comparing, counting
+        from ...doors.predicting import open_predictor
+        from ..output import print_json
+
+        labelled = comparing.unseen_by(Path(self.against), labelled)
+        _tell(labelled)
+        other = open_predictor(self.against, self.device)
+        compared = comparing.against(predictor, other, labelled, self.skip_bad, counting.answered)
+        verdict = compared.comparison.verdict(self.model, self.against)
+        if self.json:
+            print_json(
+                {
+                    "model": self.model,
+                    "against": self.against,
+                    "source": compared.first.source,
+                    "comparison": compared.comparison.to_json(),
+                    "verdict": verdict,
+                }
+            )
+            return 0
+        print(f"{self.model} (first) against {self.against} (second)")
+        print(f"on {compared.first.source}, split {compared.comparison.split}, {compared.comparison.n:,} pictures")
+        print(f"{compared.comparison.table()}\n{verdict}")
+        counting.tell_skipped(compared.first.predictions)
         return 0
 
     def _other(self, task: Task) -> Labelled:
@@ -95,3 +127,8 @@ class Evaluate(Command):
                 f"Give a source: vitrail evaluate {self.model} SOURCE"
             )
         return evaluation.held_out(Path(self.model), self.split)
+
+
+def _tell(labelled: Labelled) -> None:
+    for note in labelled.notes:
+        print(printable(note), file=sys.stderr)

@@ -43,5 +43,10 @@ def check(path: Path, source: Source) -> tuple[str, ...]:
     return (f"{changed}, so results are no longer bit for bit those of the unbroken run.",)
 
 
+def same(path: Path, source: Source) -> bool:
+    """Whether a source is exactly what `write` has seen."""
+    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["fingerprint"] == source.fingerprint()
+
+
 def _listed(names: list[str] | tuple[str, ...]) -> str:
     return ", ".join(map(repr, names[:SHOWN])) + (f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else "")

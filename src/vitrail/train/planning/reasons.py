@@ -81,6 +81,12 @@ STANDING = {
     "recipe.mirror": "as the pictures are mirrored in training",
     "recipe.extended_at": "never extended",
     "recipe.extended_from": "never extended",
+    "answers.calibrate": "a probability should mean what it says",
+    "answers.rule": "misses and false alarms in proportion",
+    "answers.positive": "the likeliest class is answered",
+    "answers.reject": "every picture is answered that is like those of the training",
+    "answers.miss": "right in 95 of 100 cases, as is usual",
+    "answers.ordered": "nobody said that the classes have an order",
     "recipe.evaluate_every": "ten looks at the validation pictures",
     "recipe.save_every": "about once a minute",
 }

@@ -1,0 +1,71 @@
+"""Two trained models on the same held-out pictures, none of which either has learnt from as far as their runs can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..data import kept_splits
+from ..errors import DataError
+from ..evaluate.comparing import Comparison, compare
+from ..predict.predictor import Predictor
+from ..train.keeping import identity
+from ..train.run import RunFolder
+from .evaluation import Counter, Evaluation, Labelled, evaluate, groups_of
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Both models' figures, and what lies between them."""
+
+    first: Evaluation
+    second: Evaluation
+    comparison: Comparison
+
+
+def against(
+    first: Predictor, second: Predictor, labelled: Labelled, skip_bad: bool = False, counted: Counter | None = None
+) -> Compared:
+    """Let both answer every picture, and compare.
+
+    Raises:
+        as `evaluate`; DataError: they answer different tasks or names.
+    """
+    one = evaluate(first, labelled, skip_bad, counted)
+    other = evaluate(second, labelled, skip_bad, counted)
+    groups = groups_of(labelled, one.predictions)
+    return Compared(one, other, compare(one.predictions, other.predictions, groups))
+
+
+def unseen_by(run: Path, labelled: Labelled) -> Labelled:
+    """The same pictures without those that a run has learnt from or chosen by, if its data is the same.
+
+    A model that is no run folder does not say what it has seen, and neither does one that learnt from other data; a
+    note says so.
+
+    Raises:
+        DataError: the run has seen all of them.
+    """
+    folder = RunFolder(run)
+    if not folder.splits_file.is_file():
+        return _noted(labelled, f"{run} does not say which pictures it has learnt from; it may have seen these.")
+    if not identity.same(folder.data_file, labelled.source):
+        return _noted(labelled, f"{run} has learnt from other data; whether it has seen these pictures is not known.")
+    splits, _ = kept_splits.read(folder.splits_file, labelled.source)
+    kept = np.setdiff1d(labelled.rows, np.concatenate([splits["train"], splits["val"]]))
+    if not len(kept):
+        raise DataError(
+            f"{run} has learnt from all of these {len(labelled.rows):,} pictures, so it cannot be compared on them. "
+            "Give another SOURCE, or train both models with the same seed."
+        )
+    if left := len(labelled.rows) - len(kept):
+        text = f"{left:,} pictures that {run} has learnt from are left out; {len(kept):,} are new to both."
+        return _noted(replace(labelled, rows=kept), text)
+    return labelled
+
+
+def _noted(labelled: Labelled, text: str) -> Labelled:
+    return replace(labelled, notes=(*labelled.notes, text))

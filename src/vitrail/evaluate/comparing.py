@@ -1,0 +1,209 @@
+"""Two models on the same pictures: how far apart they are, and whether that is more than luck."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import config
+from ..errors import DataError
+from ..stats import areas
+from ..stats.intervals import bootstrap
+from ..stats.paired import holm, sign_flips
+from .answers import Answers, names_of, reordered
+from .label_metrics import FEWEST
+from .label_predictions import THRESHOLD, LabelPredictions
+from .number_predictions import NumberPredictions
+from .predictions import UNKNOWN, Predictions
+
+LEVEL = 0.05
+LEAST = np.finfo(np.float32).tiny
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One figure of both models on the same pictures."""
+
+    name: str
+    higher_is_better: bool
+    first: float
+    second: float
+    difference: float
+    """First less second."""
+    interval: tuple[float, float]
+    """95 %."""
+    p_value: float
+    """Two-sided, of this question alone."""
+    adjusted: float
+    """The same for all questions of the comparison together (Holm)."""
+
+    @property
+    def told(self) -> bool:
+        """Whether chance is an unlikely explanation."""
+        return self.adjusted < LEVEL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Every figure that both models have."""
+
+    split: str
+    n: int
+    """Pictures."""
+    groups: int | None = None
+    """Groups that they come in, if they do."""
+    differences: tuple[Difference, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers."""
+        return config.write(self)
+
+    def verdict(self, first: str, second: str) -> str:
+        """What can be said, in a sentence or two."""
+        told = [one for one in self.differences if one.told]
+        if not told:
+            return f"No evidence of a difference between {first} and {second} on these {self.n:,} pictures."
+        better = [one.name for one in told if (one.difference > 0) == one.higher_is_better]
+        worse = [one.name for one in told if one.name not in better]
+        parts = [f"{who} is better in {', '.join(names)}" for who, names in ((first, better), (second, worse)) if names]
+        rest = len(self.differences) - len(told)
+        return "; ".join(parts) + (f"; no evidence of a difference in the other {rest}." if rest else ".")
+
+    def table(self) -> str:
+        """One line per figure, for the terminal."""
+        width = max(6, *(len(one.name) for one in self.differences))
+        lines = [f"{'figure':<{width}}  {'first':>8}  {'second':>8}  {'difference':>10}  {'95 % interval':>20}  {'p':>6}  {'p, Holm':>7}"]
+        for one in self.differences:
+            span = f"{one.interval[0]:+.4f} to {one.interval[1]:+.4f}"
+            lines.append(
+                f"{one.name:<{width}}  {one.first:>8.4f}  {one.second:>8.4f}  {one.difference:>+10.4f}  {span:>20}  "
+                f"{one.p_value:>6.3f}  {one.adjusted:>7.3f}{'  *' if one.told else ''}"
+            )
+        return "\n".join(lines)
+
+
+def compare(first: Answers, second: Answers, groups: np.ndarray | None = None, seed: int = 0) -> Comparison:
+    """Compare two tables of answers to the same pictures.
+
+    Means over pictures (accuracy, losses, errors) are tested by exchanging the models picture by picture, or group by
+    group; areas under the ROC curve by DeLong's test. Intervals of the former are the paired bootstrap's.
+
+    Args:
+        groups: of each picture, such as its patient.
+
+    Raises:
+        DataError: the tables are not of the same task, names, pictures and targets, or nothing is known of them.
+    """
+    second = _aligned(first, second)
+    found = list(_questions(first, second, groups, seed))
+    if not found:
+        raise DataError("A comparison needs pictures whose answers are known. Got none.")
+    adjusted = holm([one.p_value for one in found])
+    return Comparison(
+        split=first.split,
+        n=len(first),
+        groups=None if groups is None else len(np.unique(groups)),
+        differences=tuple(replace(one, adjusted=p) for one, p in zip(found, adjusted, strict=True)),
+    )
+
+
+class _Means(NamedTuple):
+    """A figure that is a mean over pictures, of both models."""
+
+    name: str
+    higher_is_better: bool
+    first: np.ndarray
+    second: np.ndarray
+    known: np.ndarray
+    """Which pictures count, bool [n]."""
+
+
+def _questions(first: Answers, second: Answers, groups: np.ndarray | None, seed: int) -> Iterator[Difference]:
+    if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
+        yield from _of_areas(first, second, groups)
+    for means in _means(first, second):
+        if means.known.any():
+            yield _of_means(means, groups, seed)
+
+
+def _means(first: Answers, second: Answers) -> Iterator[_Means]:
+    if isinstance(first, Predictions) and isinstance(second, Predictions) and first.targets is not None:
+        known, targets = first.targets != UNKNOWN, np.maximum(first.targets, 0)
+        yield _Means("accuracy", True, first.labels == targets, second.labels == targets, known)
+        rows = np.arange(len(first))
+        losses = [-np.log(np.maximum(one.probabilities[rows, targets], LEAST)) for one in (first, second)]
+        yield _Means("log loss", False, losses[0], losses[1], known)
+    if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
+        losses = [_label_losses(one) for one in (first, second)]
+        yield _Means("log loss", False, losses[0], losses[1], first.known.any(1))
+    if isinstance(first, NumberPredictions) and isinstance(second, NumberPredictions) and first.targets is not None:
+        for k, name in enumerate(first.columns):
+            errors = [np.abs(one.values[:, k].astype(np.float64) - first.targets[:, k]) for one in (first, second)]
+            yield _Means(f"mean absolute error of {name}", False, errors[0], errors[1], first.known[:, k])
+
+
+def _label_losses(answers: LabelPredictions) -> np.ndarray:
+    """Mean binary cross-entropy of each picture over its known labels."""
+    known, chances = answers.known, answers.probabilities.astype(np.float64)
+    targets = np.where(known, 0 if answers.targets is None else answers.targets, 0)
+    right = -targets * np.log(np.maximum(chances, LEAST)) - (1 - targets) * np.log(np.maximum(1 - chances, LEAST))
+    return (right * known).sum(1) / np.maximum(known.sum(1), 1)
+
+
+def _of_means(means: _Means, groups: np.ndarray | None, seed: int) -> Difference:
+    first, second = (np.asarray(one, np.float64)[means.known] for one in (means.first, means.second))
+    own, gaps = None if groups is None else groups[means.known], first - second
+    return Difference(
+        name=means.name,
+        higher_is_better=means.higher_is_better,
+        first=float(first.mean()),
+        second=float(second.mean()),
+        difference=float(gaps.mean()),
+        interval=bootstrap(gaps, lambda rows: float(rows.mean()), seed, groups=own),
+        p_value=sign_flips(gaps, own, seed),
+        adjusted=1.0,
+    )
+
+
+def _of_areas(first: LabelPredictions, second: LabelPredictions, groups: np.ndarray | None) -> Iterator[Difference]:
+    """Of every label with enough known pictures, and of their mean where there are several."""
+    pairs = []
+    for k, name in enumerate(first.classes):
+        known = first.known[:, k]
+        positive = known & (first.targets[:, k] >= THRESHOLD) if first.targets is not None else known
+        if min(positive.sum(), (known & ~positive).sum()) >= FEWEST:
+            both = [areas.area(positive, one.probabilities[:, k], known, groups) for one in (first, second)]
+            pairs.append((f"AUROC of {name}", *both))
+    if len(pairs) > 1:
+        pairs.insert(0, ("mean AUROC", *(areas.mean([pair[side] for pair in pairs]) for side in (1, 2))))
+    for name, one, other in pairs:
+        gap, interval, p = areas.difference(one, other)
+        yield Difference(
+            name=name, higher_is_better=True, first=one.value, second=other.value, difference=gap, interval=interval,
+            p_value=p, adjusted=1.0,
+        )  # fmt: skip
+
+
+def _aligned(first: Answers, second: Answers) -> Answers:
+    """The second table with its outputs in the order of the first.
+
+    Raises:
+        DataError: what differs.
+    """
+    if type(first) is not type(second):
+        raise DataError("Two models can be compared that answer the same task. These answer different ones.")
+    names, others = names_of(first), names_of(second)
+    if set(names) != set(others):
+        apart = ", ".join(map(repr, sorted(set(names) ^ set(others))[:5]))
+        raise DataError(f"Two models can be compared that answer with the same names. These differ in {apart}.")
+    second = reordered(second, names)
+    if first.ids != second.ids or not np.array_equal(_targets(first), _targets(second), equal_nan=True):
+        raise DataError("Two models can be compared on the same pictures with the same targets. These differ.")
+    return second
+
+
+def _targets(answers: Answers) -> np.ndarray:
+    return np.zeros(0) if answers.targets is None else answers.targets.astype(np.float64)

@@ -1,0 +1,175 @@
+"""What turns outputs into answers: fitted on validation pictures, kept in the bundle, the same behind every door."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int64, Shaped
+
+from .. import config
+from ..data.source import Task
+from ..errors import DamagedFileError, UsageError
+from . import calibration, conformal, thresholds
+from .calibration import Temperature
+from .collect import chances_of, probabilities_of
+from .settings import AnswerSettings
+from .thresholds import HALF, Rule
+from .unlike import cut_of
+
+KEY = "decisions"
+"""What a bundle calls them among its notes."""
+UNSURE, UNLIKE = "unsure", "unlike"
+"""Why a picture is not answered: no class is likely enough, or nothing like it was in the training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """As a bundle keeps them. Without any, outputs are taken at their word."""
+
+    temperature: tuple[float, ...] = ()
+    """One for all classes, or one for each label; none leaves the logits as they are."""
+    rule: str = "half"
+    """How the thresholds were chosen."""
+    thresholds: tuple[float, ...] = ()
+    """From which probability on each label is answered, or `positive`; none: from one half on."""
+    positive: str = ""
+    """Of two classes the one that the threshold is of."""
+    sure: float = 0.0
+    """The confidence below which no class is answered."""
+    unlike: float | None = None
+    """The distance from the training pictures beyond which a picture is not answered."""
+    miss: float = 0.05
+    """Share of pictures that sets and ranges may fail."""
+    cuts: tuple[float, ...] = ()
+    """From which probability on each class belongs to a picture's set."""
+    ordered: bool = False
+    """Whether the classes stand in an order, so that near misses are better than far ones."""
+    reach: tuple[float, ...] = ()
+    """How far each number may lie from its answer, in its unit; none where validation pictures were too few."""
+
+    def probabilities(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
+        """Calibrated, of classes or labels."""
+        logits = Temperature(self.temperature).logits(outputs) if self.temperature else outputs
+        return probabilities_of(logits) if task == "classes" else chances_of(logits)
+
+    def classes(self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]) -> Int64[np.ndarray, " n"]:
+        """The answered class of each picture."""
+        likeliest = probabilities.argmax(1).astype(np.int64) if len(probabilities) else np.zeros(0, np.int64)
+        if not (self.positive and self.thresholds):
+            return likeliest
+        positive = names.index(self.positive)
+        return np.where(probabilities[:, positive] >= self.thresholds[0], positive, 1 - positive)
+
+    def labels(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
+        """Which labels are answered."""
+        return probabilities >= np.array(self.thresholds or (HALF,), np.float64)
+
+    def abstained(
+        self, probabilities: Float[np.ndarray, "n K"] | None, distances: Float64[np.ndarray, " n"] | None, n: int
+    ) -> tuple[str, ...]:
+        """Why each picture is not answered; empty for one that is.
+
+        Args:
+            probabilities: of classes; None for other tasks.
+            distances: from the training pictures; None where nobody has measured them.
+        """
+        found = np.full(n, "", object)
+        if probabilities is not None and n and self.sure:
+            found[probabilities.max(1) < self.sure] = UNSURE
+        if self.unlike is not None and distances is not None:
+            found[distances > self.unlike] = UNLIKE
+        return tuple(found.tolist())
+
+
+def decide(
+    task: Task,
+    settings: AnswerSettings,
+    classes: tuple[str, ...],
+    outputs: Float[np.ndarray, "n K"],
+    targets: Shaped[np.ndarray, " n *K"],
+    distances: Float64[np.ndarray, " n"] | None = None,
+) -> Decisions:
+    """What validation pictures say; what they are too few for is left as it is.
+
+    Args:
+        outputs: logits, or numbers in the user's units.
+        targets: class numbers [n], -1 where unknown; or [n, K], NaN where unknown.
+        distances: of the pictures from those of the training.
+    """
+    temperature = calibration.fit(task, outputs, targets) if settings.calibrate else None
+    basis = Decisions(
+        temperature=() if temperature is None else temperature.values,
+        miss=settings.miss,
+        ordered=settings.ordered,
+        unlike=None if distances is None else cut_of(distances),
+    )
+    if task == "number":
+        return replace(basis, reach=_reach(outputs, targets, settings.miss))
+    probabilities = basis.probabilities(task, outputs)
+    if task == "labels":
+        return replace(basis, rule=settings.rule, thresholds=_thresholds(settings.rule, probabilities, targets))
+    return _of_classes(basis, settings, classes, probabilities, targets)
+
+
+def _of_classes(
+    basis: Decisions,
+    settings: AnswerSettings,
+    classes: tuple[str, ...],
+    probabilities: np.ndarray,
+    targets: np.ndarray,
+) -> Decisions:
+    known = targets >= 0
+    found = replace(basis, cuts=_cuts(probabilities[known], targets[known], settings.miss))
+    if settings.reject and len(probabilities):
+        found = replace(found, sure=_halfway(probabilities.max(1), settings.reject))
+    if not settings.positive:
+        return found
+    positive = classes.index(settings.positive)
+    chosen = thresholds.choose(Rule.read(settings.rule), targets[known] == positive, probabilities[known, positive])
+    return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(chosen.value,))
+
+
+def _thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> tuple[float, ...]:
+    """One for each label, from the pictures of which it is known."""
+    found = []
+    for chances, truth in zip(probabilities.T, targets.T, strict=True):
+        known = ~np.isnan(truth)
+        found.append(thresholds.choose(Rule.read(rule), truth[known] >= HALF, chances[known]).value)
+    return tuple(found)
+
+
+def _cuts(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
+    return conformal.sets(probabilities, targets, miss).cuts if len(targets) >= conformal.fewest(miss) else ()
+
+
+def _reach(values: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
+    """Of each column; infinite for one with too few known pictures, and none where that is so of all."""
+    found = []
+    for column, truth in zip(values.astype(np.float64).T, targets.astype(np.float64).T, strict=True):
+        errors = np.abs(column - truth)[~np.isnan(truth)]
+        found.append(conformal.reached(errors, miss) if len(errors) >= conformal.fewest(miss) else float("inf"))
+    return tuple(found) if np.isfinite(found).all() else ()
+
+
+def _halfway(confidences: np.ndarray, share: float) -> float:
+    """A confidence that this share lies below, half-way between two pictures, so that rounding moves nobody over it."""
+    ordered = np.sort(confidences.astype(np.float64))
+    place = round(share * len(ordered))
+    return float(ordered[max(0, place - 1) : place + 1].mean()) if place else 0.0
+
+
+def read(info: Mapping[str, object], where: str) -> Decisions:
+    """Those that a bundle has noted; none where it has noted none.
+
+    Raises:
+        DamagedFileError: what it has noted are no decisions.
+    """
+    noted = info.get(KEY, {})
+    try:
+        if not isinstance(noted, Mapping):
+            raise UsageError(f"{KEY} must be a table. Got {noted!r}.")
+        return config.read(Decisions, noted, where)
+    except UsageError as error:
+        raise DamagedFileError(f"{error} Use another copy.") from error

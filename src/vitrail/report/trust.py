@@ -1,0 +1,214 @@
+"""What a page says of how far answers can be trusted: calibration, abstaining, sets of classes, thresholds, ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..evaluate import calibration, thresholds
+from ..evaluate.answers import Answers
+from ..evaluate.collect import probabilities_of
+from ..evaluate.conformal import Sets
+from ..evaluate.decisions import UNLIKE, Decisions
+from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
+from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import UNKNOWN, Predictions
+from ..evaluate.selective import RiskCoverage, risk_coverage
+from ..stats.intervals import Interval, wilson
+from . import chart
+
+FEWEST = 100
+"""Pictures that a chart of shares needs; with fewer it would show noise."""
+BINS = 10
+COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
+MOST_POINTS = 200
+LARGEST_SET = 3
+
+
+class Share(NamedTuple):
+    """So many of n, with Wilson's interval."""
+
+    value: float
+    interval: Interval
+    n: int
+
+
+class Calibrated(NamedTuple):
+    """Calibration with and without the temperature."""
+
+    chart: str
+    error: float
+    before: float | None
+    temperature: float | None
+
+
+class Answering(NamedTuple):
+    """What is left if only the surest pictures are answered."""
+
+    chart: str
+    rows: list[tuple[float, Share]]
+    """Share of pictures answered, and of those the wrong ones."""
+
+
+class Held(NamedTuple):
+    """What sets of classes hold."""
+
+    promised: float
+    kept: Share
+    size: float
+    """Mean number of classes in a set."""
+    sizes: list[tuple[str, float]]
+
+
+class Cut(NamedTuple):
+    """A threshold on the held-out pictures."""
+
+    name: str
+    threshold: float
+    sensitivity: Share | None
+    specificity: Share | None
+    precision: Share | None
+    """Of those answered with it, the share that has it."""
+
+
+def of(answers: Answers, decided: Decisions) -> dict[str, Any]:
+    """What `trust.html.j2` needs; a part that cannot be shown is None."""
+    found: dict[str, Any] = {
+        "calibrated": None, "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
+        "unlike": _share(np.array([why == UNLIKE for why in answers.abstained], bool)) if answers.abstained else None,
+        "silent": _share(answers.silent) if answers.abstained else None,
+    }  # fmt: skip
+    if answers.targets is None:
+        return found
+    if isinstance(answers, Predictions):
+        return found | _of_classes(answers, decided)
+    if isinstance(answers, LabelPredictions):
+        return found | {"cuts": _cuts_of_labels(answers, decided)}
+    return found | _of_numbers(answers, decided)
+
+
+def _of_classes(answers: Predictions, decided: Decisions) -> dict[str, Any]:
+    assert answers.targets is not None
+    known = answers.targets != UNKNOWN
+    probabilities, targets = answers.probabilities[known].astype(np.float64), answers.targets[known]
+    if not len(targets):
+        return {}
+    wrong = probabilities.argmax(1) != targets
+    return {
+        "calibrated": _calibrated(probabilities, ~wrong, decided) if len(wrong) >= FEWEST else None,
+        "answering": _answering(probabilities.max(1), wrong) if len(wrong) >= FEWEST else None,
+        "held": _held(probabilities, targets, decided) if decided.cuts else None,
+        "cuts": _cut_of_two(answers, decided) if decided.positive and decided.thresholds else [],
+    }
+
+
+def _calibrated(probabilities: np.ndarray, hits: np.ndarray, decided: Decisions) -> Calibrated:
+    """The temperature is taken off again by what it does: it raises every probability to the power 1 / temperature."""
+    confidences, lines, before, temperature = probabilities.max(1), [], None, None
+    if decided.temperature:
+        (temperature,) = decided.temperature
+        plain = probabilities_of(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
+        before = calibration.calibration_error(plain, hits)
+        points = [(100 * one.chance, 100 * one.share) for one in calibration.reliability(plain, hits, BINS)]
+        lines.append(chart.Line(name="before", points=points, style="faint", dots=True))
+    bins = calibration.reliability(confidences, hits, BINS)
+    points = [(100 * one.chance, 100 * one.share) for one in bins]
+    spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
+    lines.append(chart.Line(name="measured", points=points, style="second", dots=True, spans=spans))
+    least = min(min(pair) for line in lines for pair in line.points)
+    lowest = max(0.0, 10.0 * math.floor(least / 10) - 5)
+    guide = chart.Line(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
+    span, title = (lowest, 102.0), "Accuracy of the answers by their confidence"
+    drawing = chart.draw([guide, *lines], "confidence, %", "{:g} %".format, span, span, title)
+    return Calibrated(drawing, calibration.calibration_error(confidences, hits), before, temperature)
+
+
+def _answering(confidences: np.ndarray, wrong: np.ndarray) -> Answering:
+    found = risk_coverage(confidences, wrong.astype(np.float64))
+    n = len(wrong)
+    places = np.unique(np.linspace(max(0, n // 50), n - 1, MOST_POINTS).astype(np.int64))
+    points = [(100 * float(found.coverage[place]), 100 * float(found.risk[place])) for place in places]
+    span = (0.0, max(1.0, 1.1 * max(y for _, y in points)))
+    title = "Share of wrong answers by the share of pictures that are answered"
+    drawing = chart.draw([chart.Line(name="risk", points=points)], "answered, %", "{:g} %".format, (0, 100), span, title)
+    return Answering(drawing, [(coverage, _wrong_at(found, coverage)) for coverage in COVERAGES])
+
+
+def _wrong_at(found: RiskCoverage, coverage: float) -> Share:
+    n = math.ceil(coverage * len(found.risk) - 1e-9)
+    wrong = round(found.risk_at(coverage) * n)
+    return Share(wrong / n, wilson(wrong, n), n)
+
+
+def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions) -> Held:
+    held = Sets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
+    sizes = held.sum(1)
+    counts = [(str(size), float((sizes == size).mean())) for size in range(LARGEST_SET)]
+    counts.append((f"{LARGEST_SET} or more", float((sizes >= LARGEST_SET).mean())))
+    return Held(1 - decided.miss, _share(held[np.arange(len(targets)), targets]), float(sizes.mean()), counts)
+
+
+def _cut_of_two(answers: Predictions, decided: Decisions) -> list[Cut]:
+    assert answers.targets is not None
+    known, positive = answers.targets != UNKNOWN, answers.classes.index(decided.positive)
+    return [
+        _cut(decided.positive, decided.thresholds[0], answers.targets[known] == positive, answers.labels[known] == positive)
+    ]
+
+
+def _cuts_of_labels(answers: LabelPredictions, decided: Decisions) -> list[Cut]:
+    assert answers.targets is not None
+    found, values = [], decided.thresholds or (thresholds.HALF,) * len(answers.classes)
+    for k, (name, value) in enumerate(zip(answers.classes, values, strict=True)):
+        known = answers.known[:, k]
+        found.append(_cut(name, value, answers.targets[known, k] >= THRESHOLD, answers.labels[known, k]))
+    return found
+
+
+def _cut(name: str, threshold: float, positive: np.ndarray, answered: np.ndarray) -> Cut:
+    return Cut(
+        name=name,
+        threshold=threshold,
+        sensitivity=_share(answered[positive]),
+        specificity=_share(~answered[~positive]),
+        precision=_share(positive[answered]),
+    )
+
+
+def _of_numbers(answers: NumberPredictions, decided: Decisions) -> dict[str, Any]:
+    """Ranges and, for each column, differences by means (Bland and Altman)."""
+    assert answers.targets is not None
+    ranges, drawings = [], []
+    for k, name in enumerate(answers.columns):
+        known = answers.known[:, k]
+        targets, values = answers.targets[known, k].astype(np.float64), answers.values[known, k].astype(np.float64)
+        if not len(targets):
+            continue
+        if decided.reach:
+            inside = np.abs(values - targets) <= decided.reach[k]
+            ranges.append((name, decided.reach[k], 1 - decided.miss, _share(inside)))
+        if len(targets) > 1:
+            drawings.append((name, _agreement(name, targets, values)))
+    return {"ranges": ranges, "agreement": drawings}
+
+
+def _agreement(name: str, targets: np.ndarray, values: np.ndarray) -> str:
+    means, gaps = (targets + values) / 2, values - targets
+    middle, reach = float(gaps.mean()), 1.96 * float(gaps.std(ddof=1))
+    x, y = chart.spread(means.tolist()), chart.spread([*gaps.tolist(), middle - reach, middle + reach, 0.0])
+    rows = np.unique(np.linspace(0, len(gaps) - 1, min(1000, len(gaps))).astype(np.int64))
+    lines = [chart.Line(name="level", points=[(x[0], at), (x[1], at)], style="guide") for at in (middle - reach, middle, middle + reach)]
+    points: Sequence[tuple[float, float]] = list(zip(means[rows].tolist(), gaps[rows].tolist(), strict=True))
+    lines.append(chart.Line(name="pictures", points=points, style="points", dots=True))
+    title = f"Answer less truth of {name} by their mean"
+    return chart.draw(lines, f"mean of answer and true {name}", "{:.4g}".format, x, y, title)
+
+
+def _share(which: np.ndarray) -> Share | None:
+    """Of some pictures those that are so; None of no pictures."""
+    if not len(which):
+        return None
+    return Share(float(which.mean()), wilson(int(which.sum()), len(which)), len(which))

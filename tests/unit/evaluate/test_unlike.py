@@ -1,0 +1,68 @@
+"""Pictures unlike those of the training: told by both scores, and the cut keeps what it promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+from sklearn.neighbors import NearestNeighbors
+
+from vitrail.evaluate.unlike import cut_of, familiar
+
+
+def features(seed, n=1200, D=12, K=3, at=4.0):
+    """Features of K classes that lie apart in the first K directions."""
+    generator = np.random.default_rng(seed)
+    classes = generator.integers(0, K, n)
+    return (at * np.eye(D)[classes] + generator.normal(0, 1, (n, D)) + 1).astype(np.float32), classes
+
+
+def test_the_distance_is_mahalanobis_on_features_of_length_one():
+    found, classes = features(0)
+    known = familiar(found, classes)
+    unit = found / np.linalg.norm(found, axis=1, keepdims=True)
+    means = np.stack([unit[classes == k].mean(0) for k in range(3)])
+    inverse = np.linalg.inv(np.cov((unit - means[classes]).T, bias=True))
+    fresh, _ = features(1, n=50)
+    fresh = fresh / np.linalg.norm(fresh, axis=1, keepdims=True)
+    expected = [min((x - m) @ inverse @ (x - m) for m in means) for x in fresh]
+    ours = known.distances(7 * fresh)  # any length
+    np.testing.assert_allclose(ours, expected, rtol=0.05)  # the scatter is shrunk a little
+    assert np.corrcoef(ours, expected)[0, 1] > 0.999
+
+
+def test_the_remoteness_is_that_of_the_fiftieth_neighbour():
+    found, classes = features(2)
+    fresh, _ = features(3, n=30)
+    finder = NearestNeighbors(n_neighbors=50, metric="cosine").fit(found)
+    expected = finder.kneighbors(fresh)[0][:, -1]
+    np.testing.assert_allclose(familiar(found, classes).remoteness(fresh), expected, atol=1e-5)
+
+
+def test_both_scores_tell_pictures_of_another_kind():
+    known = familiar(*features(4))
+    near, _ = features(5, n=300)
+    far = np.random.default_rng(6).normal(-1, 1, (300, 12)).astype(np.float32)
+    truth, both = np.repeat([False, True], 300), np.concatenate([near, far])
+    assert roc_auc_score(truth, known.distances(both)) > 0.99
+    assert roc_auc_score(truth, known.remoteness(both)) > 0.99
+
+
+def test_pictures_without_classes_have_one_mean():
+    found, _ = features(7, n=300)
+    assert familiar(found, None).means.shape == (1, 12)
+
+
+def test_few_pictures_in_many_directions_still_have_finite_distances():
+    found, classes = features(8, n=40, D=64)
+    assert np.isfinite(familiar(found, classes).distances(features(9, n=5, D=64)[0])).all()
+
+
+def test_the_cut_keeps_what_it_promises():
+    generator, beyond = np.random.default_rng(10), []
+    for _ in range(300):
+        cut = cut_of(generator.exponential(size=1000))
+        beyond.append((generator.exponential(size=1000) > cut).mean())
+    assert np.mean(beyond) == pytest.approx(0.01, abs=0.002)
+    assert cut_of(np.arange(98.0)) is None
+    assert cut_of(np.arange(99.0)) == 98

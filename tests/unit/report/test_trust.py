@@ -1,0 +1,76 @@
+"""What a page says of trust: every number against the answers that it comes from."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as xml
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unit.evaluate import test_label_metrics, test_number_predictions
+from unit.evaluate.test_decisions import answered, table_of
+from unit.report.report_sample import predictions_of
+from vitrail.evaluate.decisions import Decisions, decide
+from vitrail.evaluate.settings import AnswerSettings
+from vitrail.report import trust
+
+CLASSES = ("defect", "good")
+
+
+def test_a_few_pictures_show_no_charts():
+    found = trust.of(predictions_of(n=60), Decisions())
+    assert found["calibrated"] is found["answering"] is found["held"] is found["silent"] is None
+
+
+def test_calibration_is_shown_before_and_after():
+    outputs, targets = answered(n=2000)
+    decided = decide("classes", AnswerSettings(), CLASSES, outputs, targets)
+    found = trust.of(table_of(decided, outputs, targets), decided)["calibrated"]
+    assert found.before > 5 * found.error and found.temperature == decided.temperature[0]
+    root = xml.fromstring(found.chart)
+    assert len(list(root.iter("circle"))) == 20 and found.chart.count('class="bar second"') == 10
+    plain = trust.of(table_of(None, outputs, targets), Decisions())["calibrated"]
+    assert plain.before is None and plain.error == pytest.approx(found.before, abs=1e-4)
+
+
+def test_errors_fall_where_the_least_sure_are_left_out():
+    outputs, targets = answered(n=2000)
+    found = trust.of(table_of(None, outputs, targets), Decisions())["answering"]
+    table = table_of(None, outputs, targets)
+    wrong = table.labels != targets
+    assert found.rows[0][1].value == pytest.approx(wrong.mean())
+    order = np.argsort(-table.confidences, kind="stable")[:1000]
+    assert dict(found.rows)[0.5].value == pytest.approx(wrong[order].mean(), abs=0.002)
+    xml.fromstring(found.chart)
+
+
+def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
+    outputs, targets = answered(n=1000)
+    decided = decide("classes", AnswerSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    fresh, truth = answered(n=1000, seed=9)
+    found = trust.of(table_of(decided, fresh, truth), decided)
+    assert found["held"].promised == 0.95 and found["held"].kept.value == pytest.approx(0.95, abs=0.03)
+    assert sum(share for _, share in found["held"].sizes) == pytest.approx(1)
+    (cut,) = found["cuts"]
+    said = table_of(decided, fresh).labels == 0
+    assert cut.sensitivity.value == pytest.approx(said[truth == 0].mean())
+    assert cut.precision.value == pytest.approx((truth == 0)[said].mean())
+
+
+def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
+    given = test_label_metrics.drawn()
+    given = replace(given, abstained=("unlike",) * 4 + ("",) * 396)
+    found = trust.of(given, Decisions(thresholds=(0.2, 0.5, 0.9), unlike=3.0))
+    assert [(cut.name, cut.threshold) for cut in found["cuts"]] == [("mass", 0.2), ("oedema", 0.5), ("rare", 0.9)]
+    assert found["unlike"].value == found["silent"].value == 0.01
+
+
+def test_numbers_have_ranges_and_their_differences_drawn():
+    truth = np.arange(200.0)
+    given = test_number_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 3, 200), ("age",))
+    found = trust.of(given, Decisions(reach=(6.0,)))
+    ((name, reach, promised, kept),) = found["ranges"]
+    assert (name, reach, promised) == ("age", 6.0, 0.95) and kept.value == pytest.approx(0.95, abs=0.03)
+    ((_, drawing),) = found["agreement"]
+    assert xml.fromstring(drawing).get("aria-label") == "Answer less truth of age by their mean"
