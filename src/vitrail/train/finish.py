@@ -7,31 +7,27 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import config
 from ..checkpoints import bundle
 from ..data.loader import Pictures
-from ..data.source import Source
 from ..errors import DataError
 from ..evaluate import decisions
-from ..evaluate.answers import Answers, answers_of
-from ..evaluate.collect import collect_with_features
-from ..evaluate.decisions import Decisions, decide
+from ..evaluate.answers import Answers
+from ..evaluate.decisions import Decisions
 from ..evaluate.label_metrics import LabelMetrics
 from ..evaluate.measuring import Figures, measured
 from ..evaluate.metrics import Metrics
 from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.scaling import KEY
-from ..evaluate.table import path_of
-from ..evaluate.unlike import Familiar, familiar
+from ..evaluate.unlike import Familiar
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..report import choice, facts, page, thumbnails
-from .dataset import Dataset, class_of
+from .dataset import Dataset
+from .deciding import answers, look, settle
 from .events import Event, Finished, Note
 from .loop import Learner
 from .plan import Plan
@@ -43,9 +39,6 @@ from .stepping.optimizer import averaged
 from .transfer import begin, tried
 
 THUMBNAILS = 12
-EVALUATION_BATCH = 250
-FAMILIAR_PICTURES = 5000
-"""Training pictures that say what is familiar."""
 
 
 @dataclass(frozen=True)
@@ -100,65 +93,6 @@ def _spent(run: RunFolder) -> Spent:
         before_seconds, before_images = spent_before(run.rows(), name)
         seconds, images = seconds + before_seconds, images + before_images
     return Spent(seconds, round(images))
-
-
-class Outputs(NamedTuple):
-    """What the model makes of some pictures."""
-
-    rows: NDArray[np.int64]
-    pictures: Pictures
-    outputs: np.ndarray
-    """float32 [n, K]"""
-    features: np.ndarray
-    """float32 [n, D]: what the head reads of the last block."""
-
-
-def look(learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64]) -> Outputs:
-    """The model's outputs for some rows, in their order.
-
-    Raises:
-        DataError: a picture cannot be read.
-    """
-    assert isinstance(learner.model, ViT)
-    pictures = dataset.shown(rows, plan.image, plan.compute.workers)
-    with averaged(learner.model, learner.average):
-        outputs, features = collect_with_features(
-            learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
-            plan.compute.number_format, plan.recipe.mirror, dataset.source.task,
-        )  # fmt: skip
-    return Outputs(rows, pictures, outputs, features)
-
-
-def settle(
-    learner: Learner, plan: Plan, dataset: Dataset, valid: Outputs
-) -> tuple[Decisions, Familiar | None]:
-    """What turns outputs into answers, from the validation pictures and a sample of those of the training.
-
-    Raises:
-        DataError: a picture cannot be read.
-    """
-    source = dataset.source
-    if not len(valid.rows):
-        return Decisions(), None
-    sample = look(learner, plan, dataset, dataset.sample("train", FAMILIAR_PICTURES, plan.seed))
-    known = familiar(sample.features, class_of(source, sample.rows) if source.task == "classes" else None)
-    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
-    targets, distances = _targets(source, valid.rows), known.distances(valid.features)
-    return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
-
-
-def answers(dataset: Dataset, split: str, seen: Outputs, decided: Decisions, known: Familiar | None) -> Answers:
-    """The model's answers to a whole split, in the split's order."""
-    source = dataset.source
-    names = [(path_of(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
-    return answers_of(
-        source.task, seen.outputs, source.classes, dataset.scaling, names, split, _targets(source, seen.rows),
-        decisions=decided, distances=None if known is None else known.distances(seen.features),
-    )  # fmt: skip
-
-
-def _targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
-    return class_of(source, rows) if source.task == "classes" else source.targets[rows]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from ...data.loader import Pictures
 from ...evaluate.collect import collect
 from ...model.vit import create
 from ..dataset import Dataset
+from ..deciding import FAMILIAR_PICTURES
 from ..events import Event, Finished
 from ..plan import Plan
 from . import cost, footprint
@@ -73,7 +74,8 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
     views = 2 if plan.recipe.mirror else 1
     looks = min(val, LOOKED_AT) * LOOKS * answer
-    held_out = (val + test) * (views * answer + decoded) + val * decoded
+    familiar = min(FAMILIAR_PICTURES, len(dataset.splits["train"])) if val else 0
+    held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return Cost(
         preparation=watch.elapsed(),

@@ -1,0 +1,85 @@
+"""What a trained model makes of the held-out pictures, and what that decides: temperature, thresholds, reasons to abstain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.loader import Pictures
+from ..data.source import Source
+from ..evaluate.answers import Answers, answers_of
+from ..evaluate.collect import collect_with_features
+from ..evaluate.decisions import Decisions, decide
+from ..evaluate.table import path_of
+from ..evaluate.unlike import Familiar, familiar
+from ..model.vit import ViT
+from .dataset import Dataset, class_of
+from .loop import Learner
+from .plan import Plan
+from .stepping.optimizer import averaged
+
+EVALUATION_BATCH = 250
+FAMILIAR_PICTURES = 5000
+"""Training pictures that say what is familiar."""
+
+
+class Outputs(NamedTuple):
+    """What the model makes of some pictures."""
+
+    rows: NDArray[np.int64]
+    pictures: Pictures
+    outputs: np.ndarray
+    """float32 [n, K]"""
+    features: np.ndarray
+    """float32 [n, D]: what the head reads of the last block."""
+
+
+def look(learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], mirror: bool | None = None) -> Outputs:
+    """The model's outputs for some rows, in their order.
+
+    Args:
+        mirror: whether mirror images are looked at too; None as the plan says.
+
+    Raises:
+        DataError: a picture cannot be read.
+    """
+    assert isinstance(learner.model, ViT)
+    pictures = dataset.shown(rows, plan.image, plan.compute.workers)
+    with averaged(learner.model, learner.average):
+        outputs, features = collect_with_features(
+            learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
+            plan.compute.number_format, plan.recipe.mirror if mirror is None else mirror, dataset.source.task,
+        )  # fmt: skip
+    return Outputs(rows, pictures, outputs, features)
+
+
+def settle(learner: Learner, plan: Plan, dataset: Dataset, valid: Outputs) -> tuple[Decisions, Familiar | None]:
+    """What turns outputs into answers, from the validation pictures and a sample of those of the training.
+
+    Raises:
+        DataError: a picture cannot be read.
+    """
+    source = dataset.source
+    if not len(valid.rows):
+        return Decisions(), None
+    sample = look(learner, plan, dataset, dataset.sample("train", FAMILIAR_PICTURES, plan.seed), mirror=False)
+    known = familiar(sample.features, class_of(source, sample.rows) if source.task == "classes" else None)
+    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
+    targets, distances = _targets(source, valid.rows), known.distances(valid.features)
+    return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
+
+
+def answers(dataset: Dataset, split: str, seen: Outputs, decided: Decisions, known: Familiar | None) -> Answers:
+    """The model's answers to a whole split, in the split's order."""
+    source = dataset.source
+    names = [(path_of(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
+    return answers_of(
+        source.task, seen.outputs, source.classes, dataset.scaling, names, split, _targets(source, seen.rows),
+        decisions=decided, distances=None if known is None else known.distances(seen.features),
+    )  # fmt: skip
+
+
+def _targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
+    return class_of(source, rows) if source.task == "classes" else source.targets[rows]
