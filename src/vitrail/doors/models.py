@@ -14,6 +14,7 @@ from ..checkpoints import place
 from ..checkpoints.audit import Audit
 from ..checkpoints.channels import Policy
 from ..checkpoints.load import Loaded, load
+from ..checkpoints.ensemble import ensemble_in
 from ..checkpoints.place import Located, bundle_in
 from ..checkpoints.told import Match
 from ..errors import UsageError
@@ -99,6 +100,11 @@ def find(given: str, said: Said = NOTHING) -> Found:
     here = located(given)
     if here is None:
         return _by_name(given, said)
+    if (together := ensemble_in(here.path)) is not None:
+        raise UsageError(
+            f"{given} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of its "
+            f"models for this, such as {together / 'member-0'}."
+        )
     folder = bundle_in(here.path)
     found = _in_file(here.path, said) if folder is None else _in_bundle(here.path, folder, said)
     found = replace(found, notes=(*here.notes, *found.notes))

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import cast
 
 from .. import config, runtime
+from ..checkpoints.ensemble import ensemble_in
 from ..checkpoints.place import bundle_in
 from ..data.source import Picture, as_task
 from ..data.sources.given import values_of
 from ..errors import UsageError
+from ..predict.member import Member
 from ..predict.predictor import Predictor
 from .models import find, located
 
@@ -81,7 +83,7 @@ def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
-    folder = bundle_in(place.path)
+    folder = ensemble_in(place.path) or bundle_in(place.path)
     if folder is not None:
         return Predictor.open(folder, machine.device)
     found = find(str(place.path))
@@ -90,4 +92,5 @@ def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
             f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    return Predictor(found.model, found.spec, found.classes, machine.device, task=as_task(found.task))
+    member = Member(model=found.model, spec=found.spec, classes=found.classes, task=as_task(found.task))
+    return Predictor([member], machine.device)

@@ -5,106 +5,78 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..checkpoints import bundle
-from ..data.source import Picture, Task, as_task
+from ..checkpoints.ensemble import ensemble_in, members
+from ..data.source import Picture
 from ..data.transforms import prepare
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, answers_of, join
-from ..evaluate import decisions
-from ..evaluate.collect import answering, outputs_of
-from ..evaluate.decisions import Decisions
-from ..evaluate.scaling import Scaling, scaling_in
+from ..evaluate.ensemble import mean_of, shared
 from ..evaluate.table import path_of
-from ..evaluate.unlike import Familiar
 from ..spec import ImageSpec
+from .member import Member
 
 READERS = 4
 """Threads that decode the next batch while the model works on this one."""
 
 
 class Predictor:
-    """A model, what it expects of a picture, and the names of its answers.
+    """A model, or several whose answers are averaged, what they expect of a picture, and the names of the answers.
 
-    A picture gets the same answer alone and in a batch, to 1e-5 in probability. The model is moved to `device`.
+    A picture gets the same answer alone and in a batch, to 1e-5 in probability. The models are moved to `device`.
 
     Args:
-        classes: names of the model's outputs, those of labels and number columns too.
-        number_format: float32 or bfloat16; float32 is exact on every device.
-        mirror: average each picture's answer with that to its mirror image.
-        task: classes, labels or number; decides which table comes out.
-        scaling: the scale that numbers were learnt on, for the task `number`; None if outputs have their unit.
-        decided: what turns outputs into answers; None takes them at their word.
-        familiar: what the training pictures look like to the model, for pictures that are unlike them.
+        members: of the same classes and task, reading pictures that are prepared alike.
 
     Raises:
-        UsageError: no class names, a scale for another task, or a cut for unlike pictures and nothing to compare with.
+        UsageError: no member, or members that answer or read differently.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        spec: ImageSpec,
-        classes: Sequence[str],
-        device: str | torch.device = "cpu",
-        number_format: str = "float32",
-        mirror: bool = False,
-        task: Task = "classes",
-        scaling: Scaling | None = None,
-        decided: Decisions | None = None,
-        familiar: Familiar | None = None,
-    ):
-        if not classes:
-            raise UsageError("A predictor needs the names of its classes. Got none.")
-        if scaling is not None and task != "number":
-            raise UsageError(f"A scale belongs to the task number and to no other. Got {scaling} for {task}.")
-        if decided is not None and decided.unlike is not None and familiar is None:
-            raise UsageError(
-                "A predictor that leaves pictures unlike its training unanswered needs what those look like. Got a cut "
-                f"of {decided.unlike:g} and nothing to compare with."
-            )
-        self.decided = decided or Decisions()
-        self.familiar = familiar
-        self.model = model.to(device)
-        self.spec = spec
-        self.classes = tuple(classes)
+    def __init__(self, members: Sequence[Member], device: str | torch.device = "cpu"):
+        if not members:
+            raise UsageError("A predictor needs at least one model. Got none.")
+        first = members[0]
+        for member in members:
+            _check_alike(first, member)
+            member.model.to(device)
+        self.members = tuple(members)
         self.device = torch.device(device)
-        self.number_format = number_format
-        self.mirror = mirror
-        self.task = task
-        self.scaling = scaling
+        self.spec = first.spec
+        """How pictures are prepared."""
+        self.classes = first.classes
+        self.task = first.task
+        self.scaling = first.scaling
+        self.decided = shared([member.decided for member in members])
+        """What turns outputs into answers, of all models together."""
 
     @classmethod
     def open(cls, path: Path, device: str | torch.device = "cpu", number_format: str | None = None) -> Predictor:
-        """The predictor of a bundle, or of a run folder, whose bundle lies in `model/`.
+        """The predictor of a bundle, an ensemble, or a run folder, in whose `model/` either lies.
 
         Args:
             number_format: None takes the one the model was evaluated in where it is known, else float32.
 
         Raises:
             UsageError: no bundle and no run folder at `path`.
-            DamagedFileError: the bundle's files are not those of its manifest, or it notes no scale that fits.
+            DamagedFileError: the files are not those of their manifest, or note what cannot be.
         """
+        together = ensemble_in(path)
+        if together is not None:
+            return cls([Member.open(folder, number_format) for folder in members(together)], device)
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
             raise UsageError(
                 f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
             )
-        found = bundle.load(folder)
-        task = as_task(found.task)
-        scaling = scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None
-        chosen = number_format or str(found.info.get("number_format", "float32"))
-        mirror = bool(found.info.get("mirror", False))
-        decided = decisions.read(found.info, str(folder / bundle.CONFIG))
-        familiar = Familiar.of(found.familiar, str(folder / bundle.FAMILIAR))
-        return cls(found.model, found.spec, found.classes, device, chosen, mirror, task, scaling, decided, familiar)
+        return cls([Member.open(folder, number_format)], device)
 
     def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
         """One row per picture, in order.
@@ -117,7 +89,7 @@ class Predictor:
             UsageError: batch below 1.
         """
         parts = list(self.parts(pictures, batch, skip_bad))
-        return join(parts) if parts else self._table([], np.zeros((0, 0), np.float32), None, [])
+        return join(parts) if parts else self._answered([], None, [])
 
     def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
@@ -128,26 +100,33 @@ class Predictor:
             bad = [(path or id, image) for path, id, image in rows if isinstance(image, DataError)]
             if bad and not skip_bad:
                 raise bad[0][1]
-            outputs, distances = np.zeros((0, 0), np.float32), None
-            if good:
-                outputs, distances = self._answers(torch.stack([image for _, _, image in good]))
             names = [(path, id) for path, id, _ in good]
-            yield self._table(names, outputs, distances, [(path, str(why)) for path, why in bad])
+            images = torch.stack([image for _, _, image in good]) if good else None
+            yield self._answered(names, images, [(path, str(why)) for path, why in bad])
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
-        """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers."""
-        return self._answers(images)[0]
+        """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers.
 
-    def _answers(self, images: UInt8[Tensor, "B C H W"]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Outputs, and how far the pictures are from those of the training, if that is known."""
-        with answering(self.model):
-            outputs, seen = outputs_of(
-                self.model, images, self.spec, self.device, self.number_format, self.mirror, self.task,
-                seen=self.familiar is not None,
+        Of several models those of the first.
+        """
+        return self.members[0].outputs(images, self.device)[0]
+
+    def _answered(
+        self, names: list[tuple[str, str]], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
+    ) -> Answers:
+        """The mean of what all models make of prepared pictures, None for no pictures."""
+        tables = []
+        for member in self.members:
+            outputs, distances = np.zeros((0, 0), np.float32), None
+            if images is not None:
+                outputs, distances = member.outputs(images, self.device)
+            tables.append(
+                answers_of(
+                    self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decided,
+                    distances=distances,
+                )
             )  # fmt: skip
-        if self.familiar is None or seen is None:
-            return outputs.cpu().numpy(), None
-        return outputs.cpu().numpy(), self.familiar.distances(seen.cpu().numpy())
+        return mean_of(tables, self.decided)
 
     def _read(
         self, pictures: Sequence[Picture | bytes], batch: int
@@ -162,18 +141,6 @@ class Predictor:
                 here = range(start, min(start + batch, len(pictures)))
                 yield [(*_named(pictures[i], i), ahead.popleft().result()) for i in here]
 
-    def _table(
-        self,
-        names: list[tuple[str, str]],
-        outputs: np.ndarray,
-        distances: np.ndarray | None,
-        skipped: list[tuple[str, str]],
-    ) -> Answers:
-        return answers_of(
-            self.task, outputs, self.classes, self.scaling, names, skipped=skipped, decisions=self.decided,
-            distances=distances,
-        )  # fmt: skip
-
 
 def _named(picture: Picture | bytes, position: int) -> tuple[str, str]:
     """(path, id): a file is called by its name, an array by its place in what was asked."""
@@ -187,3 +154,13 @@ def _prepared(picture: Picture | bytes, spec: ImageSpec) -> UInt8[Tensor, "C H W
         return prepare(picture, spec)
     except DataError as problem:
         return problem
+
+
+def _check_alike(first: Member, other: Member) -> None:
+    """Members share pictures and tables, so they must prepare the ones and fill the others alike."""
+    ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, other))
+    if (first.classes, first.task, ours) != (other.classes, other.task, theirs):
+        raise UsageError(
+            f"Models that answer together must have the same classes and read the same pictures. Got {first.classes} at "
+            f"{first.spec.size} and {other.classes} at {other.spec.size}."
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,15 +11,19 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.checkpoints import bundle
+from vitrail import config
+from vitrail.checkpoints import bundle, ensemble
 from vitrail.data.transforms import normalise, prepare
 from vitrail.errors import DamagedFileError, DataError, UsageError
+from vitrail.evaluate import decisions
+from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.label_predictions import LabelPredictions
 from vitrail.evaluate.number_predictions import NumberPredictions
 from vitrail.evaluate.scaling import KEY, Scaling
+from vitrail.evaluate.unlike import familiar
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create
-from vitrail.predict import predictor as room
+from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
 from vitrail.spec import ImageSpec
 
@@ -34,7 +39,7 @@ def model() -> ViT:
 
 
 def predictor(mirror: bool = False) -> Predictor:
-    return Predictor(model(), SPEC, ("cat", "dog", "fish"), mirror=mirror)
+    return Predictor([Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), mirror=mirror)])
 
 
 @pytest.fixture
@@ -108,7 +113,7 @@ def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(UsageError, match=r"at least 1\. Got 0"):
         predictor().predict([], batch=0)
     with pytest.raises(UsageError, match=r"names of its classes\. Got none"):
-        Predictor(model(), SPEC, ())
+        Member(model=model(), spec=SPEC, classes=())
     with pytest.raises(UsageError, match="must be a bundle"):
         Predictor.open(tmp_path)
 
@@ -121,13 +126,15 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
 
     def load(folder):
         asked.append(folder)
-        return SimpleNamespace(model=model(), spec=SPEC, task="classes", classes=("a", "b", "c"), info={"mirror": True})
+        given = {"model": model(), "spec": SPEC, "task": "classes", "classes": ("a", "b", "c")}
+        return SimpleNamespace(**given, info={"mirror": True}, familiar={})
 
-    monkeypatch.setattr(room.bundle, "load", load)
+    monkeypatch.setattr(bundle, "load", load)
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
-    assert (opened.mirror, opened.number_format, opened.classes) == (True, "float32", ("a", "b", "c"))
-    assert Predictor.open(tmp_path, number_format="bfloat16").number_format == "bfloat16"
+    (one,) = opened.members
+    assert (one.mirror, one.number_format, opened.classes) == (True, "float32", ("a", "b", "c"))
+    assert Predictor.open(tmp_path, number_format="bfloat16").members[0].number_format == "bfloat16"
     assert opened.device == torch.device("cpu")
 
 
@@ -176,4 +183,51 @@ def test_a_bundle_whose_scale_does_not_fit_and_a_scale_of_no_numbers_are_refused
     with pytest.raises(DamagedFileError, match="mean and deviation of 3 training targets"):
         Predictor.open(tmp_path)
     with pytest.raises(UsageError, match="belongs to the task number"):
-        Predictor(model(), SPEC, ("a", "b", "c"), scaling=Scaling((0.0,), (1.0,)))
+        Member(model=model(), spec=SPEC, classes=("a", "b", "c"), scaling=Scaling((0.0,), (1.0,)))
+
+
+def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
+    folders = []
+    for seed in range(3):
+        folders.append(tmp_path / f"run-{seed}")
+        own = create(model().config, seed=seed)
+        bundle.save(folders[-1], own, replace(SPEC, mean=(0.4 + seed / 10,)), "classes", ("cat", "dog", "fish"), {})
+    ensemble.save(tmp_path / "together" / "model", folders)
+    each = [Predictor.open(folder).predict(pictures).probabilities for folder in folders]
+    for opened in (Predictor.open(tmp_path / "together"), Predictor.open(tmp_path / "together" / "model")):
+        together = opened.predict(pictures, batch=3)
+        np.testing.assert_allclose(together.probabilities, np.mean(each, axis=0), atol=1e-6)
+        np.testing.assert_array_equal(together.labels, np.mean(each, axis=0).argmax(1))
+    assert len(Predictor.open(tmp_path / "together").predict([])) == 0
+
+
+def test_models_that_answer_differently_do_not_answer_together():
+    first = Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"))
+    with pytest.raises(UsageError, match=r"same classes and read the same pictures"):
+        Predictor([first, replace(first, classes=("cat", "dog", "hen"))])
+    with pytest.raises(UsageError, match=r"same classes and read the same pictures"):
+        Predictor([first, replace(first, spec=replace(SPEC, high=4095.0))])
+    with pytest.raises(UsageError, match=r"at least one model"):
+        Predictor([])
+
+
+def test_a_changed_ensemble_is_refused(tmp_path):
+    bundle.save(tmp_path / "run", model(), SPEC, "classes", ("cat", "dog", "fish"), {})
+    ensemble.save(tmp_path / "model", [tmp_path / "run"])
+    (tmp_path / "model" / "member-0" / "README.md").write_text("changed")
+    with pytest.raises(DamagedFileError, match="README"):
+        Predictor.open(tmp_path)
+
+
+def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_path):
+    """A model whose training pictures were all black calls everything else unlike."""
+    own = model().eval()
+    with torch.inference_mode():
+        features = own.features(torch.randn(200, 1, 8, 12) * 0.01 - 1, keep=("pooled",))["pooled"].numpy()
+    known = familiar(features, None)
+    noted = {decisions.KEY: config.write(Decisions(unlike=float(known.distances(features).max())))}
+    bundle.save(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.tensors())
+    answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])
+    assert answers.abstained == (*("unlike",) * 7, "")
+    with pytest.raises(UsageError, match=r"nothing to compare with"):
+        Member(model=own, spec=SPEC, classes=("cat", "dog", "fish"), decided=Decisions(unlike=2.0))
