@@ -88,7 +88,7 @@ class Run:
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
         """Both models on the same pictures, with a p-value for each figure; what `vitrail evaluate --against` does.
 
-        Pictures that the other run has learnt from are left out, where its data is the same.
+        Pictures that either run has learnt from are left out, where its data is the same; `notes` say so.
 
         Args:
             other: a run, or any model that knows its classes.
@@ -98,7 +98,9 @@ class Run:
             DataError: the models answer different tasks or names, or the other has learnt from all the pictures.
         """
         path = other.path if isinstance(other, Run) else Path(other)
-        labelled = comparing.unseen_by(path, self._labelled(source, split))
+        labelled = self._labelled(source, split)
+        for model in (path,) if source is None else (self.path, path):
+            labelled = comparing.unseen_by(model, labelled)
         return comparing.against(self.predictor, open_predictor(path), labelled).comparison
 
     def resume(self, source: object | None = None, quiet: bool = False) -> Run:

@@ -115,7 +115,7 @@ def test_a_held_out_picture_that_vanishes_costs_neither_the_steps_nor_the_model(
     run = tmp_path / "run"
     overrides = {"recipe.batch": "8", "recipe.evaluate_every": "2"}
     wishes = Wishes(data=DataSettings(source=str(photos)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides)
-    said = r"Step 2 of 4 is saved" if split == "val" else r"The trained model is in .*model; put the picture back"
+    said = r"Step 2 of 4 is saved" if split == "val" else r"The trained model is in .*model\. Once that is mended"
     with pytest.raises(DataError, match=rf"\.png.* {said}.*: vitrail train --resume "):
         for event in fit(wishes, RuntimeSettings(device="cpu", threads=1), run):
             if isinstance(event, Progress) and event.step == 1:

@@ -1,8 +1,7 @@
-"""Two trained models on the same held-out pictures, none of which either has learnt from as far as their runs can tell."""
+"""Two trained models on the same pictures, none of which either has learnt from, as far as their runs can tell."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -36,8 +35,8 @@ def against(
     """
     one = evaluate(first, labelled, skip_bad, counted)
     other = evaluate(second, labelled, skip_bad, counted)
-    groups = groups_of(labelled, one.predictions)
-    return Compared(one, other, compare(one.predictions, other.predictions, groups))
+    found = compare(one.predictions, other.predictions, groups_of(labelled, one.predictions))
+    return Compared(one, other, replace(found, notes=labelled.notes))
 
 
 def unseen_by(run: Path, labelled: Labelled) -> Labelled:

@@ -87,7 +87,7 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
         pictures=PICTURES,
         audit=again.audit,
         notes=(
-            *_unnamed(found, to), *_mirrored(info, to), *_undecided(info, to), *_readers(found, to),
+            *_unnamed(found, to), *_mirrored(info, to), *_undecided(found, info, to), *_readers(found, to),
             *_elsewhere(found, again, to),
         ),  # fmt: skip
     )
@@ -214,9 +214,9 @@ def _mirrored(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     return (f"vitrail predict averages over every picture and its mirror image here, and {to} does not",)
 
 
-def _undecided(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
+def _undecided(found: Found, info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     """What a run has fitted on its validation pictures stays in the bundle."""
-    decided = read_decisions(info, "the bundle")
+    decided = read_decisions(info, as_task(found.task), found.classes, "the bundle")
     parts = {
         "a temperature": bool(decided.temperature),
         "thresholds": bool(decided.thresholds),

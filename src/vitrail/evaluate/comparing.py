@@ -11,6 +11,7 @@ import numpy as np
 from .. import config
 from ..errors import DataError
 from ..stats import areas
+from ..stats.areas import Area
 from ..stats.intervals import bootstrap
 from ..stats.paired import holm, sign_flips
 from .answers import Answers, names_of, reordered
@@ -56,6 +57,8 @@ class Comparison:
     groups: int | None = None
     """Groups that they come in, if they do."""
     differences: tuple[Difference, ...]
+    notes: tuple[str, ...] = ()
+    """What a reader should know of the pictures, such as those that were left out."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers."""
@@ -75,7 +78,8 @@ class Comparison:
     def table(self) -> str:
         """One line per figure, for the terminal."""
         width = max(6, *(len(one.name) for one in self.differences))
-        lines = [f"{'figure':<{width}}  {'first':>8}  {'second':>8}  {'difference':>10}  {'95 % interval':>20}  {'p':>6}  {'p, Holm':>7}"]
+        heads = f"{'first':>8}  {'second':>8}  {'difference':>10}  {'95 % interval':>20}  {'p':>6}  {'p, Holm':>7}"
+        lines = [f"{'figure':<{width}}  {heads}"]
         for one in self.differences:
             span = f"{one.interval[0]:+.4f} to {one.interval[1]:+.4f}"
             lines.append(
@@ -169,16 +173,18 @@ def _of_means(means: _Means, groups: np.ndarray | None, seed: int) -> Difference
 
 
 def _of_areas(first: LabelPredictions, second: LabelPredictions, groups: np.ndarray | None) -> Iterator[Difference]:
-    """Of every label with enough known pictures, and of their mean where there are several."""
-    pairs = []
+    """Of every label with enough known pictures (or groups), and of their mean where there are several."""
+    pairs: list[tuple[str, Area, Area]] = []
     for k, name in enumerate(first.classes):
         known = first.known[:, k]
         positive = known & (first.targets[:, k] >= THRESHOLD) if first.targets is not None else known
-        if min(positive.sum(), (known & ~positive).sum()) >= FEWEST:
-            both = [areas.area(positive, one.probabilities[:, k], known, groups) for one in (first, second)]
-            pairs.append((f"AUROC of {name}", *both))
+        if not (positive.any() and (known & ~positive).any()):
+            continue
+        one, other = (areas.area(positive, table.probabilities[:, k], known, groups) for table in (first, second))
+        if min(one.positives, one.negatives) >= FEWEST:  # pictures, or groups
+            pairs.append((f"AUROC of {name}", one, other))
     if len(pairs) > 1:
-        pairs.insert(0, ("mean AUROC", *(areas.mean([pair[side] for pair in pairs]) for side in (1, 2))))
+        pairs.insert(0, ("mean AUROC", areas.mean([pair[1] for pair in pairs]), areas.mean([pair[2] for pair in pairs])))
     for name, one, other in pairs:
         gap, interval, p = areas.difference(one, other)
         yield Difference(

@@ -15,7 +15,7 @@ from . import calibration, conformal, thresholds
 from .calibration import Temperature
 from .collect import chances_of, probabilities_of
 from .settings import AnswerSettings
-from .thresholds import HALF, Rule
+from .thresholds import HALF, Rule, Threshold
 from .unlike import cut_of
 
 KEY = "decisions"
@@ -34,6 +34,8 @@ class Decisions:
     """How the thresholds were chosen."""
     thresholds: tuple[float, ...] = ()
     """From which probability on each label is answered, or `positive`; none: from one half on."""
+    chosen: tuple[bool, ...] = ()
+    """Which thresholds the rule has chosen; the others are one half, because their validation pictures were too few."""
     positive: str = ""
     """Of two classes the one that the threshold is of."""
     sure: float = 0.0
@@ -69,7 +71,7 @@ class Decisions:
     def abstained(
         self, probabilities: Float[np.ndarray, "n K"] | None, distances: Float64[np.ndarray, " n"] | None, n: int
     ) -> tuple[str, ...]:
-        """Why each picture is not answered; empty for one that is.
+        """Why each picture is not answered, empty for one that is; nothing where every picture is answered.
 
         Args:
             probabilities: of classes; None for other tasks.
@@ -80,7 +82,7 @@ class Decisions:
             found[probabilities.max(1) < self.sure] = UNSURE
         if self.unlike is not None and distances is not None:
             found[distances > self.unlike] = UNLIKE
-        return tuple(found.tolist())
+        return tuple(found.tolist()) if any(found) else ()
 
 
 def decide(
@@ -109,7 +111,9 @@ def decide(
         return replace(basis, reach=_reach(outputs, targets, settings.miss))
     probabilities = basis.probabilities(task, outputs)
     if task == "labels":
-        return replace(basis, rule=settings.rule, thresholds=_thresholds(settings.rule, probabilities, targets))
+        found = _thresholds(settings.rule, probabilities, targets)
+        values, chosen = tuple(one.value for one in found), tuple(one.chosen for one in found)
+        return replace(basis, rule=settings.rule, thresholds=values, chosen=chosen)
     return _of_classes(basis, settings, classes, probabilities, targets)
 
 
@@ -127,17 +131,19 @@ def _of_classes(
     if not settings.positive:
         return found
     positive = classes.index(settings.positive)
-    chosen = thresholds.choose(Rule.read(settings.rule), targets[known] == positive, probabilities[known, positive])
-    return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(chosen.value,))
+    cut = thresholds.choose(Rule.read(settings.rule), targets[known] == positive, probabilities[known, positive])
+    return replace(
+        found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.chosen,)
+    )
 
 
-def _thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> tuple[float, ...]:
+def _thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
     """One for each label, from the pictures of which it is known."""
     found = []
     for chances, truth in zip(probabilities.T, targets.T, strict=True):
         known = ~np.isnan(truth)
-        found.append(thresholds.choose(Rule.read(rule), truth[known] >= HALF, chances[known]).value)
-    return tuple(found)
+        found.append(thresholds.choose(Rule.read(rule), truth[known] >= HALF, chances[known]))
+    return found
 
 
 def _cuts(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
@@ -145,12 +151,11 @@ def _cuts(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[
 
 
 def _reach(values: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
-    """Of each column; infinite for one with too few known pictures, and none where that is so of all."""
-    found = []
-    for column, truth in zip(values.astype(np.float64).T, targets.astype(np.float64).T, strict=True):
-        errors = np.abs(column - truth)[~np.isnan(truth)]
-        found.append(conformal.reached(errors, miss) if len(errors) >= conformal.fewest(miss) else float("inf"))
-    return tuple(found) if np.isfinite(found).all() else ()
+    """Of each column; none at all where one of them has too few known pictures."""
+    errors = np.abs(values.astype(np.float64) - targets)
+    if (~np.isnan(errors)).sum(0).min() < conformal.fewest(miss):
+        return ()
+    return tuple(conformal.reached(column[~np.isnan(column)], miss) for column in errors.T)
 
 
 def _halfway(confidences: np.ndarray, share: float) -> float:
@@ -160,16 +165,30 @@ def _halfway(confidences: np.ndarray, share: float) -> float:
     return float(ordered[max(0, place - 1) : place + 1].mean()) if place else 0.0
 
 
-def read(info: Mapping[str, object], where: str) -> Decisions:
+def read(info: Mapping[str, object], task: Task, classes: tuple[str, ...], where: str) -> Decisions:
     """Those that a bundle has noted; none where it has noted none.
 
     Raises:
-        DamagedFileError: what it has noted are no decisions.
+        DamagedFileError: what it has noted are no decisions about these classes.
     """
     noted = info.get(KEY, {})
     try:
         if not isinstance(noted, Mapping):
             raise UsageError(f"{KEY} must be a table. Got {noted!r}.")
-        return config.read(Decisions, noted, where)
+        found = config.read(Decisions, noted, where)
     except UsageError as error:
         raise DamagedFileError(f"{error} Use another copy.") from error
+    K = len(classes)
+    expected = {
+        "temperature": (found.temperature, 1 if task == "classes" else K),
+        "thresholds": (found.thresholds, 1 if found.positive else K),
+        "chosen": (found.chosen, len(found.thresholds)),
+        "cuts": (found.cuts, K),
+        "reach": (found.reach, K),
+    }
+    wrong = [name for name, (values, count) in expected.items() if values and len(values) != count]
+    if wrong or min((*found.temperature, 1.0)) <= 0 or (found.positive and found.positive not in classes):
+        raise DamagedFileError(
+            f"{where}: {KEY} must be about {task} of {', '.join(classes[:10])}. Got {dict(noted)}. Use another copy."
+        )
+    return found

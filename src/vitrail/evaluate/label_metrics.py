@@ -14,11 +14,11 @@ import numpy as np
 from .. import config
 from ..errors import DataError
 from ..stats import areas
-from ..stats.intervals import Interval, bootstraps, wilson
+from ..stats.intervals import Interval, bootstraps
 from .finite import refuse_not_finite
 from .label_predictions import THRESHOLD, LabelPredictions
 from .ranked import FIGURES, Ranked
-from .told import of_area, told
+from .told import of_area, of_share, told
 
 FEWEST = 10
 """Known positives, and known negatives, that a label needs for a ranking that can be told from luck."""
@@ -165,7 +165,7 @@ def measure(
         for k in range(len(predictions.classes))
     ]
     counted = np.array([not _rare(one) for one in labels])
-    losses = _losses(np.where(known, targets, 0), chances) * known
+    losses = np.where(known, _losses(np.where(known, targets, 0), np.where(known, chances, 0)), 0)
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
     def drawn(rows: np.ndarray) -> np.ndarray:
@@ -214,9 +214,10 @@ def _of_label(
     figures: dict[str, Any] = {}
     for figure, value, span in zip(FIGURES, values, spans, strict=False):
         figures |= told(figure, value, None if rare else span)
-    if groups is None or rare:
-        figures |= {"sensitivity_interval": wilson(label.found, label.positives) if label.positives else None}
-        figures |= {"specificity_interval": wilson(label.refused, label.negatives) if label.negatives else None}
+    for figure, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
+        right = (label.answered == label.positive)[kind]
+        own = None if groups is None else groups[label.rows][kind]
+        figures |= {f"{figure}_interval": of_share(right, own, spans[FIGURES.index(figure)])}
     if rank is not None:
         figures |= {"auroc": rank.value} if rare else of_area(rank)
     n = label.positives + label.negatives

@@ -18,7 +18,7 @@ from ..stats.intervals import Interval, bootstraps, wilson
 from .calibration import calibration_error, plain_calibration_error
 from .finite import refuse_not_finite
 from .predictions import UNKNOWN, Predictions
-from .told import of_area, told
+from .told import of_area, of_share, told
 
 Span = tuple[float, float]
 
@@ -52,6 +52,7 @@ class Metrics:
 
     Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
     pictures come in groups, shares have the bootstrap too, it draws whole groups, and DeLong's sums go over groups.
+    Where nothing is wrong, balanced accuracy, F1 and kappa have the interval of the accuracy.
     """
 
     split: str
@@ -121,9 +122,10 @@ class Metrics:
             "Brier score": (self.brier, self.brier_interval),
             "calibration error": (self.calibration_error, None),
         }
-        lines = [f"{name:<17} {_percent(share)}{_span(span, 100)}" for name, (share, span) in shares.items() if span]
-        lines[0] = lines[0].replace("%)", f"%, {n})")
-        lines += [f"{name:<17} {number:6.4f}{_span(span)}" for name, (number, span) in numbers.items() if number is not None]
+        lines = [f"{name:<17} {_percent(share)}{_percents(span)}" for name, (share, span) in shares.items() if span]
+        lines[0] = lines[0].removesuffix(")") + f", {n})"
+        for name, (number, span) in numbers.items():
+            lines += [] if number is None else [f"{name:<17} {number:6.4f}{_numbers(span)}"]
         return "\n".join([*lines, "", *self._per_class()])
 
     def _per_class(self) -> list[str]:
@@ -160,8 +162,7 @@ def measure(
     table = _table(targets, answers, probabilities, top)
     values = _figures(table, K, ordered)
     spans = bootstraps(table, lambda rows: _figures(rows, K, ordered), seed, samples, groups=groups)
-    if groups is None:
-        spans = _with_wilson(spans, table, K)
+    spans = _with_wilson(spans, values, table, K, groups)
     ranks = [_area(targets == k, probabilities[:, k], groups) for k in range(K)]
     ranked = [one for one in ranks if one is not None]
     confidences, hits = probabilities.max(1), targets == probabilities.argmax(1)  # before any threshold
@@ -213,7 +214,7 @@ def _table(targets: np.ndarray, answers: np.ndarray, probabilities: np.ndarray, 
     columns = [
         targets * K + answers,
         np.full(len(targets), np.nan) if top is None else (probabilities > right[:, None]).sum(1) < top,
-        -np.log(np.maximum(right, np.finfo(np.float32).tiny)),
+        0.0 - np.log(np.maximum(right, np.finfo(np.float32).tiny)),
         np.square(probabilities - np.eye(K)[targets]).sum(1) / (2 if K == 2 else 1),
     ]
     return np.stack(columns, axis=1)
@@ -239,25 +240,34 @@ def _confusion(table: np.ndarray, K: int) -> np.ndarray:
 
 def _kappa(confusion: np.ndarray, power: int) -> float:
     """1 - disagreement / that of chance, each confusion weighing its distance to this power; NaN without any."""
+    n, are, said = confusion.sum(), confusion.sum(1), confusion.sum(0)
+    if not power:
+        met = float((are * said).sum()) / n
+        return 1 - float(n - confusion.diagonal().sum()) / (n - met) if n > met else float("nan")
     places = np.arange(len(confusion))
-    apart = np.abs(places[:, None] - places)
-    weights = (apart > 0) * apart.astype(np.float64) ** power
-    chance = np.outer(confusion.sum(1), confusion.sum(0)) / confusion.sum()
-    expected = float((weights * chance).sum())
+    weights = np.abs(places[:, None] - places).astype(np.float64) ** power
+    expected = float((weights * np.outer(are, said)).sum()) / n
     return 1 - float((weights * confusion).sum()) / expected if expected else float("nan")
 
 
-def _with_wilson(spans: list[Interval | None], table: np.ndarray, K: int) -> list[Interval | None]:
-    """The same intervals with Wilson's for shares of pictures that do not come in groups."""
-    confusion, n = _confusion(table, K), len(table)
-    right, are, said = confusion.diagonal().tolist(), confusion.sum(1).tolist(), confusion.sum(0).tolist()
-    found = list(spans)
-    found[WHOLE.index("accuracy")] = wilson(sum(right), n)
-    if not np.isnan(table[0, 1]):
-        found[WHOLE.index("top_accuracy")] = wilson(int(table[:, 1].sum()), n)
+def _with_wilson(
+    spans: list[Interval | None], values: np.ndarray, table: np.ndarray, K: int, groups: np.ndarray | None
+) -> list[Interval | None]:
+    """The same intervals with Wilson's for shares of pictures, or of groups where no sample can show another share."""
+    confusion = _confusion(table, K)
+    rows = {"accuracy": table[:, 0] // K == table[:, 0] % K, "top_accuracy": table[:, 1] == 1}
+    shares = {WHOLE.index(name): (right, groups) for name, right in rows.items() if not np.isnan(values[WHOLE.index(name)])}
     for k in range(K):
-        found[len(WHOLE) + k] = wilson(right[k], are[k]) if are[k] else None
-        found[len(WHOLE) + K + k] = wilson(right[k], said[k]) if said[k] else None
+        of_class, answered = table[:, 0] // K == k, table[:, 0] % K == k
+        shares[len(WHOLE) + k] = answered[of_class], None if groups is None else groups[of_class]
+        shares[len(WHOLE) + K + k] = of_class[answered], None if groups is None else groups[answered]
+    found = list(spans)
+    for place, (right, own) in shares.items():
+        found[place] = of_share(right, own, spans[place])
+    if confusion.trace() == len(table):  # no error, and so no sample with another figure either
+        low = found[0].low if found[0] is not None else 0.0
+        for name in ("balanced_accuracy", "macro_f1", "kappa", "quadratic_kappa"):
+            found[WHOLE.index(name)] = Interval(low, 1.0)
     return found
 
 
@@ -289,8 +299,9 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
 
 
-def _span(interval: Span | None, scale: int = 1) -> str:
-    if interval is None:
-        return ""
-    low, high = (scale * bound for bound in interval)
-    return f"  (95 % interval {low:.2f} to {high:.2f} %)" if scale == 100 else f"  (95 % interval {low:.4f} to {high:.4f})"
+def _percents(interval: Span) -> str:
+    return f"  (95 % interval {100 * interval[0]:.2f} to {100 * interval[1]:.2f} %)"
+
+
+def _numbers(interval: Span | None) -> str:
+    return "" if interval is None else f"  (95 % interval {interval[0]:.4f} to {interval[1]:.4f})"

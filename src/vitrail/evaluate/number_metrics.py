@@ -57,7 +57,7 @@ class NumberFigures:
 
 @dataclass(frozen=True, kw_only=True)
 class NumberMetrics:
-    """All figures of one split; intervals are 95 %, percentile bootstrap over pictures."""
+    """All figures of one split; intervals are 95 %, percentile bootstrap over pictures, or whole groups of them."""
 
     split: str
     n: int
@@ -105,7 +105,8 @@ class NumberMetrics:
             lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_span(span):>22}" for span in spans))
             if one.bias is not None and one.agreement is not None:
                 low, high = one.agreement
-                lines.append(f"{'':<{width}}  {'':>6}  answer - target: {_short(one.bias)} in the mean, 95 % of pictures {low:.4g} to {high:.4g}")
+                between = f"{_short(one.bias)} in the mean, of 95 % of pictures {low:.4g} to {high:.4g}"
+                lines.append(f"{'':<{width}}  {'':>6}  answer less truth: {between}")
             if one.constant is not None:
                 always = f"always {one.constant:.4g}"
                 plain = (one.constant_mae, one.constant_rmse)
@@ -157,8 +158,10 @@ def measure(
 
 def r_squared(pairs: np.ndarray) -> float:
     """1 - squared error / variance of pairs (target, answer) [n, 2]; NaN where all targets are equal."""
+    if pairs[:, 0].min() == pairs[:, 0].max():
+        return float("nan")
     spread = np.square(pairs[:, 0] - pairs[:, 0].mean()).sum()
-    return float(1 - np.square(pairs[:, 1] - pairs[:, 0]).sum() / spread) if spread else float("nan")
+    return float(1 - np.square(pairs[:, 1] - pairs[:, 0]).sum() / spread)
 
 
 def _of_column(

@@ -54,16 +54,6 @@ class Ranked:
         """Known pictures without it."""
         return int((~self.positive).sum())
 
-    @property
-    def found(self) -> int:
-        """Pictures with it that are answered so."""
-        return int((self.positive & self.answered).sum())
-
-    @property
-    def refused(self) -> int:
-        """Pictures without it that are answered so."""
-        return int((~self.positive & ~self.answered).sum())
-
     def figures(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " figures"]:
         """FIGURES where each picture of the table is there `counts` times; NaN for what these cannot show."""
         weights = counts[self.rows]

@@ -42,13 +42,17 @@ class AnswerSettings:
         """
         usual = AnswerSettings()
         if self.positive and (task != "classes" or len(classes) != 2 or self.positive not in classes):
-            raise UsageError(
-                f"answers.positive names one of two classes. Got {self.positive!r} for {task}: {', '.join(classes[:10])}."
-            )
+            known = ", ".join(classes[:10])
+            raise UsageError(f"answers.positive names one of two classes. Got {self.positive!r} for {task}: {known}.")
         if self.rule != usual.rule and not (task == "labels" or self.positive):
             raise UsageError(
                 f"answers.rule {self.rule!r} chooses thresholds of labels, or of one of two classes that "
                 f"answers.positive names. The task is {task}; leave it out."
+            )
+        if self.positive and self.reject:
+            raise UsageError(
+                "answers.reject leaves unanswered what is near one half, and answers.positive answers from a threshold "
+                "of its own. Give one of them."
             )
         for name, value in (("reject", self.reject), ("ordered", self.ordered)):
             if value and task != "classes":

@@ -126,7 +126,7 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Rea
         ids.append(unguarded(row[1]))
         splits.append(unguarded(row[2]))
         rows.append((where, row[len(BEFORE) : -len(AFTER)]))
-        abstained.append("" if row[-1] == ANSWERED else row[-1])
+        abstained.append("" if row[-1] in (ANSWERED, "0") else row[-1])  # 0 in tables of older versions
     if len(set(splits)) > 1:
         raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
     middle = tuple(header[len(BEFORE) : -len(AFTER)])

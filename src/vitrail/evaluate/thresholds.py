@@ -98,8 +98,10 @@ def operating(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
     ups = np.bincount(numbers, positive).astype(np.int64)
     downs = np.bincount(numbers, ~positive).astype(np.int64)
     ends = np.concatenate([[1.0], scores, [0.0]])
+    values = (ends[:-1] + ends[1:]) / 2
+    values[0] = max(values[0], np.nextafter(scores[0], 2))  # answers nobody, also where the highest score is 1
     return Operating(
-        values=(ends[:-1] + ends[1:]) / 2,
+        values=values,
         found=np.concatenate([[0], np.cumsum(ups)]),
         alarms=np.concatenate([[0], np.cumsum(downs)]),
     )

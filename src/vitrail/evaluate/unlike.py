@@ -18,6 +18,7 @@ MOST = 2000
 """Training pictures that are kept as neighbours, evenly taken."""
 LEAST_SHARE = 20
 """Of n training pictures at most n / 20 count as neighbours."""
+LEAST_SCATTER = 1e-6
 MISS = 0.01
 """Share of validation pictures beyond the cut."""
 
@@ -42,8 +43,8 @@ class Familiar:
         }
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor], where: str) -> Familiar | None:
-        """What a bundle has kept; None if it has kept nothing.
+    def of(cls, tensors: Mapping[str, Tensor], width: int, where: str) -> Familiar | None:
+        """What a bundle has kept for a model of this width; None if it has kept nothing.
 
         Raises:
             DamagedFileError: its arrays are not those three, or do not fit together.
@@ -51,13 +52,13 @@ class Familiar:
         if not tensors:
             return None
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        width = shapes.get("whitening", (0,))[0]
         fits = set(shapes) == {"means", "whitening", "bank"} and all(
             len(shape) == 2 and shape[1] == width and shape[0] for shape in shapes.values()
         )
         if not fits or shapes["whitening"] != (width, width):
             raise DamagedFileError(
-                f"{where} must hold means [K, D], whitening [D, D] and bank [n, D]. Got {shapes}. Use another copy."
+                f"{where} must hold means [K, {width}], whitening [{width}, {width}] and bank [n, {width}]. Got {shapes}. "
+                "Use another copy."
             )
         return cls(*(tensors[name].float().numpy() for name in ("means", "whitening", "bank")))
 
@@ -86,8 +87,8 @@ class Familiar:
         return 1 - np.concatenate(parts).astype(np.float64)
 
 
-def familiar(features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"] | None) -> Familiar:
-    """From features of training pictures, which nobody has augmented.
+def familiar(features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"] | None) -> Familiar | None:
+    """From features of training pictures, which nobody has augmented; None where they do not scatter at all.
 
     Args:
         classes: of each picture, where it has one class.
@@ -97,7 +98,10 @@ def familiar(features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"
     unit = _unit(features)
     numbers = np.zeros(len(unit), np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
     means = np.stack([unit[numbers == k].mean(0) for k in range(int(numbers.max()) + 1)])
-    covariance, _ = ledoit_wolf(unit - means[numbers], assume_centered=True)
+    scatter = unit - means[numbers]
+    if float(np.abs(scatter).max()) < LEAST_SCATTER:  # one picture, or one for each class
+        return None
+    covariance, _ = ledoit_wolf(scatter, assume_centered=True)
     values, turn = np.linalg.eigh(covariance)
     whitening = turn / np.sqrt(np.maximum(values, values.max() * 1e-10))
     kept = np.unique(np.linspace(0, len(unit) - 1, min(MOST, len(unit))).round().astype(np.int64))

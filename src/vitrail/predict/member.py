@@ -74,8 +74,8 @@ class Member:
             number_format=number_format or str(found.info.get("number_format", "float32")),
             mirror=bool(found.info.get("mirror", False)),
             scaling=scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None,
-            decided=decisions.read(found.info, str(folder / bundle.CONFIG)),
-            familiar=Familiar.of(found.familiar, str(folder / bundle.FAMILIAR)),
+            decided=decisions.read(found.info, task, found.classes, str(folder / bundle.CONFIG)),
+            familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FAMILIAR)),
         )
 
     def outputs(

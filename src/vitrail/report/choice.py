@@ -26,7 +26,7 @@ def of_labels(answers: LabelPredictions, k: int) -> np.ndarray:
     wrong = wrong_labels(answers)  # [n, K]
     if answers.targets is None or not len(answers):
         return np.zeros(0, np.int64)
-    far = np.where(wrong, np.abs(answers.probabilities - THRESHOLD), -1).max(1)
+    far = np.where(wrong, np.abs(answers.probabilities - (answers.targets >= THRESHOLD)), -1).max(1)
     worst = np.flatnonzero(wrong.any(1))
     worst = worst[np.argsort(-far[worst], kind="stable")]
     right = np.flatnonzero(answers.known.any(1) & ~wrong.any(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from .. import config
@@ -83,7 +83,7 @@ class ReportFacts:
     """The same of the task labels."""
     number_metrics: tuple[NumberMetrics, ...] = ()
     """The same of the task number."""
-    decisions: Decisions = Decisions()
+    decisions: Decisions = field(default_factory=Decisions)
     """What turns outputs into answers, fitted on the validation pictures."""
     notes: tuple[str, ...] = ()
     """Sentences a reader should know, such as pictures that were skipped."""

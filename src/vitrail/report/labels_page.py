@@ -55,7 +55,7 @@ def _lines(answers: LabelPredictions, row: int) -> tuple[Line, ...]:
     targets, chances = answers.targets[row], answers.probabilities[row]
     wrong = np.flatnonzero(wrong_labels(answers)[row])
     if len(wrong):
-        order = wrong[np.argsort(-np.abs(chances[wrong] - THRESHOLD), kind="stable")][:MOST_LINES]
+        order = wrong[np.argsort(-np.abs(chances[wrong] - (targets[wrong] >= THRESHOLD)), kind="stable")][:MOST_LINES]
         return tuple(
             Line("has" if targets[k] >= THRESHOLD else "no", answers.classes[k], f", said {chances[k]:.0%}", True)
             for k in order.tolist()

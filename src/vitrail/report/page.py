@@ -25,7 +25,7 @@ from . import classes_page, curves, facts, labels_page, numbers_page, thumbnails
 from .facts import ReportFacts
 
 NAME = "report.html"
-SPLITS = {"test": "held-out test", "val": "validation", "train": "training"}
+SPLITS = {"test": "held-out test", "val": "validation", "train": "training", "out-of-fold": "out-of-fold"}
 
 
 class Part(NamedTuple):

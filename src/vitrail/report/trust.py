@@ -19,6 +19,7 @@ from ..evaluate.predictions import UNKNOWN, Predictions
 from ..evaluate.selective import RiskCoverage, risk_coverage
 from ..stats.intervals import Interval, wilson
 from . import chart
+from .numbers_page import MOST_COLUMNS
 
 FEWEST = 100
 """Pictures that a chart of shares needs; with fewer it would show noise."""
@@ -68,6 +69,8 @@ class Cut(NamedTuple):
 
     name: str
     threshold: float
+    chosen: bool
+    """By the rule; otherwise it is one half."""
     sensitivity: Share | None
     specificity: Share | None
     precision: Share | None
@@ -97,11 +100,12 @@ def _of_classes(answers: Predictions, decided: Decisions) -> dict[str, Any]:
     if not len(targets):
         return {}
     wrong = probabilities.argmax(1) != targets
+    many, by_threshold = len(wrong) >= FEWEST, bool(decided.positive and decided.thresholds)
     return {
-        "calibrated": _calibrated(probabilities, ~wrong, decided) if len(wrong) >= FEWEST else None,
-        "answering": _answering(probabilities.max(1), wrong) if len(wrong) >= FEWEST else None,
+        "calibrated": _calibrated(probabilities, ~wrong, decided) if many else None,
+        "answering": _answering(probabilities.max(1), wrong) if many and not by_threshold else None,
         "held": _held(probabilities, targets, decided) if decided.cuts else None,
-        "cuts": _cut_of_two(answers, decided) if decided.positive and decided.thresholds else [],
+        "cuts": [_cut_of_two(answers, decided)] if by_threshold else [],
     }
 
 
@@ -133,7 +137,8 @@ def _answering(confidences: np.ndarray, wrong: np.ndarray) -> Answering:
     points = [(100 * float(found.coverage[place]), 100 * float(found.risk[place])) for place in places]
     span = (0.0, max(1.0, 1.1 * max(y for _, y in points)))
     title = "Share of wrong answers by the share of pictures that are answered"
-    drawing = chart.draw([chart.Line(name="risk", points=points)], "answered, %", "{:g} %".format, (0, 100), span, title)
+    line = chart.Line(name="risk", points=points)
+    drawing = chart.draw([line], "answered, %", "{:g} %".format, (0.0, 100.0), span, title)
     return Answering(drawing, [(coverage, _wrong_at(found, coverage)) for coverage in COVERAGES])
 
 
@@ -148,30 +153,35 @@ def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions) ->
     sizes = held.sum(1)
     counts = [(str(size), float((sizes == size).mean())) for size in range(LARGEST_SET)]
     counts.append((f"{LARGEST_SET} or more", float((sizes >= LARGEST_SET).mean())))
-    return Held(1 - decided.miss, _share(held[np.arange(len(targets)), targets]), float(sizes.mean()), counts)
+    right = held[np.arange(len(targets)), targets]
+    kept = Share(float(right.mean()), wilson(int(right.sum()), len(right)), len(right))
+    return Held(1 - decided.miss, kept, float(sizes.mean()), counts)
 
 
-def _cut_of_two(answers: Predictions, decided: Decisions) -> list[Cut]:
+def _cut_of_two(answers: Predictions, decided: Decisions) -> Cut:
     assert answers.targets is not None
     known, positive = answers.targets != UNKNOWN, answers.classes.index(decided.positive)
-    return [
-        _cut(decided.positive, decided.thresholds[0], answers.targets[known] == positive, answers.labels[known] == positive)
-    ]
+    is_so, said_so = answers.targets[known] == positive, answers.labels[known] == positive
+    return _cut(decided.positive, decided.thresholds[0], all(decided.chosen), is_so, said_so)
 
 
 def _cuts_of_labels(answers: LabelPredictions, decided: Decisions) -> list[Cut]:
     assert answers.targets is not None
-    found, values = [], decided.thresholds or (thresholds.HALF,) * len(answers.classes)
-    for k, (name, value) in enumerate(zip(answers.classes, values, strict=True)):
+    values = decided.thresholds or (thresholds.HALF,) * len(answers.classes)
+    chosen = decided.chosen or (False,) * len(values)
+    found = []
+    for k, name in enumerate(answers.classes):
         known = answers.known[:, k]
-        found.append(_cut(name, value, answers.targets[known, k] >= THRESHOLD, answers.labels[known, k]))
+        has_it, said_so = answers.targets[known, k] >= THRESHOLD, answers.labels[known, k]
+        found.append(_cut(name, values[k], chosen[k], has_it, said_so))
     return found
 
 
-def _cut(name: str, threshold: float, positive: np.ndarray, answered: np.ndarray) -> Cut:
+def _cut(name: str, threshold: float, chosen: bool, positive: np.ndarray, answered: np.ndarray) -> Cut:
     return Cut(
         name=name,
         threshold=threshold,
+        chosen=chosen,
         sensitivity=_share(answered[positive]),
         specificity=_share(~answered[~positive]),
         precision=_share(positive[answered]),
@@ -182,7 +192,7 @@ def _of_numbers(answers: NumberPredictions, decided: Decisions) -> dict[str, Any
     """Ranges and, for each column, differences by means (Bland and Altman)."""
     assert answers.targets is not None
     ranges, drawings = [], []
-    for k, name in enumerate(answers.columns):
+    for k, name in enumerate(answers.columns[:MOST_COLUMNS]):
         known = answers.known[:, k]
         targets, values = answers.targets[known, k].astype(np.float64), answers.values[known, k].astype(np.float64)
         if not len(targets):
@@ -200,7 +210,8 @@ def _agreement(name: str, targets: np.ndarray, values: np.ndarray) -> str:
     middle, reach = float(gaps.mean()), 1.96 * float(gaps.std(ddof=1))
     x, y = chart.spread(means.tolist()), chart.spread([*gaps.tolist(), middle - reach, middle + reach, 0.0])
     rows = np.unique(np.linspace(0, len(gaps) - 1, min(1000, len(gaps))).astype(np.int64))
-    lines = [chart.Line(name="level", points=[(x[0], at), (x[1], at)], style="guide") for at in (middle - reach, middle, middle + reach)]
+    levels = (middle - reach, middle, middle + reach)
+    lines = [chart.Line(name="level", points=[(x[0], at), (x[1], at)], style="guide") for at in levels]
     points: Sequence[tuple[float, float]] = list(zip(means[rows].tolist(), gaps[rows].tolist(), strict=True))
     lines.append(chart.Line(name="pictures", points=points, style="points", dots=True))
     title = f"Answer less truth of {name} by their mean"

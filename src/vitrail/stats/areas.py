@@ -2,7 +2,8 @@
 
 A picture's placement is the share of pictures of the other kind that it is on the right side of, half of those with its
 own score. The area is the mean placement; how far a placement lies from it is the picture's influence on the area. The
-variance of an area, of a mean of areas and of a difference is the sum of squared influences, their means and differences.
+variance of an area, of a mean of areas or of a difference is the sum of squared influences, of their means or
+differences.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ class Area:
         """Where the true area lies: the normal interval of its logit, so that it stays inside 0..1.
 
         An area of exactly 0 or 1, whose logit is infinite, has the score interval of the same counts, and so has one
-        with fewer than two pictures of a kind.
+        with fewer than two pictures of a kind, or of scores that are all equal.
 
         Source: Pepe 2003, "The statistical evaluation of medical tests", section 5.2.5; for the ends Newcombe 2006,
         "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2", method 5.
         """
         z = _deviations(level)
         deviation = float(np.sqrt(np.square(self.influence).sum()))
-        if not 0 < self.value < 1 or np.isnan(deviation):
+        if not (0 < self.value < 1 and deviation > 0):
             return _score_interval(self.value, self.positives, self.negatives, z)
         logit, reach = np.log(self.value / (1 - self.value)), z * deviation / (self.value * (1 - self.value))
         return Interval(float(1 / (1 + np.exp(reach - logit))), float(1 / (1 + np.exp(-reach - logit))))
@@ -63,7 +64,8 @@ def area(
         UsageError: pictures of one kind only, or a score that is no finite number.
 
     Source: DeLong, DeLong and Clarke-Pearson 1988, Biometrics 44; by ranks as in Sun and Xu 2014, IEEE Signal
-    Processing Letters 21; sums over groups as in Obuchowski 1997, Biometrics 53.
+    Processing Letters 21; sums over groups as in Obuchowski 1997, Biometrics 53, but for the finite-sample factor of
+    her cross term, which is here the root of those of the two kinds.
     """
     there = np.ones(len(positive), bool) if known is None else known
     ups, downs = np.flatnonzero(there & positive), np.flatnonzero(there & ~positive)
@@ -87,12 +89,17 @@ def area(
 
 
 def mean(areas: Sequence[Area]) -> Area:
-    """The mean of areas of the same pictures, as over labels; its counts are the smallest of theirs."""
+    """The mean of areas of the same pictures, as over labels; its counts are the smallest of theirs.
+
+    One with fewer than two pictures of a kind, of which nobody knows how uncertain it is, is taken to be as uncertain
+    as the others.
+    """
+    sure = [one for one in areas if not np.isnan(one.influence).any()] or list(areas)
     return Area(
         value=float(np.mean([one.value for one in areas])),
-        influence=np.mean([one.influence for one in areas], axis=0),
-        positives=min(one.positives for one in areas),
-        negatives=min(one.negatives for one in areas),
+        influence=np.mean([one.influence for one in sure], axis=0),
+        positives=min(one.positives for one in sure),
+        negatives=min(one.negatives for one in sure),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a trained model makes of the held-out pictures, and what that decides: temperature, thresholds, reasons to abstain."""
+"""What a trained model makes of the held-out pictures, and what they decide: temperature, thresholds, abstaining."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..data.source import Source
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.collect import collect_with_features
 from ..evaluate.decisions import Decisions, decide
+from ..evaluate.finite import refuse_not_finite
 from ..evaluate.table import path_of
 from ..evaluate.unlike import Familiar, familiar
 from ..model.vit import ViT
@@ -36,14 +37,16 @@ class Outputs(NamedTuple):
     """float32 [n, D]: what the head reads of the last block."""
 
 
-def look(learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], mirror: bool | None = None) -> Outputs:
+def look(
+    learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], mirror: bool | None = None
+) -> Outputs:
     """The model's outputs for some rows, in their order.
 
     Args:
         mirror: whether mirror images are looked at too; None as the plan says.
 
     Raises:
-        DataError: a picture cannot be read.
+        DataError: a picture cannot be read, or the model's outputs are no numbers.
     """
     assert isinstance(learner.model, ViT)
     pictures = dataset.shown(rows, plan.image, plan.compute.workers)
@@ -52,6 +55,8 @@ def look(learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64]
             learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
             plan.compute.number_format, plan.recipe.mirror if mirror is None else mirror, dataset.source.task,
         )  # fmt: skip
+    refuse_not_finite(outputs)
+    refuse_not_finite(features)
     return Outputs(rows, pictures, outputs, features)
 
 
@@ -63,11 +68,12 @@ def settle(learner: Learner, plan: Plan, dataset: Dataset, valid: Outputs) -> tu
     """
     source = dataset.source
     if not len(valid.rows):
-        return Decisions(), None
+        return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
     sample = look(learner, plan, dataset, dataset.sample("train", FAMILIAR_PICTURES, plan.seed), mirror=False)
     known = familiar(sample.features, class_of(source, sample.rows) if source.task == "classes" else None)
     outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
-    targets, distances = _targets(source, valid.rows), known.distances(valid.features)
+    targets = _targets(source, valid.rows)
+    distances = None if known is None else known.distances(valid.features)
     return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
 
 

@@ -62,7 +62,7 @@ def conclude(
     figures, held_out, pictures = [], None, None
     with _kept_if_unreadable(run, learner, plan, dataset):
         seen = {split: look(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
-        decided, familiar = settle(learner, plan, dataset, seen["val"])
+        decided, familiar = _kept(run, learner, dataset) or settle(learner, plan, dataset, seen["val"])
     write_bundle(run, learner, plan, dataset, decided, familiar)
     for split, outputs in seen.items():
         if not len(outputs.rows):
@@ -95,6 +95,17 @@ def _spent(run: RunFolder) -> Spent:
     return Spent(seconds, round(images))
 
 
+def _kept(run: RunFolder, learner: Learner, dataset: Dataset) -> tuple[Decisions, Familiar | None] | None:
+    """What the bundle of this run's end holds already; None if there is none, or it could not decide yet."""
+    info = bundle.describe(run.bundle).info if run.bundle.exists() else {}
+    if decisions.KEY not in info:
+        return None
+    assert isinstance(learner.model, ViT)
+    where, width = str(run.bundle), learner.model.config.width
+    decided = decisions.read(info, dataset.source.task, dataset.source.classes, where)
+    return decided, Familiar.of(bundle.familiar_in(run.bundle), width, where)
+
+
 @contextmanager
 def _kept_if_unreadable(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset) -> Iterator[None]:
     """A picture that cannot be read costs the evaluation and not the model, which is kept as it is, undecided."""
@@ -103,8 +114,8 @@ def _kept_if_unreadable(run: RunFolder, learner: Learner, plan: Plan, dataset: D
     except DataError as error:
         write_bundle(run, learner, plan, dataset, None, None)
         raise DataError(
-            f"{error} The trained model is in {run.bundle}; put the picture back, or remove it, and let the "
-            f"evaluation and the report follow with: vitrail train --resume {run.path}"
+            f"{error} The trained model is in {run.bundle}. Once that is mended, let the evaluation and the report "
+            f"follow with: vitrail train --resume {run.path}"
         ) from error
 
 

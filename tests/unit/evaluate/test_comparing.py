@@ -26,8 +26,9 @@ def test_a_better_model_is_found_and_called_so():
     first, second = noisy(1, 0.7), noisy(2, 2.0)
     found = compare(first, second)
     accuracy, loss = found.differences
+    expected = measure(first, samples=2).accuracy - measure(second, samples=2).accuracy
     assert (accuracy.name, loss.name) == ("accuracy", "log loss")
-    assert accuracy.difference == pytest.approx(measure(first, samples=2).accuracy - measure(second, samples=2).accuracy)
+    assert accuracy.difference == pytest.approx(expected)
     assert accuracy.interval[0] > 0 and accuracy.told and loss.told and loss.difference < 0
     assert found.verdict("A", "B") == "A is better in accuracy, log loss."
     assert compare(second, first).verdict("B", "A") == "A is better in accuracy, log loss."
@@ -70,12 +71,19 @@ def test_pictures_of_one_patient_make_a_difference_less_sure():
 
 def test_labels_are_compared_by_their_areas_and_rare_ones_are_left_out():
     first = test_label_metrics.drawn()
-    worse = replace(first, probabilities=np.clip(first.probabilities + np.random.default_rng(5).normal(0, 0.4, (400, 3)), 0, 1))
+    noise = np.random.default_rng(5).normal(0, 0.4, (400, 3))
+    worse = replace(first, probabilities=np.clip(first.probabilities + noise, 0, 1))
     found = compare(first, worse)
     assert [one.name for one in found.differences] == ["mean AUROC", "AUROC of mass", "AUROC of oedema", "log loss"]
     figures = [test_label_metrics.measure(one, samples=2).auroc for one in (first, worse)]
     assert (found.differences[0].first, found.differences[0].second) == pytest.approx(figures)
     assert all(one.told for one in found.differences)
+
+
+def test_labels_of_a_few_patients_are_not_compared():
+    first = test_label_metrics.drawn()
+    found = compare(first, replace(first, probabilities=first.probabilities**2), np.arange(400) // 80)
+    assert [one.name for one in found.differences] == ["log loss"] and found.groups == 5
 
 
 def test_numbers_are_compared_by_their_errors():

@@ -98,8 +98,8 @@ def test_too_few_pictures_leave_outputs_as_they_are():
 
 def test_sets_and_ranges_come_with_enough_pictures():
     outputs, targets = answered(n=200)
-    cuts = decide("classes", AnswerSettings(miss=0.1), CLASSES, outputs, targets).cuts
-    held = table_of(decide("classes", AnswerSettings(miss=0.1), CLASSES, outputs, targets), outputs).probabilities >= cuts
+    decided = decide("classes", AnswerSettings(miss=0.1), CLASSES, outputs, targets)
+    held = table_of(decided, outputs).probabilities >= decided.cuts
     assert held[np.arange(200), targets].mean() >= 0.9
     values = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     truth = values + np.array([0.5, 0.0], np.float32)
@@ -110,15 +110,21 @@ def test_sets_and_ranges_come_with_enough_pictures():
 
 def test_decisions_survive_json():
     outputs, targets = answered()
-    decided = decide("classes", AnswerSettings(positive="good", reject=0.1), CLASSES, outputs, targets, np.arange(600.0))
-    assert decisions.read({decisions.KEY: config.write(decided)}, "config.json") == decided
-    assert decisions.read({}, "config.json") == Decisions()
+    decided = decide("classes", AnswerSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0))
+    assert decisions.read({decisions.KEY: config.write(decided)}, "classes", CLASSES, "config.json") == decided
+    assert decisions.read({}, "classes", CLASSES, "config.json") == Decisions()
 
 
-@pytest.mark.parametrize("noted", [{"sure": "high"}, {"threshold": [0.5]}, [1]])
-def test_what_are_no_decisions_is_refused(noted):
+@pytest.mark.parametrize(
+    "noted",
+    [
+        {"sure": "high"}, {"threshold": [0.5]}, [1], {"temperature": [1.0, 2.0]}, {"temperature": [-1.0]},
+        {"cuts": [0.1]}, {"positive": "bad"}, {"thresholds": [0.1, 0.2], "positive": "good"}, {"chosen": [True]},
+    ],
+)  # fmt: skip
+def test_what_are_no_decisions_about_these_classes_is_refused(noted):
     with pytest.raises(DamagedFileError, match=r"Use another copy\."):
-        decisions.read({decisions.KEY: noted}, "config.json")
+        decisions.read({decisions.KEY: noted}, "classes", CLASSES, "config.json")
 
 
 @pytest.mark.parametrize(
@@ -139,6 +145,7 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
     [
         ({"positive": "defect"}, "labels", r"names one of two classes\. Got 'defect' for labels"),
         ({"positive": "bad"}, "classes", r"Got 'bad' for classes: defect, good"),
+        ({"positive": "good", "reject": 0.1}, "classes", r"Give one of them"),
         ({"rule": "youden"}, "classes", r"thresholds of labels, or of one of two classes"),
         ({"rule": "half"}, "number", r"The task is number"),
         ({"reject": 0.1}, "labels", r"answers\.reject is for the task classes"),
@@ -151,5 +158,6 @@ def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):
 
 
 def test_settings_that_fit_are_taken():
-    AnswerSettings(positive="defect", rule="cost 20", reject=0.1, ordered=True).check("classes", CLASSES)
+    AnswerSettings(positive="defect", rule="cost 20", ordered=True).check("classes", CLASSES)
+    AnswerSettings(reject=0.1).check("classes", ("a", "b", "c"))
     AnswerSettings(rule="youden").check("labels", ("a",))

@@ -12,9 +12,11 @@ from sklearn import metrics as sk
 from unit.evaluate.test_label_predictions import table
 from vitrail.config import read
 from vitrail.errors import DataError
-from vitrail.evaluate.label_metrics import FEWEST, LabelMetrics, _mean_area, measure
+from vitrail.evaluate.label_metrics import FEWEST, LabelMetrics, measure
 from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.stats.intervals import bootstrap, wilson
+from vitrail.evaluate.ranked import FIGURES, Ranked
+from vitrail.stats.areas import area
+from vitrail.stats.intervals import wilson
 
 NAMES = ("mass", "oedema", "rare")
 
@@ -77,29 +79,58 @@ def test_the_log_loss_is_the_binary_cross_entropy_of_known_cells():
     assert found.log_loss_interval[0] < found.log_loss < found.log_loss_interval[1]
 
 
-def test_the_area_of_drawn_rows_is_scikit_learns():
+def test_figures_of_drawn_rows_are_scikit_learns():
     generator = np.random.default_rng(3)
     positive, scores = generator.random(60) < 0.4, np.round(generator.random(60), 1)
-    known = generator.random(60) < 0.8
-    area = _mean_area([(known, positive, scores)])
+    known, answered = generator.random(60) < 0.8, generator.random(60) < 0.5
+    label = Ranked.of(known, positive, scores, answered)
     for _ in range(20):
         rows = generator.integers(0, 60, 60)
         there = rows[known[rows]]
-        assert area(rows) == pytest.approx(sk.roc_auc_score(positive[there], scores[there]), abs=1e-12)
-    assert np.isnan(area(np.flatnonzero(known & positive)))
+        found = dict(zip(FIGURES, label.figures(np.bincount(rows, minlength=60)), strict=True))
+        truth, said = positive[there], answered[there]
+        assert found["average_precision"] == pytest.approx(sk.average_precision_score(truth, scores[there]), abs=1e-12)
+        assert found["f1"] == pytest.approx(sk.f1_score(truth, said), abs=1e-12)
+        assert found["sensitivity"] == pytest.approx(sk.recall_score(truth, said), abs=1e-12)
+        assert found["specificity"] == pytest.approx(sk.recall_score(~truth, ~said), abs=1e-12)
+        false, true, _ = sk.roc_curve(truth, scores[there], drop_intermediate=False)
+        assert found["sensitivity_at_90"] == pytest.approx(true[false <= 0.1 + 1e-9].max(), abs=1e-12)
+    only = label.figures(np.bincount(np.flatnonzero(known & positive), minlength=60))
+    assert np.isnan(only[FIGURES.index("specificity")]) and np.isnan(only[FIGURES.index("sensitivity_at_90")])
 
 
-def test_intervals_are_the_bootstrap_of_the_area_and_hold_their_figures():
+def test_intervals_hold_their_figures_and_areas_have_delongs():
     given = drawn()
     found = measure(given, samples=200)
     one = found.per_label[0]
-    assert given.targets is not None and one.auroc is not None and one.auroc_interval is not None
+    assert given.targets is not None
     known = ~np.isnan(given.targets[:, 0])
-    pairs = np.stack([given.targets[known, 0], given.probabilities[known, 0]], 1).astype(np.float64)
-    slow = bootstrap(pairs, lambda p: float(sk.roc_auc_score(p[:, 0], p[:, 1])), 0, 200)
-    assert one.auroc_interval == pytest.approx(slow, abs=1e-12)
-    assert found.auroc is not None and found.auroc_interval is not None
-    assert found.auroc_interval[0] < found.auroc < found.auroc_interval[1]
+    alone = area(given.targets[known, 0] == 1, given.probabilities[known, 0])
+    assert one.auroc_interval == pytest.approx(alone.interval(), abs=1e-12)
+    for figures, names in ((one, ("auroc", *FIGURES)), (found, ("auroc", "average_precision", "f1", "log_loss"))):
+        for name in names:
+            low, high = getattr(figures, f"{name}_interval")
+            assert low < getattr(figures, name) < high
+
+
+def test_pictures_of_one_patient_make_wider_intervals():
+    given = drawn(200)
+    many = dataclasses.replace(
+        given, ids=tuple(f"{id}-{k}" for id in given.ids for k in range(4)), paths=given.paths * 4,
+        targets=given.targets.repeat(4, 0), probabilities=given.probabilities.repeat(4, 0),
+    )  # fmt: skip
+    naive, grouped = measure(many, samples=200), measure(many, np.arange(200).repeat(4), samples=200)
+    assert (grouped.groups, grouped.auroc) == (200, naive.auroc)
+    for name in ("auroc_interval", "average_precision_interval", "f1_interval", "log_loss_interval"):
+        (low, high), (wide_low, wide_high) = getattr(naive, name), getattr(grouped, name)
+        assert 1.6 < (wide_high - wide_low) / (high - low) < 2.4  # the root of four
+    ratio = [np.diff(one.per_label[0].sensitivity_interval)[0] for one in (grouped, naive)]
+    assert 1.6 < ratio[0] / ratio[1] < 2.4
+
+
+def test_an_unknown_cell_without_a_number_is_not_in_the_loss():
+    found = measure(table([[1, np.nan], [0, 1]], [[0.9, np.nan], [0.2, 0.8]]), samples=5)
+    assert found.log_loss == pytest.approx(-np.log([0.9, 0.8, 0.8]).mean())
 
 
 def test_shares_from_one_half_on_count_as_present():

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn import metrics as sk
 
 from vitrail.config import read
 from vitrail.errors import DataError
-from vitrail.evaluate.metrics import Metrics, calibration_error, measure
+from vitrail.evaluate.calibration import plain_calibration_error
+from vitrail.evaluate.metrics import Metrics, measure
 from vitrail.evaluate.predictions import Predictions
 from vitrail.stats.intervals import wilson
 
@@ -43,6 +46,9 @@ def test_every_figure_is_scikit_learns():
     whole = probabilities / probabilities.sum(1, keepdims=True)
     assert found.log_loss == pytest.approx(sk.log_loss(targets, whole), rel=1e-6)
     assert found.auroc == pytest.approx(sk.roc_auc_score(targets, whole, multi_class="ovr", average="macro"), rel=1e-6)
+    assert found.kappa == pytest.approx(sk.cohen_kappa_score(targets, labels), abs=1e-12)
+    assert found.top_accuracy == pytest.approx(sk.top_k_accuracy_score(targets, whole, k=2), abs=1e-12)
+    assert found.brier == pytest.approx(np.square(whole - np.eye(4)[targets]).sum(1).mean(), rel=1e-6)
     np.testing.assert_array_equal(found.confusion, sk.confusion_matrix(targets, labels))
     precision, recall, f1, support = sk.precision_recall_fscore_support(targets, labels)
     for k, one in enumerate(found.per_class):
@@ -57,8 +63,66 @@ def test_intervals_hold_their_figures_and_accuracy_has_wilsons():
         (found.balanced_accuracy, found.balanced_accuracy_interval),
         (found.macro_f1, found.macro_f1_interval),
         (found.log_loss, found.log_loss_interval),
+        (found.kappa, found.kappa_interval),
+        (found.brier, found.brier_interval),
+        (found.top_accuracy, found.top_accuracy_interval),
+        (found.auroc, found.auroc_interval),
+        *((one.f1, one.f1_interval) for one in found.per_class),
+        *((one.auroc, one.auroc_interval) for one in found.per_class),
     ):
         assert low < figure < high
+
+
+def test_classes_with_an_order_have_a_kappa_that_counts_how_far_off_an_answer_is():
+    given = drawn()
+    assert measure(given, samples=5).quadratic_kappa is None
+    found = measure(given, ordered=True, samples=20)
+    expected = sk.cohen_kappa_score(given.targets, given.labels, weights="quadratic")
+    assert found.quadratic_kappa == pytest.approx(expected, abs=1e-12)
+    assert "quadratic kappa" in found.table()
+
+
+def test_two_classes_have_the_brier_score_of_one_probability_and_no_top():
+    given = drawn(K=2)
+    found = measure(given, samples=5)
+    one = given.probabilities[:, 1].astype(np.float64)
+    assert found.brier == pytest.approx(sk.brier_score_loss(given.targets, one), rel=1e-6)
+    assert (found.top, found.top_accuracy) == (None, None)
+
+
+def test_the_answered_classes_are_counted_and_not_the_likeliest():
+    given = replace(drawn(K=2), answered=np.zeros(300, np.int64))
+    found = measure(given, samples=5)
+    assert found.accuracy == (given.targets == 0).mean() and found.per_class[1].predicted == 0
+
+
+def test_pictures_of_one_patient_make_wider_intervals():
+    given = drawn(200)
+    many = replace(
+        given, ids=tuple(f"{id}-{k}" for id in given.ids for k in range(4)), paths=given.paths * 4,
+        targets=given.targets.repeat(4), probabilities=given.probabilities.repeat(4, 0),
+    )  # fmt: skip
+    naive, grouped = measure(many, samples=300), measure(many, np.arange(200).repeat(4), samples=300)
+    assert (grouped.groups, grouped.accuracy) == (200, naive.accuracy)
+    for name in ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "log_loss", "auroc"):
+        (low, high), (wide_low, wide_high) = (getattr(one, f"{name}_interval") for one in (naive, grouped))
+        assert 1.6 < (wide_high - wide_low) / (high - low) < 2.4  # the root of four
+    assert "in 200 groups" in grouped.table()
+
+
+def test_without_an_error_intervals_still_have_a_width():
+    targets = np.arange(60) % 3
+    given = table(targets, 0.9 * np.eye(3)[targets] + 0.1 / 3)
+    for groups, n in ((None, 60), (np.arange(60) // 6, 10)):
+        found = measure(given, groups, samples=20)
+        assert found.accuracy_interval == wilson(n, n) == found.macro_f1_interval == found.kappa_interval
+        assert found.per_class[0].recall_interval[0] < 0.9
+
+
+def test_answers_that_are_no_numbers_are_refused():
+    given = table([0, 1], [[0.5, 0.5], [np.nan, 0.5]])
+    with pytest.raises(DataError, match=r"1 of 4 answers are NaN"):
+        measure(given)
 
 
 def test_a_class_that_never_occurs_has_no_recall_and_hurts_nobody():
@@ -78,12 +142,12 @@ def test_a_certain_mistake_has_a_finite_loss():
     assert measure(table([1], [[1.0, 0.0]]), samples=2).log_loss == pytest.approx(87.336, abs=0.01)
 
 
-def test_calibration_error_is_the_one_counted_by_hand():
+def test_the_plain_calibration_error_is_the_one_counted_by_hand():
     confidences = np.array([0.95, 0.95, 0.65, 0.65, 0.65])  # two of 15 bins
     hits = np.array([True, True, True, False, False])
-    assert calibration_error(confidences, hits) == pytest.approx(2 / 5 * 0.05 + 3 / 5 * abs(1 / 3 - 0.65))
-    assert calibration_error(np.ones(4), np.ones(4, bool)) == 0
-    assert calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
+    assert plain_calibration_error(confidences, hits) == pytest.approx(2 / 5 * 0.05 + 3 / 5 * abs(1 / 3 - 0.65))
+    assert plain_calibration_error(np.ones(4), np.ones(4, bool)) == 0
+    assert plain_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
 
 
 def test_pictures_without_a_target_are_left_out():

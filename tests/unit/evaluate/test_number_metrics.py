@@ -45,6 +45,25 @@ def test_every_figure_is_scikit_learns_or_scipys_over_the_known_pictures():
     assert found.r2 == pytest.approx(np.mean([one.r2 for one in found.per_column]))
 
 
+def test_differences_have_their_mean_and_limits_of_agreement():
+    truth = np.arange(500.0)
+    gaps = np.random.default_rng(0).normal(2.0, 3.0, 500).round(1)
+    (one,) = measure(table(truth, truth + gaps, ("age",)), samples=100).per_column
+    assert one.bias == pytest.approx(gaps.mean(), abs=1e-4) and one.bias_interval[0] < 2 < one.bias_interval[1]
+    assert one.agreement == pytest.approx((gaps.mean() - 1.96 * gaps.std(ddof=1), gaps.mean() + 1.96 * gaps.std(ddof=1)))
+    assert np.mean((gaps > one.agreement[0]) & (gaps < one.agreement[1])) == pytest.approx(0.95, abs=0.02)
+
+
+def test_pictures_of_one_patient_make_wider_intervals():
+    truth = np.random.default_rng(1).normal(size=200)
+    given = table(truth.repeat(4), (truth + np.random.default_rng(2).normal(size=200)).repeat(4), ("age",))
+    (naive,) = measure(given, samples=300).per_column
+    (grouped,) = measure(given, None, np.arange(200).repeat(4), samples=300).per_column
+    for name in ("mae", "rmse", "r2", "spearman", "bias"):
+        (low, high), (wide_low, wide_high) = (getattr(one, f"{name}_interval") for one in (naive, grouped))
+        assert 1.5 < (wide_high - wide_low) / (high - low) < 2.5
+
+
 def test_what_has_no_variance_has_no_r2_and_equal_answers_no_rank_correlation():
     (one,) = measure(table([5, 5, 5], [4, 5, 6], ("a",)), samples=5).per_column
     assert (one.mae, one.r2, one.r2_interval, one.spearman) == (pytest.approx(2 / 3), None, None, None)
@@ -77,9 +96,9 @@ def test_what_cannot_be_measured_is_refused():
         measure(table([[1, 1]], [[np.inf, 2]]))
 
 
-def test_figures_survive_json_and_the_table_has_two_lines_a_column():
+def test_figures_survive_json_and_the_table_has_three_lines_a_column():
     found = measure(drawn(), samples=5)
     assert read(NumberMetrics, found.to_json(), "report.json") == found
-    assert len(found.table().splitlines()) == 1 + 2 * 2
+    assert len(found.table().splitlines()) == 1 + 3 * 2
     with_constant = measure(drawn(), (40.0, 70.0), samples=5)
-    assert len(with_constant.table().splitlines()) == 1 + 3 * 2 and "(always 40)" in with_constant.table()
+    assert len(with_constant.table().splitlines()) == 1 + 4 * 2 and "(always 40)" in with_constant.table()

@@ -10,7 +10,7 @@ from vitrail.evaluate.selective import risk_coverage
 
 
 def test_four_pictures_by_hand():
-    found = risk_coverage(np.array([0.9, 0.6, 0.8, 0.7]), np.array([0, 1, 1, 0]))
+    found = risk_coverage(np.array([0.9, 0.6, 0.8, 0.7]), np.array([0.0, 1, 1, 0]))
     assert found.risk == pytest.approx([0, 1 / 2, 1 / 3, 2 / 4])
     assert found.coverage == pytest.approx([0.25, 0.5, 0.75, 1])
     assert found.area == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 4)
@@ -19,20 +19,20 @@ def test_four_pictures_by_hand():
 
 
 def test_confidence_that_knows_its_errors_has_no_excess():
-    errors = np.repeat([0, 1], [90, 10])
+    errors = np.repeat([0.0, 1.0], [90, 10])
     assert risk_coverage(np.linspace(1, 0, 100), errors).excess == pytest.approx(0)
 
 
 def test_equally_sure_answers_share_their_errors():
-    found = risk_coverage(np.full(10, 0.5), np.arange(10) < 3)
+    found = risk_coverage(np.full(10, 0.5), (np.arange(10) < 3).astype(float))
     assert found.risk == pytest.approx([0.3] * 10)
 
 
 def test_coverage_at_a_risk_and_risk_at_a_coverage():
-    found = risk_coverage(np.linspace(1, 0, 10), np.array([0, 0, 0, 0, 1, 0, 0, 0, 0, 1]))
+    found = risk_coverage(np.linspace(1, 0, 10), np.array([0.0, 0, 0, 0, 1, 0, 0, 0, 0, 1]))
     assert found.coverage_at(0.12) == pytest.approx(0.9)
     assert found.coverage_at(0.0) == pytest.approx(0.4)
-    assert risk_coverage(np.array([1.0]), np.array([1])).coverage_at(0.5) == 0
+    assert risk_coverage(np.array([1.0]), np.array([1.0])).coverage_at(0.5) == 0
     assert found.risk_at(0.5) == pytest.approx(0.2)
     assert found.risk_at(0) == 0
 

@@ -85,6 +85,12 @@ def test_rules_are_read_as_they_are_written(text):
     assert str(Rule.read(text)) == text
 
 
+def test_scores_of_exactly_one_can_be_left_unanswered():
+    positive, chances = np.arange(40) < 20, np.ones(40)
+    found = choose(Rule("specificity", 0.9), positive, chances)
+    assert found.specificity == 1.0 and found.value > 1
+
+
 @pytest.mark.parametrize("text", ["", "best", "f1 0.5", "sensitivity", "sensitivity 95", "cost 0", "cost x", "cost nan"])
 def test_other_rules_are_refused(text):
     with pytest.raises(UsageError, match="A rule for thresholds must be"):

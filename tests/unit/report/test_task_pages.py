@@ -80,14 +80,14 @@ def test_the_page_of_one_number_compares_it_with_a_constant(tmp_path):
     built = stored(tmp_path, given, k=2)
     whole(built)
     assert '<div class="figure">± 0.25</div>' in built and "Always saying 0, the mean" in built
-    assert built.count('class="dot points"') == 4 and "is <b>4</b>, said 5" in built
+    assert built.count('class="dot points"') == 2 * 4 and "is <b>4</b>, said 5" in built
     assert "charts single" in built and ">R²</dt><dd>0.800<small>" in built
 
 
 def test_the_page_of_several_numbers_has_a_line_and_a_scatter_for_each(tmp_path):
     built = stored(tmp_path, test_number_metrics.drawn())
     whole(built)
-    assert built.count('<svg class="chart"') == 2 and "R², the mean of 2 columns" in built
+    assert built.count('<svg class="chart"') == 2 * 2 and "R², the mean of 2 columns" in built
     assert "<h3>age</h3>" in built and "<td>weight, kg</td>" in built and "weight, kg is <b>" in built
 
 

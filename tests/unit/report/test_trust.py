@@ -48,6 +48,7 @@ def test_errors_fall_where_the_least_sure_are_left_out():
 def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     outputs, targets = answered(n=1000)
     decided = decide("classes", AnswerSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    assert trust.of(table_of(decided, outputs, targets), decided)["answering"] is None
     fresh, truth = answered(n=1000, seed=9)
     found = trust.of(table_of(decided, fresh, truth), decided)
     assert found["held"].promised == 0.95 and found["held"].kept.value == pytest.approx(0.95, abs=0.03)

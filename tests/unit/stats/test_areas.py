@@ -143,7 +143,16 @@ def test_perfect_and_hopeless_scores_still_have_an_interval():
 
 
 def test_scores_that_are_all_equal_are_worth_a_guess():
-    assert area(np.arange(20) < 8, np.ones(20)).value == 0.5
+    found = area(np.arange(20) < 8, np.ones(20))
+    assert found.value == 0.5 and found.interval().low < 0.35 < 0.65 < found.interval().high
+
+
+def test_a_mean_with_an_area_of_one_picture_is_as_uncertain_as_the_others():
+    positive, scores = drawn(6, n=300, scores=2)
+    lone = area(np.arange(300) == 7, scores[0])
+    both = mean([area(positive, scores[0]), lone])
+    assert both.value == pytest.approx((area(positive, scores[0]).value + lone.value) / 2)
+    assert variance(both) == pytest.approx(variance(area(positive, scores[0])))
 
 
 def test_one_kind_and_nan_are_refused():

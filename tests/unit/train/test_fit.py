@@ -236,9 +236,9 @@ def test_D7_fewer_pictures_than_classes_and_a_batch_larger_than_the_set(fit):
 
 
 def test_D7_a_last_batch_of_one_is_evaluated(fit, monkeypatch):
-    from vitrail.train import finish
+    from vitrail.train import deciding
 
-    monkeypatch.setattr(finish, "EVALUATION_BATCH", 3)
+    monkeypatch.setattr(deciding, "EVALUATION_BATCH", 3)
     events = fit(drawn(splits={"train": np.arange(0, 16, 2), "test": np.arange(1, 8, 2)}), recipe__batch="7")
     assert finished(events).metrics.n == 4
 
@@ -268,7 +268,7 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
     monkeypatch.setattr(training_dataset, "load", watched)
     wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
     list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", given=drawn()))
-    assert asked == [0, 0, 0, 0], "those of the training, of its evaluations, and val and test at the end"
+    assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"
 
 
 def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before(fit, tmp_path):

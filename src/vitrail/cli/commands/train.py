@@ -72,7 +72,7 @@ class Train(Command):
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
     folds: int | None = None
-    """Part into this many folds and hold one out for the test: the first, or --data.fold."""
+    """Part into so many folds and train a model for each, held-out pictures and minutes shared; one with --data.fold."""
     pretrain: bool = False
     """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
     plan: Path | None = None
@@ -147,11 +147,14 @@ class Train(Command):
 
         from ... import config
         from ...doors import wishes
-        from ...train import fit
+        from ...train import fit, folding
         from ...train.plan import Plan
         from ...train.run import default_path
 
         if self.resume is not None:
+            if folding.is_folds(self.resume):
+                self._check_folds_alone()
+                return self.resume, folding.resume(self.resume)
             longer = self._longer() if self.extend else None
             return self.resume, fit.resume(self.resume, None, longer, self._compute())
         asked = self._asked()
@@ -161,7 +164,17 @@ class Train(Command):
             return out, fit.fit_plan(plan, out)
         wanted, settings = wishes.wishes(asked)
         out = self.out or default_path(wanted.data.source, wanted.model or "automatic", datetime.now())
+        if wanted.data.folds and "data.fold" not in (asked.changes or {}) and not self.dry_run:
+            return out, folding.fit_folds(wanted, settings, out)
         return out, fit.fit(wanted, settings, out, self.dry_run)
+
+    def _check_folds_alone(self) -> None:
+        """Folds go on as they were begun."""
+        if self.extend or self.device is not None or self.changes:
+            raise UsageError(
+                f"{self.resume} holds several folds, which go on as they were begun. Give --extend, --device and "
+                f"--compute.* to one of them, such as {Path(str(self.resume)) / 'fold-0'}."
+            )
 
     def _longer(self) -> Extension:
         from ...train.keeping.extend import Extension

@@ -1,0 +1,186 @@
+"""A model for every fold: answers to all pictures from models that have not seen them, and one ensemble of all models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import config, runtime
+from ..checkpoints import ensemble
+from ..data.settings import DataSettings
+from ..errors import UsageError
+from ..evaluate.answers import Answers, join, read_csv
+from ..evaluate.decisions import Decisions
+from ..evaluate.label_metrics import LabelMetrics
+from ..evaluate.measuring import Figures, measured
+from ..evaluate.metrics import Metrics
+from ..evaluate.number_metrics import NumberMetrics
+from ..files import atomic
+from ..report import choice, facts, page, thumbnails
+from . import fit as one
+from .dataset import MEMORY, Dataset, located, open_dataset
+from .engines.group import found
+from .events import Event, Finished, Note
+from .finish import THUMBNAILS
+from .planning.wishes import Wishes
+from .run import RunFolder
+
+NAME = "folds.json"
+"""What was asked for, in the folder of all folds."""
+SPLIT = "out-of-fold"
+"""What the table of all answers calls its pictures."""
+
+
+def fit_folds(
+    wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None = None
+) -> Iterator[Event]:
+    """Train every fold in turn into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join them.
+
+    Folds that are done already are kept, one that was stopped goes on.
+
+    Raises:
+        UsageError: something else is in the folder, or several processes train together.
+        as `fit.fit`.
+    """
+    if found().world > 1:
+        raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
+    data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
+    wishes = dataclasses.replace(wishes, data=data)
+    _begin(out, wishes, settings)
+    yield from _follow(wishes, settings, out, given)
+
+
+def resume(out: Path, given: object | None = None) -> Iterator[Event]:
+    """Go on with folds that were stopped.
+
+    Raises:
+        as `fit_folds`.
+    """
+    asked = json.loads((out / NAME).read_text(encoding="utf-8"))
+    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / NAME))
+    size = asked["wishes"].pop("image_size")
+    wishes = Wishes(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
+    settings = config.read(runtime.RuntimeSettings, asked["settings"], str(out / NAME))
+    yield from _follow(wishes, settings, out, given)
+
+
+def is_folds(path: Path) -> bool:
+    """Whether a folder holds folds."""
+    return (path / NAME).is_file()
+
+
+def fold_folder(out: Path, fold: int) -> Path:
+    """The run folder of a fold."""
+    return out / f"fold-{fold}"
+
+
+def _begin(out: Path, wishes: Wishes, settings: runtime.RuntimeSettings) -> None:
+    asked: dict[str, Any] = {field.name: getattr(wishes, field.name) for field in dataclasses.fields(wishes)}
+    asked |= {"data": config.write(wishes.data), "overrides": dict(wishes.overrides)}
+    text = {"wishes": asked, "settings": config.write(settings)}
+    if is_folds(out):
+        if json.loads((out / NAME).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
+            raise UsageError(
+                f"{out} holds the folds of another training. Go on with that one by --resume {out}, or choose another "
+                "folder with --out."
+            )
+        return
+    RunFolder.check_free(out)
+    out.mkdir(parents=True, exist_ok=True)
+    atomic.write_json(out / NAME, text)
+
+
+def _follow(
+    wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None
+) -> Iterator[Event]:
+    folds = wishes.data.folds
+    share = None if wishes.minutes is None else wishes.minutes / folds
+    seconds = 0.0
+    for fold in range(folds):
+        run = RunFolder(fold_folder(out, fold))
+        yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
+        own = dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=share)
+        events = one.resume(run.path, given) if run.plan_file.is_file() else one.fit(own, settings, run.path, given=given)
+        for event in events:
+            if isinstance(event, Finished):
+                seconds += event.seconds
+                yield Note(f"{event.metrics.headline()}.")
+            else:
+                yield event
+    figures = conclude(out, wishes, given)
+    yield Finished(out, out / page.NAME, figures, seconds or facts.read(out).seconds)
+
+
+def conclude(out: Path, wishes: Wishes, given: object | None) -> Figures:
+    """Join the answers of all folds, measure them, keep the ensemble, and write the report."""
+    folds = [RunFolder(fold_folder(out, fold)) for fold in range(wishes.data.folds)]
+    plan = folds[0].read_plan()
+    dataset = open_dataset(plan.data, plan.seed, folds[0], given)
+    split = "val" if "test" in dataset.source.splits else "test"
+    parts = [read_csv(run.predictions / f"{split}.csv", dataset.source.task) for run in folds]
+    answers = join([dataclasses.replace(part, split=SPLIT) for part in parts])
+    (out / "predictions").mkdir(exist_ok=True)
+    answers.write_csv(out / "predictions" / f"{SPLIT}.csv")
+    figures = measured(answers, dataset.scaling, _groups(dataset, answers), plan.answers.ordered)
+    atomic.write_json(out / f"metrics-{SPLIT}.json", figures.to_json())
+    if not (out / "model").exists():
+        ensemble.save(out / "model", [run.bundle for run in folds])
+    _report(out, dataset, folds, answers, figures)
+    return figures
+
+
+def _groups(dataset: Dataset, answers: Answers) -> np.ndarray | None:
+    groups = dataset.source.groups
+    if groups is None:
+        return None
+    rows = {name: row for row, name in enumerate(dataset.source.ids)}
+    return groups[[rows[name] for name in answers.ids]]
+
+
+def _report(out: Path, dataset: Dataset, folds: list[RunFolder], answers: Answers, figures: Figures) -> None:
+    """One page about all answers, with a line for each fold."""
+    each = [facts.read(run.path) for run in folds]
+    first, plan = each[0], folds[0].read_plan()
+    chosen = choice.choose(answers, THUMBNAILS)
+    rows = {name: row for row, name in enumerate(dataset.source.ids)}
+    shown = np.array([rows[answers.ids[place]] for place in chosen.tolist()], np.int64)
+    pictures = dataset.shown(shown, plan.image, plan.compute.workers)
+    thumbnails.save(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen)
+    own = [_renamed(one, number) for number, one in enumerate(each)]
+    seconds = sum(one.seconds for one in each)
+    facts.write(
+        out,
+        dataclasses.replace(
+            first,
+            title=f"{first.title}, {len(folds)} folds",
+            counts=tuple(
+                facts.SplitCount(split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them")
+                for one, run in zip(own, folds, strict=True)
+            ),
+            seconds=seconds,
+            steps=sum(one.steps for one in each),
+            images_seen=sum(one.images_seen for one in each),
+            images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
+            command=f"vitrail train --resume {out}",
+            created=f"{datetime.now():%Y-%m-%d %H:%M}",
+            metrics=tuple(one for one in (*own, figures) if isinstance(one, Metrics)),
+            label_metrics=tuple(one for one in (*own, figures) if isinstance(one, LabelMetrics)),
+            number_metrics=tuple(one for one in (*own, figures) if isinstance(one, NumberMetrics)),
+            decisions=Decisions(),
+            notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
+        ),
+    )
+    page.build(out)
+
+
+def _renamed(known: facts.ReportFacts, number: int) -> Figures:
+    """The figures of a fold's held-out pictures under the fold's name."""
+    figures = known.measured(known.held_out)
+    assert figures is not None
+    return dataclasses.replace(figures, split=f"fold {number}")

@@ -1,0 +1,91 @@
+"""A model for every fold, answers of models that have not seen the picture, one ensemble, and going on after a stop."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from end_to_end.conftest import TINY
+from vitrail.cli.main import main
+
+WORDS = (*TINY, "--folds", "3", "--steps", "4")
+
+
+@pytest.fixture(scope="module")
+def folds(flowers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folds of ten pictures."""
+    import torch
+
+    before = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("runs") / "folds"
+    assert main(["train", str(flowers), *WORDS, "--out", str(folder)]) == 0
+    torch.set_num_threads(before)
+    return folder
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_every_picture_is_answered_once_by_a_model_that_has_not_seen_it(folds):
+    rows = rows_of(folds / "predictions" / "out-of-fold.csv")
+    assert len(rows) == len({row["id"] for row in rows}) == 10
+    assert {row["split"] for row in rows} == {"out-of-fold"}
+    for number in range(3):
+        own = rows_of(folds / f"fold-{number}" / "predictions" / "test.csv")
+        learnt = [row["id"] for row in rows_of(folds / f"fold-{number}" / "splits.csv") if row["split"] != "test"]
+        assert not {row["id"] for row in own} & set(learnt)
+        told = {row["id"]: row["probability"] for row in rows}
+        assert all(told[row["id"]] == row["probability"] for row in own)
+
+
+def test_the_figures_are_those_of_all_answers(folds):
+    rows = rows_of(folds / "predictions" / "out-of-fold.csv")
+    told = json.loads((folds / "metrics-out-of-fold.json").read_text())
+    assert told["n"] == 10 and told["accuracy"] == np.mean([row["target"] == row["label"] for row in rows])
+    page = (folds / "report.html").read_text()
+    assert "of 10 out-of-fold pictures answered right" in page
+    assert page.count("by a model that has not seen them") == 3
+
+
+def test_the_ensemble_answers_with_the_mean_of_the_folds(vitrail, folds, flowers):
+    picture = flowers / "disc" / "0.png"
+    (together,) = json.loads(vitrail("predict", folds, picture, "--json").out)
+    alone = [json.loads(vitrail("predict", folds / f"fold-{k}", picture, "--json").out)[0] for k in range(3)]
+    assert together["prob_disc"] == pytest.approx(np.mean([one["prob_disc"] for one in alone]), abs=1e-6)
+    assert vitrail("evaluate", folds, flowers).code == 0
+    answer = vitrail("inspect", folds)
+    assert answer.code == 2 and "is an ensemble" in answer.err and "member-0" in answer.err
+
+
+def test_folds_that_were_stopped_go_on_and_whole_ones_are_kept(vitrail, folds, flowers, tmp_path):
+    import shutil
+
+    stopped = tmp_path / "folds"
+    shutil.copytree(folds, stopped)
+    for gone in ("fold-2", "model", "predictions"):
+        shutil.rmtree(stopped / gone)
+    (stopped / "report.html").unlink()
+    answer = vitrail("train", "--resume", stopped)
+    assert answer.code == 0, answer.err
+    assert f"{stopped / 'fold-1'} is complete already" in answer.err
+    assert (stopped / "predictions" / "out-of-fold.csv").read_bytes() == (
+        folds / "predictions" / "out-of-fold.csv"
+    ).read_bytes()
+    assert vitrail("predict", stopped, flowers / "disc").code == 0
+
+
+def test_one_fold_alone_is_a_run_of_its_own(vitrail, flowers, tmp_path):
+    assert vitrail("train", flowers, *WORDS, "--data.fold", 1, "--out", tmp_path / "run").code == 0
+    assert (tmp_path / "run" / "report.html").is_file() and not (tmp_path / "run" / "fold-0").exists()
+
+
+def test_what_folds_cannot_do_is_refused(vitrail, folds, flowers):
+    answer = vitrail("train", flowers, *TINY, "--folds", 4, "--steps", 4, "--out", folds)
+    assert answer.code == 2 and "holds the folds of another training" in answer.err
+    answer = vitrail("train", "--resume", folds, "--extend", "--steps", 2)
+    assert answer.code == 2 and "go on as they were begun" in answer.err and "fold-0" in answer.err
