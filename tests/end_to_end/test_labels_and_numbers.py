@@ -177,7 +177,7 @@ def test_the_report_holds_the_figures_and_is_rebuilt_to_the_same_bytes(vitrail, 
     assert f'<div class="figure">{figures["auroc"]:.3f}</div>' in page and 'class="chart dots"' in page
     assert all(f'<td class="n">{one["auroc"]:.3f}</td>' in page for one in figures["per_label"])
     page, (one,) = (numbers_run / "report.html").read_text(), figures_of(numbers_run)["per_column"]
-    assert f'<div class="figure">± {one["mae"]:.3g}</div>' in page and page.count('class="dot points"') == one["n"]
+    assert f'<div class="figure">± {one["mae"]:.3g}</div>' in page and page.count('class="dot points"') == 2 * one["n"]
     assert f"Always saying {one['constant']:.4g}" in page and "<img " in page
 
 

@@ -107,7 +107,9 @@ def test_a_run_compared_with_itself_is_no_better(vitrail, run_folder):
 def test_a_model_is_not_compared_on_pictures_that_the_other_has_learnt_from(vitrail, run_folder, flowers):
     answer = vitrail("evaluate", run_folder, flowers, "--against", run_folder)
     assert answer.code == 0, answer.err
-    assert re.search(r"^\d+ pictures that .* has learnt from are left out; \d+ are new to both\.$", answer.err, re.MULTILINE)
+    assert re.search(
+        r"^\d+ pictures that .* has learnt from are left out; \d+ are new to both\.$", answer.err, re.MULTILINE
+    )
     answer = vitrail("evaluate", run_folder, "--split", "train", "--against", run_folder)
     assert (answer.code, answer.out) == (3, "")
     assert "has learnt from all of these" in answer.err

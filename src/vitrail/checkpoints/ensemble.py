@@ -51,7 +51,11 @@ def members(folder: Path) -> tuple[Path, ...]:
     told = json_text.read(folder / ABOUT)
     names = told.get("members") if isinstance(told, dict) else None
     if not isinstance(names, list) or not names or not all((folder / str(name)).is_dir() for name in names):
-        raise DamagedFileError(f"{folder / ABOUT} must list the folders of its members. Got {told!r}. Use another copy.")
+        raise DamagedFileError(
+            f"{folder / ABOUT} must list the folders of its members. Got {told!r}. Use another copy."
+        )
     if told.get("format") != FORMAT:
-        raise DamagedFileError(f"{folder / ABOUT} is of format {told.get('format')!r}, expected {FORMAT}. Install a newer vitrail.")
+        raise DamagedFileError(
+            f"{folder / ABOUT} is of format {told.get('format')!r}, expected {FORMAT}. Install a newer vitrail."
+        )
     return tuple(folder / str(name) for name in names)

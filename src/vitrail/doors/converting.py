@@ -16,6 +16,7 @@ from ..checkpoints import bundle
 from ..checkpoints import save as writing
 from ..checkpoints.audit import Audit
 from ..checkpoints.writers import torchvision
+from ..data.source import as_task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import read as read_decisions
 from ..evaluate.scaling import KEY, scaling_in
@@ -87,9 +88,12 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
         pictures=PICTURES,
         audit=again.audit,
         notes=(
-            *_unnamed(found, to), *_mirrored(info, to), *_undecided(found, info, to), *_readers(found, to),
+            *_unnamed(found, to),
+            *_mirrored(info, to),
+            *_undecided(found, info, to),
+            *_readers(found, to),
             *_elsewhere(found, again, to),
-        ),  # fmt: skip
+        ),
     )
 
 

@@ -13,8 +13,8 @@ from .. import config
 from ..checkpoints import place
 from ..checkpoints.audit import Audit
 from ..checkpoints.channels import Policy
-from ..checkpoints.load import Loaded, load
 from ..checkpoints.ensemble import ensemble_in
+from ..checkpoints.load import Loaded, load
 from ..checkpoints.place import Located, bundle_in
 from ..checkpoints.told import Match
 from ..errors import UsageError

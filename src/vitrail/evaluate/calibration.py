@@ -105,12 +105,15 @@ class Bin(NamedTuple):
     n: int
 
 
-def reliability(
-    chances: Float[np.ndarray, " n"], came_true: Bool[np.ndarray, " n"], bins: int = BINS
-) -> list[Bin]:
+def reliability(chances: Float[np.ndarray, " n"], came_true: Bool[np.ndarray, " n"], bins: int = BINS) -> list[Bin]:
     """Bins of equal numbers of pictures, from unlikely to likely; fewer bins where there are fewer pictures."""
     return [
-        Bin(float(chances[group].mean()), float(came_true[group].mean()), wilson(int(came_true[group].sum()), len(group)), len(group))
+        Bin(
+            float(chances[group].mean()),
+            float(came_true[group].mean()),
+            wilson(int(came_true[group].sum()), len(group)),
+            len(group),
+        )
         for group in _groups(chances, bins)
     ]
 

@@ -72,7 +72,10 @@ def collect_with_features(
     """
     if batch < 1:
         raise UsageError(f"batch must be at least 1. Got {batch}.")
-    outputs, features = [np.zeros((0, model.config.outputs), np.float32)], [np.zeros((0, model.config.width), np.float32)]
+    outputs, features = (
+        [np.zeros((0, model.config.outputs), np.float32)],
+        [np.zeros((0, model.config.width), np.float32)],
+    )
     with answering(model):
         for images in _batches(pictures, indices, batch):
             answers, seen = outputs_of(model, images, spec, device, number_format, mirror, task, seen=True)

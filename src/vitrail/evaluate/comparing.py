@@ -89,7 +89,9 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(first: Answers, second: Answers, groups: np.ndarray | None = None, seed: int = 0) -> Comparison:
+def compare(
+    first: Answers, second: Answers, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
+) -> Comparison:
     """Compare two tables of answers to the same pictures.
 
     Means over pictures (accuracy, losses, errors) are tested by exchanging the models picture by picture, or group by
@@ -97,12 +99,13 @@ def compare(first: Answers, second: Answers, groups: np.ndarray | None = None, s
 
     Args:
         groups: of each picture, such as its patient.
+        seed, samples: of the bootstrap.
 
     Raises:
         DataError: the tables are not of the same task, names, pictures and targets, or nothing is known of them.
     """
     second = _aligned(first, second)
-    found = list(_questions(first, second, groups, seed))
+    found = list(_questions(first, second, groups, seed, samples))
     if not found:
         raise DataError("A comparison needs pictures whose answers are known. Got none.")
     adjusted = holm([one.p_value for one in found])
@@ -125,12 +128,14 @@ class _Means(NamedTuple):
     """Which pictures count, bool [n]."""
 
 
-def _questions(first: Answers, second: Answers, groups: np.ndarray | None, seed: int) -> Iterator[Difference]:
+def _questions(
+    first: Answers, second: Answers, groups: np.ndarray | None, seed: int, samples: int
+) -> Iterator[Difference]:
     if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
         yield from _of_areas(first, second, groups)
     for means in _means(first, second):
         if means.known.any():
-            yield _of_means(means, groups, seed)
+            yield _of_means(means, groups, seed, samples)
 
 
 def _means(first: Answers, second: Answers) -> Iterator[_Means]:
@@ -142,7 +147,7 @@ def _means(first: Answers, second: Answers) -> Iterator[_Means]:
         yield _Means("log loss", False, losses[0], losses[1], known)
     if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
         losses = [_label_losses(one) for one in (first, second)]
-        yield _Means("log loss", False, losses[0], losses[1], first.known.any(1))
+        yield _Means("log loss", False, losses[0], losses[1], np.asarray(first.known.any(1)))
     if isinstance(first, NumberPredictions) and isinstance(second, NumberPredictions) and first.targets is not None:
         for k, name in enumerate(first.columns):
             errors = [np.abs(one.values[:, k].astype(np.float64) - first.targets[:, k]) for one in (first, second)]
@@ -157,7 +162,7 @@ def _label_losses(answers: LabelPredictions) -> np.ndarray:
     return (right * known).sum(1) / np.maximum(known.sum(1), 1)
 
 
-def _of_means(means: _Means, groups: np.ndarray | None, seed: int) -> Difference:
+def _of_means(means: _Means, groups: np.ndarray | None, seed: int, samples: int) -> Difference:
     first, second = (np.asarray(one, np.float64)[means.known] for one in (means.first, means.second))
     own, gaps = None if groups is None else groups[means.known], first - second
     return Difference(
@@ -166,7 +171,7 @@ def _of_means(means: _Means, groups: np.ndarray | None, seed: int) -> Difference
         first=float(first.mean()),
         second=float(second.mean()),
         difference=float(gaps.mean()),
-        interval=bootstrap(gaps, lambda rows: float(rows.mean()), seed, groups=own),
+        interval=bootstrap(gaps, lambda rows: float(rows.mean()), seed, samples, groups=own),
         p_value=sign_flips(gaps, own, seed),
         adjusted=1.0,
     )
@@ -184,7 +189,9 @@ def _of_areas(first: LabelPredictions, second: LabelPredictions, groups: np.ndar
         if min(one.positives, one.negatives) >= FEWEST:  # pictures, or groups
             pairs.append((f"AUROC of {name}", one, other))
     if len(pairs) > 1:
-        pairs.insert(0, ("mean AUROC", areas.mean([pair[1] for pair in pairs]), areas.mean([pair[2] for pair in pairs])))
+        pairs.insert(
+            0, ("mean AUROC", areas.mean([pair[1] for pair in pairs]), areas.mean([pair[2] for pair in pairs]))
+        )
     for name, one, other in pairs:
         gap, interval, p = areas.difference(one, other)
         yield Difference(

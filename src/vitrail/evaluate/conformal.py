@@ -6,7 +6,6 @@ The promise is about pictures like those that it was made on, and about all of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,8 +45,8 @@ def sets(
     Raises:
         DataError: too few pictures for such a promise.
 
-    Source: Sadinle, Lei and Wasserman 2019, "Least ambiguous set-valued classifiers"; finite samples as in Vovk, Gammerman
-    and Shafer 2005; by class as in Vovk 2012, "Conditional validity of inductive conformal predictors".
+    Source: Sadinle, Lei and Wasserman 2019, "Least ambiguous set-valued classifiers"; finite samples as in Vovk,
+    Gammerman and Shafer 2005; by class as in Vovk 2012, "Conditional validity of inductive conformal predictors".
     """
     true = probabilities.astype(np.float64)[np.arange(len(targets)), targets]
     shared = -reached(-true, miss)

@@ -132,9 +132,7 @@ def _of_classes(
         return found
     positive = classes.index(settings.positive)
     cut = thresholds.choose(Rule.read(settings.rule), targets[known] == positive, probabilities[known, positive])
-    return replace(
-        found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.chosen,)
-    )
+    return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.chosen,))
 
 
 def _thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:

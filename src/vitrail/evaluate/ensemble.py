@@ -46,12 +46,13 @@ def mean_of(tables: Sequence[Answers], decided: Decisions) -> Answers:
     first, *rest = tables
     if not rest:
         return first
-    unlike = np.mean([[why == UNLIKE for why in one.abstained] or np.zeros(len(one)) for one in tables], axis=0) >= 0.5
+    said = [np.array([why == UNLIKE for why in one.told()], np.float64) for one in tables]
+    unlike = np.asarray(np.mean(said, axis=0) >= 0.5)
     if isinstance(first, NumberPredictions):
-        values = np.mean([one.values for one in tables if isinstance(one, NumberPredictions)], axis=0)
+        values = np.asarray(np.mean([one.values for one in tables if isinstance(one, NumberPredictions)], axis=0))
         return replace(first, values=values, abstained=_reasons(unlike, np.zeros(len(first), bool)))
     several = [one.probabilities for one in tables if not isinstance(one, NumberPredictions)]
-    probabilities = np.mean(several, axis=0, dtype=np.float64).astype(np.float32)
+    probabilities = np.asarray(np.mean(several, axis=0, dtype=np.float64)).astype(np.float32)
     if isinstance(first, LabelPredictions):
         told = _reasons(unlike, np.zeros(len(first), bool))
         return replace(first, probabilities=probabilities, answered=decided.labels(probabilities), abstained=told)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..data.source import Task
-from .collect import chances_of, probabilities_of
 from ..stats.areas import area
+from .collect import chances_of, probabilities_of
 from .label_predictions import THRESHOLD
 from .number_metrics import r_squared
 

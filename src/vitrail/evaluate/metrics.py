@@ -14,7 +14,7 @@ from .. import config
 from ..errors import DataError
 from ..stats import areas
 from ..stats.areas import Area
-from ..stats.intervals import Interval, bootstraps, wilson
+from ..stats.intervals import Interval, bootstraps
 from .calibration import calibration_error, plain_calibration_error
 from .finite import refuse_not_finite
 from .predictions import UNKNOWN, Predictions
@@ -256,7 +256,9 @@ def _with_wilson(
     """The same intervals with Wilson's for shares of pictures, or of groups where no sample can show another share."""
     confusion = _confusion(table, K)
     rows = {"accuracy": table[:, 0] // K == table[:, 0] % K, "top_accuracy": table[:, 1] == 1}
-    shares = {WHOLE.index(name): (right, groups) for name, right in rows.items() if not np.isnan(values[WHOLE.index(name)])}
+    shares = {
+        WHOLE.index(name): (right, groups) for name, right in rows.items() if not np.isnan(values[WHOLE.index(name)])
+    }
     for k in range(K):
         of_class, answered = table[:, 0] // K == k, table[:, 0] % K == k
         shares[len(WHOLE) + k] = answered[of_class], None if groups is None else groups[of_class]

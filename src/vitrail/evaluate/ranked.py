@@ -67,8 +67,7 @@ class Ranked:
             f1 = 2 * found / (P + found + alarms)
             allowed = hits[wrong <= (1 - SPECIFICITY) * N + 1e-9]
             best = (allowed[-1] if len(allowed) else 0) / P
-            figures = np.array([average_precision, f1, found / P, 1 - alarms / N, best if N else np.nan])
-        return figures
+            return np.array([average_precision, f1, found / P, 1 - alarms / N, best if N else np.nan])
 
     def area(self, groups: np.ndarray | None) -> Area | None:
         """Under the ROC curve; None where all known pictures are of one kind."""

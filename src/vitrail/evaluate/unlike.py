@@ -57,8 +57,8 @@ class Familiar:
         )
         if not fits or shapes["whitening"] != (width, width):
             raise DamagedFileError(
-                f"{where} must hold means [K, {width}], whitening [{width}, {width}] and bank [n, {width}]. Got {shapes}. "
-                "Use another copy."
+                f"{where} must hold means [K, {width}], whitening [{width}, {width}] and bank [n, {width}]. "
+                f"Got {shapes}. Use another copy."
             )
         return cls(*(tensors[name].float().numpy() for name in ("means", "whitening", "bank")))
 

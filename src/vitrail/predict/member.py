@@ -78,9 +78,7 @@ class Member:
             familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FAMILIAR)),
         )
 
-    def outputs(
-        self, images: UInt8[Tensor, "B C H W"], device: torch.device
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    def outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
         with answering(self.model):
             outputs, seen = outputs_of(

@@ -161,6 +161,6 @@ def _check_alike(first: Member, other: Member) -> None:
     ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, other))
     if (first.classes, first.task, ours) != (other.classes, other.task, theirs):
         raise UsageError(
-            f"Models that answer together must have the same classes and read the same pictures. Got {first.classes} at "
-            f"{first.spec.size} and {other.classes} at {other.spec.size}."
+            "Models that answer together must have the same classes and read the same pictures. "
+            f"Got {first.classes} at {first.spec.size} and {other.classes} at {other.spec.size}."
         )

@@ -43,7 +43,7 @@ def sign_flips(
         return 1.0
     reached = abs(float(moving.sum())) * (1 - 1e-12)  # sums in another order differ in their last bits
     if len(moving) <= EXACT:
-        signs = 1 - 2 * (np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1)
+        signs = 1.0 - 2.0 * (np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1)
         return float((np.abs(signs @ moving) >= reached).mean())
     generator, beyond = np.random.default_rng(seed), 1
     rows = max(1, MEMORY // len(moving))

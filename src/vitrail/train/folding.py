@@ -1,4 +1,4 @@
-"""A model for every fold: answers to all pictures from models that have not seen them, and one ensemble of all models."""
+"""A model for every fold: answers to all pictures by models that have not seen them, and an ensemble of all models."""
 
 from __future__ import annotations
 
@@ -96,9 +96,7 @@ def _begin(out: Path, wishes: Wishes, settings: runtime.RuntimeSettings) -> None
     atomic.write_json(out / NAME, text)
 
 
-def _follow(
-    wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None
-) -> Iterator[Event]:
+def _follow(wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None) -> Iterator[Event]:
     folds = wishes.data.folds
     share = None if wishes.minutes is None else wishes.minutes / folds
     seconds = 0.0
@@ -106,7 +104,9 @@ def _follow(
         run = RunFolder(fold_folder(out, fold))
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
         own = dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=share)
-        events = one.resume(run.path, given) if run.plan_file.is_file() else one.fit(own, settings, run.path, given=given)
+        events = (
+            one.resume(run.path, given) if run.plan_file.is_file() else one.fit(own, settings, run.path, given=given)
+        )
         for event in events:
             if isinstance(event, Finished):
                 seconds += event.seconds
@@ -160,7 +160,9 @@ def _report(out: Path, dataset: Dataset, folds: list[RunFolder], answers: Answer
             first,
             title=f"{first.title}, {len(folds)} folds",
             counts=tuple(
-                facts.SplitCount(split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them")
+                facts.SplitCount(
+                    split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
+                )
                 for one, run in zip(own, folds, strict=True)
             ),
             seconds=seconds,

@@ -18,7 +18,7 @@ from vitrail.train.keeping import identity
 def run_on(folder: Path, given, train: list[int], test: list[int]) -> Path:
     """A folder that says which pictures a run has learnt from."""
     folder.mkdir()
-    splits = {"train": np.array(train), "val": np.zeros(0, np.int64), "test": np.array(test)}
+    splits = {"train": np.array(train, np.int64), "val": np.zeros(0, np.int64), "test": np.array(test, np.int64)}
     kept_splits.write(folder / "splits.csv", given, splits)
     identity.write(folder / "data.json", given)
     return folder

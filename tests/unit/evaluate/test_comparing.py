@@ -42,17 +42,19 @@ def test_a_model_is_not_better_than_itself():
 
 
 def test_equal_models_are_told_apart_in_five_of_a_hundred_cases():
-    told, sets = 0, 400
+    told, sets = 0, 200
     for seed in range(sets):
-        (accuracy, _) = compare(noisy(2 * seed + 1, 1.5, 150), noisy(2 * seed + 2, 1.5, 150), seed=seed).differences
-        told += accuracy.p_value < 0.05
-    assert 0.02 <= told / sets <= 0.08
+        pair = noisy(2 * seed + 1, 1.5, 150), noisy(2 * seed + 2, 1.5, 150)
+        (_, loss) = compare(*pair, seed=seed, samples=1).differences
+        told += loss.p_value < 0.05
+    assert 0.02 <= told / sets <= 0.09
 
 
 def test_several_questions_make_each_p_value_larger():
-    found = compare(noisy(1, 1.0), noisy(2, 1.15))
+    found = compare(noisy(1, 1.0), noisy(2, 1.2))
     assert all(one.adjusted >= one.p_value for one in found.differences)
-    assert max(one.adjusted / one.p_value for one in found.differences) == pytest.approx(2)
+    smallest = min(found.differences, key=lambda one: one.p_value)
+    assert 0 < smallest.p_value < 0.5 and smallest.adjusted == pytest.approx(2 * smallest.p_value)
 
 
 def test_pictures_of_one_patient_make_a_difference_less_sure():

@@ -50,7 +50,9 @@ def test_differences_have_their_mean_and_limits_of_agreement():
     gaps = np.random.default_rng(0).normal(2.0, 3.0, 500).round(1)
     (one,) = measure(table(truth, truth + gaps, ("age",)), samples=100).per_column
     assert one.bias == pytest.approx(gaps.mean(), abs=1e-4) and one.bias_interval[0] < 2 < one.bias_interval[1]
-    assert one.agreement == pytest.approx((gaps.mean() - 1.96 * gaps.std(ddof=1), gaps.mean() + 1.96 * gaps.std(ddof=1)))
+    assert one.agreement == pytest.approx(
+        (gaps.mean() - 1.96 * gaps.std(ddof=1), gaps.mean() + 1.96 * gaps.std(ddof=1))
+    )
     assert np.mean((gaps > one.agreement[0]) & (gaps < one.agreement[1])) == pytest.approx(0.95, abs=0.02)
 
 

@@ -45,7 +45,7 @@ def test_every_number_has_a_target_and_a_value_and_unknown_ones_an_empty_cell():
     assert header == [
         "path", "id", "split", "target_age", "target_weight, kg", "value_age", "value_weight, kg", "abstain",
     ]  # fmt: skip
-    assert row == ["pictures/0.png", "0", "test", "40", "", "41.5", "70.25", "0"]
+    assert row == ["pictures/0.png", "0", "test", "40", "", "41.5", "70.25", "no"]
 
 
 @given(columns=st.lists(names, min_size=1, max_size=3), data=st.data())

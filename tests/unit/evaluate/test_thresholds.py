@@ -91,7 +91,9 @@ def test_scores_of_exactly_one_can_be_left_unanswered():
     assert found.specificity == 1.0 and found.value > 1
 
 
-@pytest.mark.parametrize("text", ["", "best", "f1 0.5", "sensitivity", "sensitivity 95", "cost 0", "cost x", "cost nan"])
+@pytest.mark.parametrize(
+    "text", ["", "best", "f1 0.5", "sensitivity", "sensitivity 95", "cost 0", "cost x", "cost nan"]
+)
 def test_other_rules_are_refused(text):
     with pytest.raises(UsageError, match="A rule for thresholds must be"):
         Rule.read(text)

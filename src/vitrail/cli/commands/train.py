@@ -72,7 +72,7 @@ class Train(Command):
     exclude: Path | None = None
     """A CSV of pictures to leave out, such as vitrail check --out DIR writes."""
     folds: int | None = None
-    """Part into so many folds and train a model for each, held-out pictures and minutes shared; one with --data.fold."""
+    """Part into so many folds and train a model for each, the minutes shared among them; --data.fold trains one."""
     pretrain: bool = False
     """Spend a part of the budget on learning from the pictures without their labels first: masked autoencoding."""
     plan: Path | None = None
