@@ -151,7 +151,7 @@ def _wrong_at(found: RiskCoverage, coverage: float) -> Share:
 def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions) -> Held:
     held = Sets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
     sizes = held.sum(1)
-    counts = [(str(size), float((sizes == size).mean())) for size in range(LARGEST_SET)]
+    counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(LARGEST_SET)]
     counts.append((f"{LARGEST_SET} or more", float((sizes >= LARGEST_SET).mean())))
     right = held[np.arange(len(targets)), targets]
     kept = Share(float(right.mean()), wilson(int(right.sum()), len(right)), len(right))
