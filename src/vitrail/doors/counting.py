@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ..evaluate.answers import Answers
@@ -26,6 +26,11 @@ def one_by_one(pictures: Iterator[Thing], total: int) -> Iterator[Thing]:
     return _counted(pictures, total, lambda _: 1)
 
 
+def in_lots(things: Iterator[Thing], lots: int, size: int) -> Iterator[Thing]:
+    """As `answered`, where each of so many things is so many pictures."""
+    return _counted(things, lots * size, lambda _: size)
+
+
 def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) -> Iterator[Thing]:
     terminal = sys.stderr.isatty()
     every = SECONDS_BETWEEN_LOOKS if terminal else SECONDS_BETWEEN_LINES
@@ -43,7 +48,12 @@ def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) 
 
 def tell_skipped(predictions: Answers) -> None:
     """Name every picture that was left out, on standard error."""
-    for path, reason in predictions.skipped:
+    tell_left_out(predictions.skipped)
+
+
+def tell_left_out(skipped: Iterable[tuple[str, str]]) -> None:
+    """Each of (path, reason)."""
+    for path, reason in skipped:
         sys.stderr.write(f"left out {path}: {reason}\n")
 
 

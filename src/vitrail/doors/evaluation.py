@@ -90,18 +90,27 @@ def evaluate(
         DataError: a picture cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
             shows something else than the model answers with.
     """
+    numbers = fitting(predictor, labelled)
+    answered = _answers(predictor, labelled, numbers, skip_bad)
+    predictions = join(list(counted(answered, len(labelled.rows)) if counted else answered))
+    groups = groups_of(labelled, predictions)
+    figures = measured(predictions, predictor.scaling, groups, predictor.decided.ordered)
+    return Evaluation(figures, predictions, labelled.source.name)
+
+
+def fitting(predictor: Predictor, labelled: Labelled) -> NDArray[np.int64]:
+    """For each class, label or column of a source its number in a model that answers the same question.
+
+    Raises:
+        DataError: it shows something else than the model answers with, or has a class that the model lacks.
+    """
     if labelled.source.task != predictor.task:
         answer, need = ANSWERS[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
             f"{answer.format(len(predictor.classes))}. Give pictures that have {need}."
         )
-    numbers = class_numbers(labelled.source, predictor.classes)
-    answered = _answers(predictor, labelled, numbers, skip_bad)
-    predictions = join(list(counted(answered, len(labelled.rows)) if counted else answered))
-    groups = groups_of(labelled, predictions)
-    figures = measured(predictions, predictor.scaling, groups, predictor.decided.ordered)
-    return Evaluation(figures, predictions, labelled.source.name)
+    return class_numbers(labelled.source, predictor.classes)
 
 
 def groups_of(labelled: Labelled, answered: Answers) -> np.ndarray | None:
@@ -227,7 +236,7 @@ def _answers(predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64
             paths=tuple(path_of(source.pictures[row]) for row in kept),
             ids=tuple(source.ids[row] for row in kept),
             split=labelled.split,
-            targets=_targets(source, np.array(kept, np.int64), numbers, len(predictor.classes)),
+            targets=targets_of(source, np.array(kept, np.int64), numbers, len(predictor.classes)),
         )
 
 
@@ -235,12 +244,15 @@ def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator
     try:
         yield from predictor.parts(Chosen(labelled), BATCH, skip_bad)
     except DataError as error:
-        raise DataError(
-            f"{error} Put the picture back or mend it, or leave such pictures out with --skip-bad."
-        ) from error
+        raise unreadable(error) from error
 
 
-def _targets(source: Source, rows: NDArray[np.int64], numbers: NDArray[np.int64], outputs: int) -> np.ndarray:
+def unreadable(why: DataError) -> DataError:
+    """The same, with what a person can do about it."""
+    return DataError(f"{why} Put the picture back or mend it, or leave such pictures out with --skip-bad.")
+
+
+def targets_of(source: Source, rows: NDArray[np.int64], numbers: NDArray[np.int64], outputs: int) -> np.ndarray:
     """What rows of a source show, as the model counts; labels and columns that the source lacks are not known."""
     if source.task == "classes":
         return numbers[class_of(source, rows)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...errors import UsageError, printable
 from ..arguments import Command
@@ -30,6 +30,7 @@ class Evaluate(Command):
       vitrail evaluate RUN holdout/ --json
       vitrail evaluate RUN holdout.csv --data.targets finding
       vitrail evaluate RUN --against OTHER_RUN
+      vitrail evaluate RUN --corruptions films
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "source")
@@ -41,6 +42,11 @@ class Evaluate(Command):
     """Another source of pictures, of any kind that train takes; by default those that the run has held out."""
     against: str = ""
     """Another model, to be compared on the same pictures; those that its run has learnt from are left out."""
+    corruptions: Literal["imagenet-c", "films"] | None = None
+    """Also disturb the pictures on purpose, in 15 ways that are usual in papers or 11 that films and cameras know, with
+    five severities each, and follow one figure."""
+    most: int | None = None
+    """How many pictures are disturbed; 500 if nothing is said."""
     split: str | None = None
     """train, val, test or all; by default test, or val where there is no test."""
     data_root: Path | None = None
@@ -62,6 +68,7 @@ class Evaluate(Command):
         from ...doors.predicting import open_predictor, reread
         from ..output import print_json
 
+        self._check()
         if self.source:
             image = {name: text for name, text in self.changes if name.startswith(IMAGE)}
             predictor = reread(open_predictor(self.model, self.device), image)
@@ -72,12 +79,33 @@ class Evaluate(Command):
         if self.against:
             return self._compare(predictor, labelled)
         _tell(labelled)
+        if self.corruptions:
+            return self._disturb(predictor, labelled, self.corruptions)
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
         if self.json:
             print_json({"model": self.model, "source": measured.source, "metrics": measured.metrics.to_json()})
         else:
             print(f"{self.model} on {measured.source}, split {measured.metrics.split}\n{measured.metrics.table()}")
             counting.tell_skipped(measured.predictions)
+        return 0
+
+    def _check(self) -> None:
+        if self.most is not None and not self.corruptions:
+            raise UsageError("--most says how many pictures are disturbed. Give --corruptions imagenet-c or films too.")
+        if self.corruptions and self.against:
+            raise UsageError("--corruptions disturbs the pictures of one model. Leave --against out.")
+
+    def _disturb(self, predictor: Predictor, labelled: Labelled, suite: str) -> int:
+        from ...doors import counting, robustness
+        from ..output import print_json
+
+        most = robustness.MOST if self.most is None else self.most
+        stood = robustness.disturbed(predictor, labelled, suite, most, self.skip_bad, counted=counting.in_lots)
+        if self.json:
+            print_json({"model": self.model, "source": stood.source, "robustness": stood.robustness.to_json()})
+            return 0
+        print(f"{self.model} on {stood.source}, split {labelled.split}, {suite}\n{stood.robustness.table()}")
+        counting.tell_left_out(stood.skipped)
         return 0
 
     def _compare(self, predictor: Predictor, labelled: Labelled) -> int:

@@ -1,0 +1,21 @@
+"""How far a long evaluation is, on standard error."""
+
+from __future__ import annotations
+
+from vitrail.doors import counting
+
+
+def test_lots_are_counted_in_pictures(monkeypatch, capsys):
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    assert list(counting.in_lots(iter("abc"), 3, 500)) == ["a", "b", "c"]
+    assert capsys.readouterr().err.splitlines() == [
+        "500 of 1,500 pictures, 12 s left",
+        "1,000 of 1,500 pictures, 6 s left",
+        "1,500 of 1,500 pictures, 0 s left",
+    ]
+
+
+def test_what_was_left_out_is_named(capsys):
+    counting.tell_left_out([("a.png", "no picture"), ("b.png", "cut short")])
+    assert capsys.readouterr().err == "left out a.png: no picture\nleft out b.png: cut short\n"

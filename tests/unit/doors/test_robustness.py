@@ -1,0 +1,76 @@
+"""Prepared pictures are disturbed, not files; the same ones every time, as many as are asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from unit.doors.test_evaluation import CLASSES, NAMES, PICTURES, every, opened, predictor, source
+from vitrail.data.transforms import prepare
+from vitrail.doors.evaluation import Labelled
+from vitrail.doors.robustness import disturbed
+from vitrail.errors import DataError, UsageError
+from vitrail.evaluate.corrupting.corrupt import SUITES, corrupt
+
+__all__ = ["predictor"]  # the fixture
+
+
+@pytest.fixture(autouse=True)
+def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two kinds are as good as eleven here."""
+    monkeypatch.setitem(SUITES, "films", {kind: SUITES["films"][kind] for kind in ("sensor_noise", "gamma")})
+
+
+def test_every_picture_is_answered_as_the_model_reads_it(predictor):
+    labelled = Labelled(source(CLASSES, NAMES), np.array([2, 3, 7, 11]), "test")
+    found = disturbed(predictor, labelled, "films").robustness
+    images = torch.stack([prepare(PICTURES[row], predictor.spec) for row in labelled.rows])
+    targets = [CLASSES.index(NAMES[row]) for row in labelled.rows]
+
+    def right(shown: torch.Tensor) -> float:
+        return float((predictor.logits(shown).argmax(1) == targets).mean())
+
+    assert (found.n, found.split, found.figure, found.clean) == (4, "test", "accuracy", right(images))
+    for one in found.disturbances:
+        again = [right(corrupt(images, one.kind, severity, 0, labelled.rows)) for severity in range(1, 6)]
+        assert one.by_severity == tuple(again)
+
+
+def test_no_more_are_disturbed_than_asked_for_and_always_the_same(predictor):
+    labelled = every(source(CLASSES, NAMES))
+    first, again = (disturbed(predictor, labelled, "films", most=5).robustness for _ in range(2))
+    assert first == again and first.n == 5
+    assert disturbed(predictor, labelled, "films").robustness.n == 12
+
+
+def test_numbers_are_compared_in_their_own_unit(tmp_path):
+    scale = {"mean": [1.0, 2.0, 30.0], "deviation": [1.0, 1.0, 4.0]}
+    numbers = opened(tmp_path / "model", "number", ("cat", "dog", "emu"), scaling=scale)
+    targets = np.arange(12, dtype=np.float32)[:, None]
+    found = disturbed(numbers, every(source(("emu",), ["emu"] * 12, task="number", targets=targets)), "films")
+    values = numbers.predict(list(PICTURES)).values[:, 2]
+    expected = np.abs(values - np.arange(12)).mean() / np.arange(12).std()
+    assert found.robustness.clean == pytest.approx(expected, rel=1e-4)
+    assert not found.robustness.higher_is_better
+
+
+def test_what_cannot_be_read_is_refused_or_left_out(predictor):
+    pictures = (PICTURES[0], np.full((4, 4, 3), np.nan), PICTURES[2])
+    labelled = every(source(CLASSES, ["cat", "dog", "emu"], pictures=pictures))
+    with pytest.raises(DataError, match=r"leave such pictures out with --skip-bad\."):
+        disturbed(predictor, labelled, "films")
+    found = disturbed(predictor, labelled, "films", skip_bad=True)
+    assert found.robustness.n == 2 and [name for name, _ in found.skipped] == ["1.png"]
+    with pytest.raises(DataError, match=r"None of 1 pictures of zoo can be read"):
+        disturbed(predictor, Labelled(labelled.source, np.array([1]), "all"), "films", skip_bad=True)
+
+
+def test_other_suites_other_sources_and_no_pictures_are_refused(predictor):
+    labelled = every(source(CLASSES, NAMES))
+    with pytest.raises(UsageError, match=r"must be imagenet-c or films\. Got 'weather'\."):
+        disturbed(predictor, labelled, "weather")
+    with pytest.raises(UsageError, match=r"At least 1 picture must be disturbed\. Got 0\."):
+        disturbed(predictor, labelled, "films", most=0)
+    with pytest.raises(DataError, match=r"classes that the model does not know: 'fox'"):
+        disturbed(predictor, every(source(("fox",), ["fox"])), "films")
