@@ -31,9 +31,9 @@ bench: $(TOOLS)
 figures: $(TOOLS)
 	$(BIN)/python docs/figures.py
 	$(BIN)/python benchmarks/digits_folds.py
-	$(BIN)/python benchmarks/fashion_mnist.py --minutes 20
+	$(BIN)/python benchmarks/fashion_mnist.py --minutes 13
 	$(BIN)/python benchmarks/fashion_mnist.py --minutes 60 --seeds 0
-	$(BIN)/python benchmarks/fashion_mnist_peer.py --minutes 20
+	$(BIN)/python benchmarks/fashion_mnist_peer.py --minutes 13
 	$(BIN)/python benchmarks/elpv.py $(if $(ELPV),$(ELPV) $(DINOV2))
 	$(BIN)/python benchmarks/transfer.py $(if $(DINOV2),$(DINOV2) $(ELPV))
 	$(BIN)/python benchmarks/imbalance.py

@@ -9,8 +9,10 @@ and mixup 0.2 from 30 epochs on. Pictures, batches and number format are ours. I
 validation pictures, two minutes each. Its pace is measured first and its steps fixed, as ours are. Nothing is evaluated
 while the clock runs: both leave checkpoints, whose test accuracy is measured afterwards.
 
-How much sooner: (1) in our run of equal length, the seconds after which a checkpoint has the peer's final accuracy;
-(2) a run of ours of a fifth of the minutes, whose own end is compared with the peer's end.
+How much sooner: (1) a run of ours of fewer minutes, whose own end is compared with the peer's end, is the answer,
+because a person who wants to be done sooner asks for fewer minutes; (2) in our run of equal length, the seconds after
+which a checkpoint has the peer's final accuracy, is shown beside it: half-way through its schedule it is far from its
+best.
 Writes benchmarks/results/peer-fashion-mnist-20min.json. Needs timm.
 """
 
@@ -47,7 +49,8 @@ from vitrail.train.stepping.views import augment, mixed
 RATES = (5e-4, 1e-3, 2e-3)
 TRIAL_MINUTES = 2.0
 CHECKPOINTS = 40
-FIFTH = 5
+SHORTER = 6.5
+"""How many times fewer minutes our second run has: a fifth of the peer's seconds, with room for a slower machine."""
 MIXED_FROM = 30.0  # epochs
 
 
@@ -72,8 +75,10 @@ def main() -> None:
     rate = max(trials, key=lambda row: number(row, "val_accuracy"))["rate"]
     peer = results.row({"who": "peer", "seed": options.seed}, partial(measured_peer, case, options.minutes, rate))
     whole = results.row({"who": "ours", "seed": options.seed}, partial(measured_ours, case, ours))
-    fifth = run(options.folder, options.minutes / FIFTH, options.seed)
-    found = {**comparison(whole, peer), "ours_in_a_fifth": fifth["accuracy"], "seconds_of_a_fifth": fifth["seconds"]}
+    short = run(options.folder, options.minutes / SHORTER, options.seed)
+    seconds = number(short, "seconds")
+    beside = {"short": short["accuracy"], "short_seconds": seconds, "short_share": seconds / number(peer, "seconds")}
+    found = {**comparison(whole, peer), **beside}
     print(found)
     results.write(found)
 

@@ -58,14 +58,15 @@ def fashion(results: Path) -> list[str]:
 
 def peer(results: Path) -> list[str]:
     """One row a comparison."""
-    lines = table("minutes", "ours", "peer", "ours as good after", "ours in a fifth of the time")
+    lines = table("minutes", "ours", "peer", "ours in fewer minutes", "its share of the peer's seconds", "ours on its way")
     for path in sorted(results.glob("peer-fashion-mnist-*min.json"), key=minutes_of):
         found = read(path)
         if "share" not in found:
             continue
-        share = "never" if found["share"] is None else f"{found['share']:.0%} of its time"
-        fifth = f"{found['ours_in_a_fifth']:.2%} ({found['seconds_of_a_fifth']:.0f} s)"
-        lines.append(line(f"{minutes_of(path):g}", f"{found['ours']:.2%}", f"{found['peer']:.2%}", share, fifth))
+        way = "never as good" if found["share"] is None else f"as good after {found['share']:.0%}"
+        short = f"{found['short']:.2%} after {found['short_seconds']:.0f} s"
+        cells = (f"{minutes_of(path):g}", f"{found['ours']:.2%}", f"{found['peer']:.2%}", short)
+        lines.append(line(*cells, f"{found['short_share']:.0%}", way))
     return lines if len(lines) > 2 else []
 
 
