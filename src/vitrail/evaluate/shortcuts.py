@@ -22,8 +22,11 @@ OUTER = 8
 """The border is the outer eighth of each side."""
 TOLD = 0.1
 """The border tells something when its interval begins this share of the way from guessing to perfect."""
-KEPT = 0.5
-"""Of what the model knows beyond guessing, the share that the border alone must keep for an alarm."""
+KEPT = 0.25
+"""Of what the model knows beyond guessing, the share that the border alone must keep for an alarm.
+
+Small ViTs that had learnt planted pictures kept 46 to 65 % by a tag in the corner, beside what they knew of the glyph,
+and 1 to 2 % without a tag."""
 Span = tuple[float, float]
 Shown = Bool[np.ndarray, "H W"]
 """Which pixels a model sees."""
@@ -95,13 +98,13 @@ class Shortcuts:
         """What follows, in a sentence or two."""
         if self.alarm:
             return (
-                "ALARM: the border alone tells most of what the model knows. Is there a tag, a ruler, a frame or the "
+                "ALARM: the border alone tells much of what the model knows. Is there a tag, a ruler, a frame or the "
                 "edge of a collimator that comes with the answer? Look at some pictures; cover or crop the border, and "
                 "train again."
             )
         if self.kept_by_border is None:
             return "On whole pictures the model is not surely better than guessing, so there is nothing to lose."
-        return "No alarm: without the centre the model loses most of what it knows."
+        return "No alarm: by the border alone the model knows little."
 
 
 def judge(
@@ -110,7 +113,7 @@ def judge(
     """Compare answers to whole pictures, to their border, and to their centre, all in the same order.
 
     Alarm: with the border alone the figure's interval begins at least a tenth of the way from guessing to perfect, and
-    the border alone keeps at least half of what the model knows beyond guessing.
+    the border alone keeps at least a quarter of what the model knows beyond guessing.
 
     Args:
         groups: of each picture, such as its patient.

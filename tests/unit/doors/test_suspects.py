@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,14 @@ from vitrail.spec import ImageSpec
 
 N = 120
 CLASSES = ("=dark", "bright")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Probes are many small steps, which a second thread only slows down."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(2)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+import torch
 
 from vitrail.errors import DataError
 from vitrail.evaluate import probe
 from vitrail.evaluate.out_of_fold import FOLDS, STRENGTHS, dealt, out_of_fold
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Probes are many small steps, which a second thread only slows down."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(2)
 
 
 def drawn(n: int = 200, seed: int = 0) -> tuple[np.ndarray, np.random.Generator]:

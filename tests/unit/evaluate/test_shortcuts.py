@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,14 @@ from vitrail.evaluate.answers import answers_of
 from vitrail.evaluate.shortcuts import Covered, Shortcuts, border, judge
 
 SEEDS = 20
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Probes are many small steps, which a second thread only slows down."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(2)
 
 
 def test_the_border_is_the_outer_eighth_of_each_side():
@@ -75,8 +85,8 @@ def shares(whole: float, outer: float, middle: float, n: int = 400) -> Shortcuts
     ("whole", "outer", "alarm"),
     [
         (0.95, 0.90, True),
-        (0.95, 0.73, True),  # just over half of what is known beyond 0.5
-        (0.95, 0.70, False),
+        (0.95, 0.62, True),  # just over a quarter of what is known beyond 0.5
+        (0.95, 0.60, False),
         (0.95, 0.50, False),
         (0.58, 0.57, False),  # most of it, but little
         (0.50, 0.50, False),

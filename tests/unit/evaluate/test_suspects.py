@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
@@ -14,6 +17,14 @@ from vitrail.evaluate.out_of_fold import out_of_fold
 from vitrail.evaluate.suspects import Suspects, of_classes, of_labels, of_numbers, suspects
 
 SHARE = 0.1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Probes are many small steps, which a second thread only slows down."""
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(2)
 
 
 def flipped(targets: np.ndarray, classes: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
