@@ -58,7 +58,9 @@ def fashion(results: Path) -> list[str]:
 
 def peer(results: Path) -> list[str]:
     """One row a comparison."""
-    lines = table("minutes", "ours", "peer", "ours in fewer minutes", "its share of the peer's seconds", "ours on its way")
+    lines = table(
+        "minutes", "ours", "peer", "ours in fewer minutes", "its share of the peer's seconds", "ours on its way"
+    )
     for path in sorted(results.glob("peer-fashion-mnist-*min.json"), key=minutes_of):
         found = read(path)
         if "share" not in found:

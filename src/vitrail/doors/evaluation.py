@@ -84,18 +84,29 @@ class Chosen(Sequence[Picture]):
 def evaluate(
     predictor: Predictor, labelled: Labelled, skip_bad: bool = False, counted: Counter | None = None
 ) -> Evaluation:
-    """Answer every picture and measure; the answers keep the source's names of its pictures.
+    """Answer every picture and measure.
+
+    Raises:
+        DataError: as `answer`.
+    """
+    predictions = answer(predictor, labelled, skip_bad, counted)
+    figures = measured(predictions, predictor.scaling, groups_of(labelled, predictions), predictor.decided.ordered)
+    return Evaluation(figures, predictions, labelled.source.name)
+
+
+def answer(predictor: Predictor, labelled: Labelled, skip_bad: bool = False, counted: Counter | None = None) -> Answers:
+    """Answer every picture; the answers keep the source's names of its pictures, and what these show.
 
     Raises:
         DataError: a picture cannot be read (unless `skip_bad`), or the source has a class that the model lacks, or
             shows something else than the model answers with.
     """
     numbers = fitting(predictor, labelled)
-    answered = _answers(predictor, labelled, numbers, skip_bad)
-    predictions = join(list(counted(answered, len(labelled.rows)) if counted else answered))
-    groups = groups_of(labelled, predictions)
-    figures = measured(predictions, predictor.scaling, groups, predictor.decided.ordered)
-    return Evaluation(figures, predictions, labelled.source.name)
+    answered = (
+        replace(part, targets=targets_of(labelled.source, rows, numbers, len(predictor.classes)))
+        for rows, part in answered_parts(predictor, labelled, skip_bad)
+    )
+    return join(list(counted(answered, len(labelled.rows)) if counted else answered))
 
 
 def fitting(predictor: Predictor, labelled: Labelled) -> NDArray[np.int64]:
@@ -105,21 +116,50 @@ def fitting(predictor: Predictor, labelled: Labelled) -> NDArray[np.int64]:
         DataError: it shows something else than the model answers with, or has a class that the model lacks.
     """
     if labelled.source.task != predictor.task:
-        answer, need = ANSWERS[predictor.task]
+        says, need = ANSWERS[predictor.task]
         raise DataError(
             f"{labelled.source.name} is a source of {labelled.source.task}, and the model answers with "
-            f"{answer.format(len(predictor.classes))}. Give pictures that have {need}."
+            f"{says.format(len(predictor.classes))}. Give pictures that have {need}."
         )
     return class_numbers(labelled.source, predictor.classes)
 
 
+def answered_parts(
+    predictor: Predictor, labelled: Labelled, skip_bad: bool = False
+) -> Iterator[tuple[NDArray[np.int64], Answers]]:
+    """Batch by batch the rows that could be read, and the answers to them under the source's names, without targets.
+
+    Raises:
+        DataError: a picture cannot be read, unless `skip_bad`.
+    """
+    source = labelled.source
+    starts = range(0, len(labelled.rows), BATCH)
+    for start, part in zip(starts, _parts(predictor, labelled, skip_bad), strict=True):
+        rows = labelled.rows[start : start + BATCH]
+        bad = {name for name, _ in part.skipped}
+        places = enumerate(rows.tolist(), start)
+        kept = [row for place, row in places if (path_of(source.pictures[row]) or str(place)) not in bad]
+        named = replace(
+            part,
+            paths=tuple(path_of(source.pictures[row]) for row in kept),
+            ids=tuple(source.ids[row] for row in kept),
+            split=labelled.split,
+        )
+        yield np.array(kept, np.int64), named
+
+
 def groups_of(labelled: Labelled, answered: Answers) -> np.ndarray | None:
     """The group of each answered picture, such as its patient, where the source says which belong together."""
-    source = labelled.source
-    if source.groups is None:
-        return None
-    names = set(answered.ids)
-    return source.groups[[row for row in labelled.rows.tolist() if source.ids[row] in names]]
+    groups = labelled.source.groups
+    return None if groups is None else groups[rows_of(labelled, answered)]
+
+
+def rows_of(labelled: Labelled, answered: Answers) -> NDArray[np.int64]:
+    """The row of each answered picture in the source."""
+    if len(answered) == len(labelled.rows):
+        return labelled.rows
+    ids, names = labelled.source.ids, set(answered.ids)
+    return np.array([row for row in labelled.rows.tolist() if ids[row] in names], np.int64)
 
 
 def held_out(run: Path, split: str | None, given: object | None = None) -> Labelled:
@@ -221,23 +261,6 @@ def _part(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -
         there = ", ".join([name for name, members in splits.items() if len(members)] + [ALL])
         raise UsageError(f"{source.name} has no pictures in its {split} split. It has: {there}.")
     return Labelled(source, rows, split)
-
-
-def _answers(predictor: Predictor, labelled: Labelled, numbers: NDArray[np.int64], skip_bad: bool) -> Iterator[Answers]:
-    source = labelled.source
-    starts = range(0, len(labelled.rows), BATCH)
-    for start, part in zip(starts, _parts(predictor, labelled, skip_bad), strict=True):
-        rows = labelled.rows[start : start + BATCH]
-        bad = {name for name, _ in part.skipped}
-        places = enumerate(rows.tolist(), start)
-        kept = [row for place, row in places if (path_of(source.pictures[row]) or str(place)) not in bad]
-        yield replace(
-            part,
-            paths=tuple(path_of(source.pictures[row]) for row in kept),
-            ids=tuple(source.ids[row] for row in kept),
-            split=labelled.split,
-            targets=targets_of(source, np.array(kept, np.int64), numbers, len(predictor.classes)),
-        )
 
 
 def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[Answers]:

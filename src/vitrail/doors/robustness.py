@@ -57,6 +57,7 @@ def disturbed(
             nothing can be measured.
     """
     kinds_of(suite)
+    predictor.alone()
     if most < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {most}.")
     numbers, source = fitting(predictor, labelled), labelled.source

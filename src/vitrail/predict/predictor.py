@@ -107,9 +107,23 @@ class Predictor:
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers.
 
-        Of several models those of the first.
+        Raises:
+            UsageError: as `alone`.
         """
-        return self.members[0].outputs(images, self.device)[0]
+        return self.alone().outputs(images, self.device)[0]
+
+    def alone(self) -> Member:
+        """The only model.
+
+        Raises:
+            UsageError: there are several.
+        """
+        if len(self.members) > 1:
+            raise UsageError(
+                f"This is an ensemble of {len(self.members)} models, and only one can be looked into. Name one of "
+                "them, such as MODEL/member-0."
+            )
+        return self.members[0]
 
     def _answered(
         self, names: list[tuple[str, str]], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]

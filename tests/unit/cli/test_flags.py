@@ -11,7 +11,8 @@ FLAGS = {
     "train": """--model --weights --minutes --epochs --steps --image-size --channels --seed --device --data-root
                 --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
                 --help-plan --json --debug""",
-    "evaluate": "--against --corruptions --most --split --data-root --skip-bad --device --json --debug",
+    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --split --data-root --skip-bad --device
+                   --json --debug""",
     "predict": "--to --skip-bad --device --json --debug",
     "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",

@@ -12,6 +12,7 @@ from vitrail.doors.evaluation import Labelled
 from vitrail.doors.robustness import disturbed
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.corrupting.corrupt import SUITES, corrupt
+from vitrail.predict.predictor import Predictor
 
 __all__ = ["predictor"]  # the fixture
 
@@ -74,3 +75,9 @@ def test_other_suites_other_sources_and_no_pictures_are_refused(predictor):
         disturbed(predictor, labelled, "films", most=0)
     with pytest.raises(DataError, match=r"classes that the model does not know: 'fox'"):
         disturbed(predictor, every(source(("fox",), ["fox"])), "films")
+
+
+def test_an_ensemble_is_asked_to_name_one_of_its_models(predictor):
+    several = Predictor([predictor.alone(), predictor.alone()])
+    with pytest.raises(UsageError, match=r"ensemble of 2 models.*MODEL/member-0"):
+        disturbed(several, every(source(CLASSES, NAMES)), "films")

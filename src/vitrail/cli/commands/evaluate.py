@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...errors import UsageError, printable
 from ..arguments import Command
@@ -30,6 +30,8 @@ class Evaluate(Command):
       vitrail evaluate RUN holdout/ --json
       vitrail evaluate RUN holdout.csv --data.targets finding
       vitrail evaluate RUN --against OTHER_RUN
+      vitrail evaluate RUN --by view,age --shortcuts
+      vitrail evaluate RUN --suspects suspects.csv
       vitrail evaluate RUN --corruptions films
     """
 
@@ -42,13 +44,19 @@ class Evaluate(Command):
     """Another source of pictures, of any kind that train takes; by default those that the run has held out."""
     against: str = ""
     """Another model, to be compared on the same pictures; those that its run has learnt from are left out."""
+    suspects: str = ""
+    """A CSV to write: labels of all pictures that are likely to be wrong, for review and for train --exclude."""
+    by: str = ""
+    """Further columns of the source, such as view,age, or all: the figure for each of their values."""
+    shortcuts: bool = False
+    """Also ask with the centre covered, and with the border covered: does the model read a tag or a frame?"""
     corruptions: Literal["imagenet-c", "films"] | None = None
     """Also disturb the pictures on purpose, in 15 ways that are usual in papers or 11 that films and cameras know, with
     five severities each, and follow one figure."""
     most: int | None = None
     """How many pictures are disturbed; 500 if nothing is said."""
     split: str | None = None
-    """train, val, test or all; by default test, or val where there is no test."""
+    """train, val, test or all; by default test, or val where there is no test; with --suspects all."""
     data_root: Path | None = None
     """Folder that holds the files of mnist, fashion-mnist, cifar10 or cifar100."""
     skip_bad: bool = False
@@ -64,11 +72,11 @@ class Evaluate(Command):
 
     def run(self) -> int:
         """Answer every picture, measure, print."""
-        from ...doors import counting, evaluation
+        from ...doors import counting, evaluation, shortcuts, slicing
         from ...doors.predicting import open_predictor, reread
         from ..output import print_json
 
-        self._check()
+        self._check_one_thing()
         if self.source:
             image = {name: text for name, text in self.changes if name.startswith(IMAGE)}
             predictor = reread(open_predictor(self.model, self.device), image)
@@ -78,22 +86,38 @@ class Evaluate(Command):
             predictor = open_predictor(self.model, self.device)
         if self.against:
             return self._compare(predictor, labelled)
+        if self.suspects:
+            return self._suspect(predictor, labelled)
         _tell(labelled)
         if self.corruptions:
             return self._disturb(predictor, labelled, self.corruptions)
+        if self.by:
+            slicing.chosen(labelled.source, self.by)  # before anything is answered
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
+        told: dict[str, Any] = {"metrics": measured.metrics.to_json()}
+        text = f"{self.model} on {measured.source}, split {measured.metrics.split}\n{measured.metrics.table()}"
+        if self.by:
+            parts = slicing.by_columns(labelled, measured.predictions, self.by)
+            told["slices"], text = parts.to_json(), f"{text}\n\n{parts.table()}"
+        if self.shortcuts:
+            seen = shortcuts.look_at_border(predictor, labelled, measured.predictions, self.skip_bad, counting.answered)
+            told["shortcuts"], text = seen.to_json(), f"{text}\n\n{seen.table()}"
         if self.json:
-            print_json({"model": self.model, "source": measured.source, "metrics": measured.metrics.to_json()})
+            print_json({"model": self.model, "source": measured.source, **told})
         else:
-            print(f"{self.model} on {measured.source}, split {measured.metrics.split}\n{measured.metrics.table()}")
+            print(printable(text))
             counting.tell_skipped(measured.predictions)
         return 0
 
-    def _check(self) -> None:
+    def _check_one_thing(self) -> None:
+        if self.suspects and (self.against or self.by or self.shortcuts):
+            raise UsageError("--suspects judges labels, not the model. Leave out --against, --by and --shortcuts.")
+        if self.against and (self.by or self.shortcuts):
+            raise UsageError("--against compares two models. Ask for --by and --shortcuts without it.")
+        if self.corruptions and (self.against or self.suspects or self.by or self.shortcuts):
+            raise UsageError("--corruptions disturbs the pictures of one model. Leave out what else is asked of it.")
         if self.most is not None and not self.corruptions:
             raise UsageError("--most says how many pictures are disturbed. Give --corruptions imagenet-c or films too.")
-        if self.corruptions and self.against:
-            raise UsageError("--corruptions disturbs the pictures of one model. Leave --against out.")
 
     def _disturb(self, predictor: Predictor, labelled: Labelled, suite: str) -> int:
         from ...doors import counting, robustness
@@ -106,6 +130,21 @@ class Evaluate(Command):
             return 0
         print(f"{self.model} on {stood.source}, split {labelled.split}, {suite}\n{stood.robustness.table()}")
         counting.tell_left_out(stood.skipped)
+        return 0
+
+    def _suspect(self, predictor: Predictor, labelled: Labelled) -> int:
+        from ...doors import counting, suspects
+        from ..output import print_json
+
+        labelled = suspects.parted_by(Path(self.model), labelled)
+        _tell(labelled)
+        path = Path(self.suspects).expanduser()
+        found = suspects.list_suspects(predictor, labelled, self.skip_bad, counting.answered)
+        found.write_csv(path)
+        if self.json:
+            print_json({"model": self.model, "file": str(path), **found.to_json()})
+        else:
+            print(printable(found.table(path)))
         return 0
 
     def _compare(self, predictor: Predictor, labelled: Labelled) -> int:
@@ -141,7 +180,7 @@ class Evaluate(Command):
 
         said = {name: text for name, text in self.changes if not name.startswith(IMAGE)}
         settings = evaluation.reading(self.model, self.source, said, self.data_root, task)
-        return evaluation.other_source(self.source, self.split, settings)
+        return evaluation.other_source(self.source, self._split(), settings)
 
     def _held_out(self) -> Labelled:
         from ...doors import evaluation
@@ -155,7 +194,10 @@ class Evaluate(Command):
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. "
                 f"Give a source: vitrail evaluate {self.model} SOURCE"
             )
-        return evaluation.held_out(Path(self.model), self.split)
+        return evaluation.held_out(Path(self.model), self._split())
+
+    def _split(self) -> str | None:
+        return self.split or ("all" if self.suspects else None)
 
 
 def _tell(labelled: Labelled) -> None:

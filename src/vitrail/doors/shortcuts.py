@@ -1,0 +1,39 @@
+"""A model asked again with the centre of every picture covered, and with the border covered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..evaluate import shortcuts
+from ..evaluate.answers import Answers
+from ..evaluate.shortcuts import Covered, Shortcuts, Shown
+from ..predict.predictor import Predictor
+from .evaluation import Counter, Labelled, answer, groups_of
+
+
+def look_at_border(
+    predictor: Predictor, labelled: Labelled, whole: Answers, skip_bad: bool = False, counted: Counter | None = None
+) -> Shortcuts:
+    """Ask again with the centre covered, then with the border covered, and compare.
+
+    Args:
+        whole: the answers to whole pictures.
+
+    Raises:
+        DataError: as `evaluation.answer`, or nothing can be measured.
+    """
+    outer = shortcuts.border(*predictor.spec.size)
+    border = answer(covered(predictor, outer), labelled, skip_bad, counted)
+    centre = answer(covered(predictor, ~outer), labelled, skip_bad, counted)
+    return shortcuts.judge(whole, border, centre, groups_of(labelled, whole))
+
+
+def covered(predictor: Predictor, shown: Shown) -> Predictor:
+    """The same predictor, seeing only some of the pixels; it does not tell unlike pictures, since all of them are."""
+    members = [
+        replace(one, model=Covered(one.model, shown), decided=replace(one.decided, unlike=None), familiar=None)
+        for one in predictor.members
+    ]
+    found = Predictor(members, predictor.device)
+    found.spec = predictor.spec
+    return found

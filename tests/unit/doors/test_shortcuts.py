@@ -1,0 +1,52 @@
+"""Asking a predictor again with parts of every picture covered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import glyphs
+from vitrail.data.source import Source
+from vitrail.data.sources import planted
+from vitrail.doors.evaluation import Labelled, answer
+from vitrail.doors.shortcuts import covered, look_at_border
+from vitrail.evaluate.decisions import Decisions
+from vitrail.evaluate.shortcuts import border
+from vitrail.evaluate.unlike import Familiar
+from vitrail.predict.member import Member
+from vitrail.predict.predictor import Predictor
+
+
+@pytest.mark.parametrize("tag", [True, False])
+def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
+    made = planted.make(500, seed=5, tag=tag)
+    model = glyphs.StandIn(made.pictures[:300], made.targets[:300])
+    predictor = Predictor([Member(model=model, spec=glyphs.SPEC, classes=planted.CLASSES)])
+    given = Source(
+        name="planted", classes=planted.CLASSES, pictures=made.pictures, targets=made.targets,
+        ids=tuple(map(str, range(500))),
+    )  # fmt: skip
+    held = Labelled(given, np.arange(300, 500), "test")
+    whole = answer(predictor, held)
+    found = look_at_border(predictor, held, whole)
+    assert found.alarm is tag and (found.n, found.split) == (200, "test")
+    assert (found.border > 0.8) is tag
+    assert whole.targets is not None and found.whole == np.mean(whole.labels == whole.targets)
+
+
+def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
+    made = planted.make(60, seed=0)
+    model = glyphs.StandIn(made.pictures, made.targets)
+    square = np.eye(4, dtype=np.float32)
+    decided = Decisions(temperature=(2.0,), unlike=3.0)
+    familiar = Familiar(square, square, square)
+    member = Member(
+        model=model, spec=glyphs.SPEC, classes=planted.CLASSES, mirror=True, decided=decided, familiar=familiar
+    )
+    predictor = Predictor([member])
+    seen = covered(predictor, border(64, 64))
+    assert seen.decided == replace(decided, unlike=None) and seen.alone().familiar is None
+    assert seen.alone().mirror and seen.classes == predictor.classes and seen.spec == predictor.spec
+    assert len(seen.predict(list(made.pictures[:3]))) == 3
