@@ -100,10 +100,19 @@ def test_classes_are_judged_as_the_paper_says():
         likeliest = max(confident, key=lambda j: p[j]) if confident else given
         others = [j for j in range(3) if j != given]
         best = max(others, key=lambda j: p[j])
-        assert flagged == (likeliest != given)
+        assert flagged == (likeliest != given and score >= 0.6)
         assert suggested == (likeliest if flagged else best)
         assert score == pytest.approx((1 - (p[given] - p[best])) / 2, abs=1e-6)
     assert (np.diff(found.scores) <= 0).all() and len(found) == 60 and found.flagged.any()
+
+
+def test_classes_that_cannot_be_told_apart_are_not_flagged_by_the_hundred():
+    generator = np.random.default_rng(0)
+    targets = np.repeat([0, 1], 200)
+    chances = 0.5 + 0.02 * generator.normal(size=400)
+    chances[:5] = 0.03
+    found = of_classes(np.stack([chances, 1 - chances], axis=1).astype(np.float32), targets)
+    assert sorted(found.rows[found.flagged].tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_what_nobody_knows_or_has_answered_is_no_suspect():
