@@ -95,6 +95,8 @@ def familiar(features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"
     """
     from sklearn.covariance import ledoit_wolf
 
+    if not len(features):
+        return None
     unit = _unit(features)
     numbers = np.zeros(len(unit), np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
     means = np.stack([unit[numbers == k].mean(0) for k in range(int(numbers.max()) + 1)])

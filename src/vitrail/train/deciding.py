@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from ..data.loader import Pictures
 from ..data.source import Source
+from ..data.transforms import prepare
+from ..errors import DataError
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.collect import collect_with_features
 from ..evaluate.decisions import Decisions, decide
@@ -16,6 +19,7 @@ from ..evaluate.finite import refuse_not_finite
 from ..evaluate.table import path_of
 from ..evaluate.unlike import Familiar, familiar
 from ..model.vit import ViT
+from ..spec import ImageSpec
 from .dataset import Dataset, class_of
 from .loop import Learner
 from .plan import Plan
@@ -64,17 +68,31 @@ def settle(learner: Learner, plan: Plan, dataset: Dataset, valid: Outputs) -> tu
     """What turns outputs into answers, from the validation pictures and a sample of those of the training.
 
     Raises:
-        DataError: a picture cannot be read.
+        DataError: the model's outputs are no numbers.
     """
     source = dataset.source
     if not len(valid.rows):
         return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
-    sample = look(learner, plan, dataset, dataset.sample("train", FAMILIAR_PICTURES, plan.seed), mirror=False)
+    rows = dataset.sample("train", FAMILIAR_PICTURES, plan.seed)
+    try:
+        sample = look(learner, plan, dataset, rows, mirror=False)
+    except DataError:  # a training goes on without a few of its pictures, and has named them
+        sample = look(learner, plan, dataset, _readable(source, rows, plan.image), mirror=False)
     known = familiar(sample.features, class_of(source, sample.rows) if source.task == "classes" else None)
     outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
     targets = _targets(source, valid.rows)
     distances = None if known is None else known.distances(valid.features)
     return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
+
+
+def _readable(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArray[np.int64]:
+    """The rows whose pictures are still there, looked at one by one."""
+    kept = []
+    for row in rows.tolist():
+        with suppress(DataError):
+            prepare(source.pictures[row], spec)
+            kept.append(row)
+    return np.array(kept, np.int64)
 
 
 def answers(dataset: Dataset, split: str, seen: Outputs, decided: Decisions, known: Familiar | None) -> Answers:
