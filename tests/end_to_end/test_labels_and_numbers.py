@@ -183,7 +183,8 @@ def test_the_report_holds_the_figures_and_is_rebuilt_to_the_same_bytes(vitrail, 
 
 def test_the_model_card_says_what_the_outputs_mean(labels_run, numbers_run):
     assert "any of 2 labels" in (labels_run / "model" / "README.md").read_text()
-    assert "the sigmoid of its output, and is answered from 0.5 on" in (labels_run / "model" / "README.md").read_text()
+    card = (labels_run / "model" / "README.md").read_text()
+    assert "the sigmoid of its output" in card and "and is answered from its threshold on (`bars` 0." in card
     scale = json.loads((numbers_run / "model" / "config.json").read_text())["info"]["scaling"]
     card = (numbers_run / "model" / "README.md").read_text()
     assert f"{scale['deviation'][0]:.6g} x output + {scale['mean'][0]:.6g}" in card

@@ -60,7 +60,7 @@ model = vitrail.load("PATH-OF-THIS-FOLDER")
 ## Answers
 
 {_listed(classes)}
-{_meaning(task, info)}
+{_meaning(task, classes, info)}
 ## From its training
 
 {_facts(info)}
@@ -74,10 +74,21 @@ def _listed(classes: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in classes[:50]) + more
 
 
-def _meaning(task: str, info: Mapping[str, object]) -> str:
-    """What somebody who runs the network without us must know of its outputs; one of K needs no words."""
+def _meaning(task: str, classes: tuple[str, ...], info: Mapping[str, object]) -> str:
+    """What somebody who runs the network without us must know of its outputs."""
+    decided = info.get("decisions")
+    found = decided if isinstance(decided, Mapping) else {}
+    heat = list(found.get("temperature", ()))
+    cuts = list(found.get("thresholds", ()))
+    if task == "classes":
+        words = [f"The softmax is of the outputs divided by {heat[0]:.6g}, the temperature."] if heat else []
+        if cuts and found.get("positive"):
+            words.append(f"`{found['positive']}` is answered from a probability of {cuts[0]:.6g} on.")
+        return f"\n{' '.join(words)}\n" if words else ""
     if task == "labels":
-        return "\nEach has a probability of its own, the sigmoid of its output, and is answered from 0.5 on.\n"
+        by = f" divided by its temperature ({_named(classes, heat)})" if heat else ""
+        start = f"from its threshold on ({_named(classes, cuts)})" if cuts else "from 0.5 on"
+        return f"\nEach has a probability of its own, the sigmoid of its output{by}, and is answered {start}.\n"
     noted = info.get("scaling")
     if task != "number" or not isinstance(noted, Mapping) or not {"mean", "deviation"} <= noted.keys():
         return ""
@@ -87,6 +98,11 @@ def _meaning(task: str, info: Mapping[str, object]) -> str:
         "\nThe network's outputs are on the scale of the training targets; `vitrail predict` answers in their units. "
         f"In the order of the names: {', '.join(scale)}.\n"
     )
+
+
+def _named(names: tuple[str, ...], values: list[float]) -> str:
+    more = ", ..." if len(names) > 50 else ""
+    return ", ".join(f"`{name}` {value:.6g}" for name, value in zip(names[:50], values[:50], strict=True)) + more
 
 
 def _facts(info: Mapping[str, object]) -> str:

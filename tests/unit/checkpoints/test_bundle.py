@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
+from vitrail.checkpoints.card import card
 from vitrail.checkpoints.load import load
 from vitrail.checkpoints.preprocessor import preprocessor
 from vitrail.errors import DamagedFileError, UsageError
@@ -29,6 +30,12 @@ def saved(folder: Path, config: ViTConfig = CONFIG) -> ViT:
     model = create(config, seed=3)
     bundle.save(folder / "model", model, SPEC, "classes", ("cat", "dog"), INFO)
     return model
+
+
+def saved_at(folder: Path) -> Path:
+    """Where a bundle has just been saved."""
+    saved(folder)
+    return folder / "model"
 
 
 @pytest.mark.parametrize("positions", ["learned", "sinusoid", "sincos2d", "none"])
@@ -55,6 +62,24 @@ def test_the_card_says_what_the_model_reads_and_answers(tmp_path: Path) -> None:
     text = (tmp_path / "model" / "README.md").read_text()
     for words in ("one of 2 classes", "4 x 8 pixels", "`cat`, `dog`", "- fingerprint: 12ab", "0 (black) to 65535"):
         assert words in text
+
+
+def test_the_card_says_what_turns_outputs_into_answers() -> None:
+    noted = {"decisions": {"temperature": [2.5], "thresholds": [0.125], "positive": "cat"}}
+    text = card(CONFIG, 10, SPEC, "classes", ("cat", "dog"), noted)
+    assert "divided by 2.5, the temperature. `cat` is answered from a probability of 0.125 on." in text
+    noted = {"decisions": {"temperature": [1.0, 2.0], "thresholds": [0.5, 0.25]}}
+    text = card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), noted)
+    assert "divided by its temperature (`cat` 1, `dog` 2), and is answered from its threshold on (`cat` 0.5" in text
+    assert "answered from 0.5 on" in card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), {})
+
+
+def test_what_the_training_pictures_look_like_is_kept(tmp_path: Path) -> None:
+    model, known = create(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
+    bundle.save(tmp_path / "model", model, SPEC, "classes", ("cat", "dog"), INFO, known)
+    again = bundle.load(tmp_path / "model").familiar
+    assert again.keys() == known.keys() and all(torch.equal(again[name], known[name]) for name in known)
+    assert bundle.load(saved_at(tmp_path / "plain")).familiar == {}
 
 
 def test_the_preprocessor_speaks_transformers_field_names() -> None:
