@@ -22,7 +22,7 @@ def test_words_that_do_not_go_together_are_refused(vitrail, run_folder):
     answer = vitrail("evaluate", run_folder, "--most", 4)
     assert (answer.code, answer.out) == (2, "") and "Give --corruptions imagenet-c or films too." in answer.err
     answer = vitrail("evaluate", run_folder, "--corruptions", "films", "--against", run_folder)
-    assert answer.code == 2 and "Leave --against out" in answer.err
+    assert answer.code == 2 and "Leave out what else is asked of it" in answer.err
     answer = vitrail("evaluate", run_folder, "--corruptions", "film")
     assert answer.code == 2 and "imagenet-c, films" in answer.err
     answer = vitrail("evaluate", run_folder, "--corruptions", "films", "--most", 0)
