@@ -87,5 +87,8 @@ def test_one_fold_alone_is_a_run_of_its_own(vitrail, flowers, tmp_path):
 def test_what_folds_cannot_do_is_refused(vitrail, folds, flowers):
     answer = vitrail("train", flowers, *TINY, "--folds", 4, "--steps", 4, "--out", folds)
     assert answer.code == 2 and "holds the folds of another training" in answer.err
+    refused = folds.parent / "refused"
+    answer = vitrail("train", flowers, *WORDS, "--answers.positive", "rose", "--out", refused)
+    assert answer.code == 2 and "names one of two classes. Got 'rose'" in answer.err and not refused.exists()
     answer = vitrail("train", "--resume", folds, "--extend", "--steps", 2)
     assert answer.code == 2 and "go on as they were begun" in answer.err and "fold-0" in answer.err

@@ -53,7 +53,12 @@ def fit_folds(
     data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
     wishes = dataclasses.replace(wishes, data=data)
     _begin(out, wishes, settings)
-    yield from _follow(wishes, settings, out, given)
+    try:
+        yield from _follow(wishes, settings, out, given)
+    finally:
+        if not any(out.glob("fold-*")):  # the first of them was refused
+            (out / NAME).unlink(missing_ok=True)
+            out.rmdir()
 
 
 def resume(out: Path, given: object | None = None) -> Iterator[Event]:

@@ -152,10 +152,10 @@ class Evaluate(Command):
         from ...doors.predicting import open_predictor
         from ..output import print_json
 
+        other = open_predictor(self.against, self.device)
         for model in (self.model, self.against) if self.source else (self.against,):
             labelled = comparing.unseen_by(Path(model), labelled)
         _tell(labelled)
-        other = open_predictor(self.against, self.device)
         compared = comparing.against(predictor, other, labelled, self.skip_bad, counting.answered)
         verdict = compared.comparison.verdict(self.model, self.against)
         if self.json:
