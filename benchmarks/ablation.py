@@ -4,7 +4,7 @@
     python benchmarks/ablation.py --stop-after 80                  # begin no run after 80 minutes; go on another time
     python benchmarks/ablation.py --levers adamw "all patches" --minutes 10
     python benchmarks/ablation.py --source digits --minutes 0.5
-    python benchmarks/ablation.py --source elpv --elpv DATA --minutes 3
+    python benchmarks/ablation.py --source elpv --elpv DATA --minutes 5 --levers "masked pictures first" "a CNN teaches"
 
 The baseline is the plan's own choice; every lever changes the named fields of it and is compared with the baseline of
 the same seed (same split, same initial values where the shape is the same). Each makes as many steps as take the
@@ -41,7 +41,10 @@ LEVERS: dict[str, Words] = {
     "stochastic depth": ("--model.drop_path", 0.1),
     "smoothing": ("--recipe.smoothing", 0.1),
     "repeats": ("--recipe.repeats", 2),
+    "masked pictures first": ("--pretrain",),
+    "a CNN teaches": ("--teacher.model", "cnn"),
     "no mirror in answers": ("--recipe.mirror", "false"),
+    "no shifts in answers": ("--recipe.shift", 0),
 }
 """What is changed, in the order of interest; a lever that the plan uses already is measured by leaving it out."""
 BASELINE = "baseline"
@@ -69,7 +72,7 @@ def main() -> None:
     for seed in options.seeds:
         for lever in levers:
             folder = options.folder / f"{name}-{lever.replace(',', '').replace(' ', '-')}-seed{seed}"
-            words = (*plans[lever], "--steps", steps[lever], "--seed", seed, "--compute.threads", 1)
+            words = (*plans[lever], *steps[lever], "--seed", seed, "--compute.threads", 1)
             jobs.append(({"lever": lever, "seed": seed}, partial(validated, folder, *words)))
     results = Results(name)
     for row in results.side_by_side(jobs, options.stop_after):

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 from vitrail.data.loader import Pictures, steps
 from vitrail.data.transforms import normalise
 from vitrail.evaluate.collect import collect
+from vitrail.evaluate.views import Views
 from vitrail.files import tensors
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
@@ -210,7 +211,7 @@ def accuracy(model: nn.Module, case: Case, split: str, pictures: Pictures, mirro
     """Share of a split that is answered rightly."""
     rows, plan = case.dataset.splits[split], case.plan
     form = plan.compute.number_format
-    answers = collect(model, pictures, rows, plan.image, 250, plan.compute.device, form, mirror).argmax(1)
+    answers = collect(model, pictures, rows, plan.image, 250, plan.compute.device, form, Views(mirror)).argmax(1)
     return float((answers == case.dataset.targets(split)).mean())
 
 

@@ -71,7 +71,7 @@ def main() -> None:
         steps = steps_of(f"plans-{name}-paces", plans, minutes)
         for seed, plan in product(options.seeds, plans):
             folder = options.folder / f"plans-{name}-{''.join(filter(str.isalnum, plan))}-seed{seed}"
-            asked = (*plans[plan], "--steps", steps[plan], "--seed", seed, "--compute.threads", 1)
+            asked = (*plans[plan], *steps[plan], "--seed", seed, "--compute.threads", 1)
             jobs.append((seed, ({"case": name, "plan": plan, "seed": seed}, partial(validated, folder, *asked))))
     jobs.sort(key=itemgetter(0))  # all cases with the first seed, then with the next
     for row in results.side_by_side([job for _, job in jobs], options.stop_after):

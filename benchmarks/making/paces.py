@@ -20,8 +20,12 @@ ROUNDS = 3
 Words = Sequence[object]
 
 
-def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str, int]:
-    """Steps of every plan, measured if need be; the first is the baseline.
+FIRST = ("pretrain", "teacher")
+"""Sections of a plan with steps of their own, before those of the training."""
+
+
+def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str, list[object]]:
+    """The words that give every plan its steps, measured if need be; the first plan is the baseline.
 
     Args:
         name: of the results file; of plans that it has nothing is measured again, but for the baseline beside new ones.
@@ -33,20 +37,28 @@ def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str,
         asked = dict.fromkeys([baseline, *missing])
         rounds = [{plan: dry_run(plans[plan], minutes) for plan in asked} for _ in range(ROUNDS)]
         there = [number(row, "steps") for row in results.rows if row["plan"] == baseline]
-        reference = there[0] if there else median(found[baseline] for found in rounds)
+        reference = there[0] if there else median(found[baseline]["steps"] for found in rounds)
         for plan in missing:
             results.row({"plan": plan, "minutes": minutes}, partial(paced, rounds, baseline, plan, reference))
-    return {str(row["plan"]): round(number(row, "steps")) for row in results.rows}
+    kinds = ("steps", *(f"{section}.steps" for section in FIRST))
+    return {
+        str(row["plan"]): [word for kind in kinds if kind in row for word in (f"--{kind}", round(number(row, kind)))]
+        for row in results.rows
+    }
 
 
-def paced(rounds: Sequence[Mapping[str, int]], baseline: str, plan: str, reference: float) -> Row:
-    """The steps of a plan in the minutes in which the baseline makes `reference`."""
-    ratios = [found[plan] / found[baseline] for found in rounds]
-    return {"steps": round(reference * median(ratios)), "ratios": [round(ratio, 3) for ratio in ratios]}
+def paced(rounds: Sequence[Mapping[str, Mapping[str, int]]], baseline: str, plan: str, reference: float) -> Row:
+    """The steps of a plan, of each kind, in the minutes in which the baseline makes `reference`."""
+    kinds = rounds[0][plan]
+    ratios = {kind: [found[plan][kind] / found[baseline]["steps"] for found in rounds] for kind in kinds}
+    steps = {kind: round(reference * median(each)) for kind, each in ratios.items()}
+    return {**steps, "ratios": [round(ratio, 3) for ratio in ratios["steps"]]}
 
 
-def dry_run(words: Words, minutes: float) -> int:
-    """The steps that a plan of so many minutes would make, by its first real steps."""
+def dry_run(words: Words, minutes: float) -> dict[str, int]:
+    """The steps that a plan of so many minutes would make, of each kind, by its first real ones."""
     command = [VITRAIL, "train", *map(str, words), "--minutes", str(minutes), "--dry-run"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(tomllib.loads(said)["recipe"]["steps"])
+    plan = tomllib.loads(said)
+    before = {f"{section}.steps": int(plan.get(section, {}).get("steps", 0)) for section in FIRST}
+    return {"steps": int(plan["recipe"]["steps"]), **{kind: count for kind, count in before.items() if count}}

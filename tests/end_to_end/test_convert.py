@@ -90,11 +90,13 @@ def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
     from vitrail.checkpoints import bundle
 
     kept = bundle.load(plain)
-    bundle.save(tmp_path / "kept", kept.model, kept.spec, "classes", kept.classes, {"mirror": True})
+    bundle.save(tmp_path / "kept", kept.model, kept.spec, "classes", kept.classes, {"mirror": True, "shift": 2})
     answer = vitrail("convert", tmp_path / "kept", "--to", "timm", "--out", tmp_path / "timm")
-    assert "averages over every picture and its mirror image here, and timm does not" in answer.out
+    views = "every picture and its mirror image and itself moved by 2 to either side"
+    assert f"averages over {views} here, and timm does not" in answer.out
     assert vitrail("convert", tmp_path / "kept", "--to", "bundle", "--out", tmp_path / "again").code == 0
-    assert bundle.describe(tmp_path / "again").info["mirror"] is True
+    info = bundle.describe(tmp_path / "again").info
+    assert (info["mirror"], info["shift"]) == (True, 2)
 
 
 def test_a_new_head_of_zeros_proves_nothing_so_the_features_are_compared(plain):

@@ -85,14 +85,19 @@ def test_a_failure_among_rows_ends_them_all(tmp_path):
 
 def test_a_plan_has_the_steps_that_take_as_long_as_the_baselines(tmp_path, monkeypatch):
     said = {"plan": [100, 200, 150], "slow": [50, 90, 80], "quick": [210, 400, 290]}
-    monkeypatch.setattr(paces, "dry_run", lambda words, minutes: said[words[0]].pop(0))
+    first = {"quick": {"pretrain.steps": 30}}
+    monkeypatch.setattr(
+        paces, "dry_run", lambda words, minutes: {"steps": said[words[0]].pop(0), **first.get(words[0], {})}
+    )
     monkeypatch.setattr(paces, "Results", lambda name: records.Results(name, tmp_path))
     plans = {name: (name,) for name in ("plan", "slow")}
     # the medians of 100, 200, 150 and of 0.5, 0.45, 0.53
-    assert paces.steps_of("trial", plans, 3.0) == {"plan": 150, "slow": 75}
+    found = {"plan": ["--steps", 150], "slow": ["--steps", 75]}
+    assert paces.steps_of("trial", plans, 3.0) == found
     said["plan"] = [300, 300, 300]  # the machine has become twice as fast since
-    assert paces.steps_of("trial", plans | {"quick": ("quick",)}, 3.0) == {"plan": 150, "slow": 75, "quick": 145}
-    assert paces.steps_of("trial", plans, 3.0)["slow"] == 75  # nothing is measured again
+    found["quick"] = ["--steps", 145, "--pretrain.steps", 15]
+    assert paces.steps_of("trial", plans | {"quick": ("quick",)}, 3.0) == found
+    assert paces.steps_of("trial", plans, 3.0) == found  # nothing is measured again
 
 
 def test_a_complete_run_is_read_and_not_trained_again(tmp_path):

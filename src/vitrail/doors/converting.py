@@ -20,6 +20,7 @@ from ..data.source import as_task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import read as read_decisions
 from ..evaluate.scaling import KEY, scaling_in
+from ..evaluate.views import Views
 from ..files import atomic, hub
 from ..files.disk import flush, resource_errors
 from ..model.config import ViTConfig
@@ -89,7 +90,7 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
         audit=again.audit,
         notes=(
             *_unnamed(found, to),
-            *_mirrored(info, to),
+            *_averaged(info, to),
             *_undecided(found, info, to),
             *_readers(found, to),
             *_elsewhere(found, again, to),
@@ -211,11 +212,13 @@ def _unnamed(found: Found, to: Target) -> tuple[str, ...]:
     return (f"nobody has named the outputs; the bundle calls them 0 to {found.config.outputs - 1}",)
 
 
-def _mirrored(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
-    """Our predictions may be averages over two views of a picture, which no other library can know."""
-    if to == "bundle" or not info.get("mirror"):
+def _averaged(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
+    """Our predictions may be averages over several views of a picture, which no other library can know."""
+    views = Views.of(info, "the bundle")
+    if to == "bundle" or views.count == 1:
         return ()
-    return (f"vitrail predict averages over every picture and its mirror image here, and {to} does not",)
+    others = ["its mirror image"] * views.mirror + [f"itself moved by {views.shift} to either side"] * bool(views.shift)
+    return (f"vitrail predict averages over every picture and {' and '.join(others)} here, and {to} does not",)
 
 
 def _undecided(found: Found, info: Mapping[str, object], to: Target) -> tuple[str, ...]:

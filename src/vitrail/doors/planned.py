@@ -22,6 +22,7 @@ def lines(planned: Planned) -> list[str]:
         ("steps", f"{recipe.steps:,} of {recipe.batch} pictures", "recipe.steps"),
         ("early steps", _early(plan), "recipe.keep_patches"),
         ("variety", _variety(plan), "recipe.mixup"),
+        ("answers", _averaged(plan), "recipe.shift" if recipe.shift else "recipe.mirror"),
         ("machine", machine, "compute.number_format"),
     ]
     told = [(name, value, planned.reasons.get(field, "")) for name, value, field in rows if value]
@@ -65,3 +66,10 @@ def _variety(plan: Plan) -> str:
     words += [recipe.augment] * (recipe.augment != "none")
     numbers = {"erase": recipe.erase, "mixup": recipe.mixup, "cutmix": recipe.cutmix, "depth": plan.model.drop_path}
     return ", ".join([*words, *(f"{name} {value:g}" for name, value in numbers.items() if value)])
+
+
+def _averaged(plan: Plan) -> str:
+    """What an answer is the mean of."""
+    views = plan.recipe.views
+    words = ["mirrored"] * views.mirror + [f"moved by {views.shift}"] * bool(views.shift)
+    return f"mean of {views.count} views: {', '.join(words)}" if words else ""

@@ -17,7 +17,9 @@ from ..data.transforms import normalise
 from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import ImageSpec
+from .views import Views
 
+ITSELF = Views()
 NUMBER_FORMATS: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -33,13 +35,13 @@ def collect(
     batch: int = 64,
     device: str | torch.device = "cpu",
     number_format: str = "float32",
-    mirror: bool = False,
+    views: Views = ITSELF,
     task: Task = "classes",
 ) -> np.ndarray:
     """Outputs float32 [n, K] of the pictures at `indices`, in that order: logits, or numbers as they were learnt.
 
-    With `mirror` the answers to each picture and its mirror image are averaged, as `averaged` says for each task. The
-    model is on `device` already and comes back in the mode it came in.
+    The answers to all views of a picture are averaged, as `averaged` says for each task. The model is on `device`
+    already and comes back in the mode it came in.
 
     Raises:
         UsageError: an unknown number format, or a batch below 1.
@@ -49,7 +51,7 @@ def collect(
     parts: list[np.ndarray] = []
     with answering(model):
         for images in _batches(pictures, indices, batch):
-            outputs, _ = outputs_of(model, images, spec, device, number_format, mirror, task)
+            outputs, _ = outputs_of(model, images, spec, device, number_format, views, task)
             parts.append(outputs.cpu().numpy())
     return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
@@ -62,7 +64,7 @@ def collect_with_features(
     batch: int = 64,
     device: str | torch.device = "cpu",
     number_format: str = "float32",
-    mirror: bool = False,
+    views: Views = ITSELF,
     task: Task = "classes",
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same outputs, and what the head reads of each picture's last block, float32 [n, D].
@@ -78,7 +80,7 @@ def collect_with_features(
     )
     with answering(model):
         for images in _batches(pictures, indices, batch):
-            answers, seen = outputs_of(model, images, spec, device, number_format, mirror, task, seen=True)
+            answers, seen = outputs_of(model, images, spec, device, number_format, views, task, seen=True)
             assert seen is not None
             outputs.append(answers.cpu().numpy())
             features.append(seen.cpu().numpy())
@@ -102,7 +104,7 @@ def outputs_of(
     spec: ImageSpec,
     device: str | torch.device,
     number_format: str,
-    mirror: bool,
+    views: Views,
     task: Task = "classes",
     seen: bool = False,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
@@ -116,29 +118,30 @@ def outputs_of(
     dtype = NUMBER_FORMATS[number_format]
     x = normalise(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+        itself, *others = views.of_each(x)
         features = None
         if seen:
             assert isinstance(model, ViT)
-            kept = model.features(x, keep=("pooled", "outputs"))
+            kept = model.features(itself, keep=("pooled", "outputs"))
             logits, features = kept["outputs"].float(), kept["pooled"][..., -model.config.width :].float()
         else:
-            logits = model(x).float()
-        if not mirror:
+            logits = model(itself).float()
+        if not others:
             return logits, features
-        mirrored = model(x.flip(-1)).float()
-    return averaged(torch.stack([logits, mirrored]), task), features
+        outputs = torch.stack([logits, *(model(view).float() for view in others)])  # [views, B, K]
+    return averaged(outputs, task), features
 
 
-def averaged(both: Float[Tensor, "2 B K"], task: Task) -> Float[Tensor, "B K"]:
-    """The outputs whose answers are the mean of two: of probabilities for classes and labels, of values for numbers.
+def averaged(views: Float[Tensor, "views B K"], task: Task) -> Float[Tensor, "B K"]:
+    """The outputs whose answers are the mean of several: probabilities for classes and labels, values for numbers.
 
     For classes they are the logarithms of the mean probabilities, for labels log(p / (1 - p)) of each.
     """
     if task == "classes":
-        return both.log_softmax(-1).logsumexp(0) - np.log(2)
+        return views.log_softmax(-1).logsumexp(0) - np.log(len(views))
     if task == "labels":
-        return F.logsigmoid(both).logsumexp(0) - F.logsigmoid(-both).logsumexp(0)
-    return both.mean(0)
+        return F.logsigmoid(views).logsumexp(0) - F.logsigmoid(-views).logsumexp(0)
+    return views.mean(0)
 
 
 def probabilities_of(logits: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from ..evaluate.collect import answering, outputs_of
 from ..evaluate.decisions import Decisions
 from ..evaluate.scaling import Scaling, scaling_in
 from ..evaluate.unlike import Familiar
+from ..evaluate.views import Views
 from ..spec import ImageSpec
 
 
@@ -35,8 +36,8 @@ class Member:
     """Names of the outputs."""
     task: Task = "classes"
     number_format: str = "float32"
-    mirror: bool = False
-    """Whether each picture's answer is averaged with that to its mirror image."""
+    views: Views = field(default_factory=Views)
+    """Of each picture, which its answer is averaged over."""
     scaling: Scaling | None = None
     """Of the task number, the scale that its numbers were learnt on."""
     decided: Decisions = field(default_factory=Decisions)
@@ -72,7 +73,7 @@ class Member:
             classes=found.classes,
             task=task,
             number_format=number_format or str(found.info.get("number_format", "float32")),
-            mirror=bool(found.info.get("mirror", False)),
+            views=Views.of(found.info, str(folder / bundle.CONFIG)),
             scaling=scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None,
             decided=decisions.read(found.info, task, found.classes, str(folder / bundle.CONFIG)),
             familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FAMILIAR)),
@@ -82,7 +83,7 @@ class Member:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
         with answering(self.model):
             outputs, seen = outputs_of(
-                self.model, images, self.spec, device, self.number_format, self.mirror, self.task,
+                self.model, images, self.spec, device, self.number_format, self.views, self.task,
                 seen=self.familiar is not None,
             )  # fmt: skip
         if self.familiar is None or seen is None:

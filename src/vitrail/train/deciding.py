@@ -18,6 +18,7 @@ from ..evaluate.decisions import Decisions, decide
 from ..evaluate.finite import refuse_not_finite
 from ..evaluate.table import path_of
 from ..evaluate.unlike import Familiar, familiar
+from ..evaluate.views import Views
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .dataset import Dataset, class_of
@@ -42,12 +43,12 @@ class Outputs(NamedTuple):
 
 
 def look(
-    learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], mirror: bool | None = None
+    learner: Learner, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], views: Views | None = None
 ) -> Outputs:
     """The model's outputs for some rows, in their order.
 
     Args:
-        mirror: whether mirror images are looked at too; None as the plan says.
+        views: of each picture; None takes those of the plan.
 
     Raises:
         DataError: a picture cannot be read, or the model's outputs are no numbers.
@@ -57,7 +58,7 @@ def look(
     with averaged(learner.model, learner.average):
         outputs, features = collect_with_features(
             learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
-            plan.compute.number_format, plan.recipe.mirror if mirror is None else mirror, dataset.source.task,
+            plan.compute.number_format, views or plan.recipe.views, dataset.source.task,
         )  # fmt: skip
     refuse_not_finite(outputs)
     refuse_not_finite(features)
@@ -75,9 +76,9 @@ def settle(learner: Learner, plan: Plan, dataset: Dataset, valid: Outputs) -> tu
         return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
     rows = dataset.sample("train", FAMILIAR_PICTURES, plan.seed)
     try:
-        sample = look(learner, plan, dataset, rows, mirror=False)
+        sample = look(learner, plan, dataset, rows, views=Views())
     except DataError:  # a training goes on without a few of its pictures, and has named them
-        sample = look(learner, plan, dataset, _readable(source, rows, plan.image), mirror=False)
+        sample = look(learner, plan, dataset, _readable(source, rows, plan.image), views=Views())
     known = familiar(sample.features, class_of(source, sample.rows) if source.task == "classes" else None)
     outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
     targets = _targets(source, valid.rows)

@@ -142,7 +142,7 @@ def write_bundle(
     info = {
         "model_name": plan.model_name,
         "number_format": plan.compute.number_format,
-        "mirror": plan.recipe.mirror,
+        **plan.recipe.views.notes(),
         "attention": {"training": training, "inference": inference},
         "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
         "steps": plan.recipe.steps,

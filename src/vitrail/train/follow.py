@@ -220,7 +220,7 @@ def _evaluate(
     step: int,
     guards: Guards,
 ) -> Iterator[Event]:
-    """A figure and the loss on a fixed sample of the validation pictures, without the mirror, for the curve."""
+    """A figure and the loss on a fixed sample of the validation pictures, one view of each, for the curve."""
     with averaged(learner.model, learner.average):
         logits = collect(
             learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from ..errors import UsageError
+from ..evaluate.views import Views
 from ..spec import Grid
 
 
@@ -109,6 +110,8 @@ class Recipe:
     """How often each picture is in its batch, augmented differently each time."""
     mirror: bool = False
     """Answers are the mean for the picture and its mirror image."""
+    shift: int = 0
+    """Answers are the mean for the picture and itself moved left and right by so many pixels too; 0 moves nothing."""
     extended_at: int = 0
     """Step after which --extend gave the run more steps; 0 if it never did."""
     extended_from: float = 0.0
@@ -143,6 +146,11 @@ class Recipe:
         self._check_augmentation()
 
     @property
+    def views(self) -> Views:
+        """Of each picture, which its answer is averaged over."""
+        return Views(self.mirror, self.shift)
+
+    @property
     def asymmetric(self) -> bool:
         """Whether labels are learnt with the asymmetric loss."""
         return bool(self.gamma_negative or self.gamma_positive or self.margin)
@@ -163,8 +171,9 @@ class Recipe:
         for name, most, limit in (("turn", self.turn, 180), ("stretch", self.stretch, 1), ("move", self.move, 1)):
             if not 0 <= most <= limit:
                 raise UsageError(f"recipe.{name} must lie in 0..{limit}. Got {most}.")
-        if self.crop_padding < 0:
-            raise UsageError(f"recipe.crop_padding must be at least 0. Got {self.crop_padding}.")
+        for name, pixels in (("recipe.crop_padding", self.crop_padding), ("recipe.shift", self.shift)):
+            if pixels < 0:
+                raise UsageError(f"{name} must be at least 0. Got {pixels}.")
         if not 0 <= self.augment_magnitude <= 10:
             raise UsageError(
                 f"recipe.augment_magnitude must lie in 0..10. Got {self.augment_magnitude}. "

@@ -32,6 +32,15 @@ def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():
     assert not any(line.startswith("variety") for line in lines)
 
 
+def test_answers_that_are_averaged_are_told():
+    reasons = {"recipe.shift": "small pictures", "recipe.mirror": "as in training"}
+    both, mirror = (words.lines(Planned(Plan(recipe=Recipe(mirror=True, shift=n)), reasons)) for n in (2, 0))
+    assert [" ".join(line.split()) for line in (both[-2], mirror[-2])] == [
+        "answers mean of 6 views: mirrored, moved by 2 small pictures",
+        "answers mean of 2 views: mirrored as in training",
+    ]
+
+
 def test_what_a_run_takes_is_a_sentence_where_it_was_measured():
     planned = Planned(Plan(), {}, COST)
     (sentence,) = words.expected(planned)

@@ -15,6 +15,7 @@ from vitrail.doors.shortcuts import covered, look_at_border
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.shortcuts import border
 from vitrail.evaluate.unlike import Familiar
+from vitrail.evaluate.views import Views
 from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
 
@@ -42,11 +43,12 @@ def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
     square = np.eye(4, dtype=np.float32)
     decided = Decisions(temperature=(2.0,), unlike=3.0)
     familiar = Familiar(square, square, square)
+    views = Views(mirror=True)
     member = Member(
-        model=model, spec=glyphs.SPEC, classes=planted.CLASSES, mirror=True, decided=decided, familiar=familiar
+        model=model, spec=glyphs.SPEC, classes=planted.CLASSES, views=views, decided=decided, familiar=familiar
     )
     predictor = Predictor([member])
     seen = covered(predictor, border(64, 64))
     assert seen.decided == replace(decided, unlike=None) and seen.alone().familiar is None
-    assert seen.alone().mirror and seen.classes == predictor.classes and seen.spec == predictor.spec
+    assert seen.alone().views.mirror and seen.classes == predictor.classes and seen.spec == predictor.spec
     assert len(seen.predict(list(made.pictures[:3]))) == 3

@@ -9,6 +9,7 @@ from torch import nn
 
 from vitrail.errors import UsageError
 from vitrail.evaluate.collect import collect, probabilities_of
+from vitrail.evaluate.views import Views
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=4, width=4, channels=1)
@@ -70,7 +71,7 @@ def test_mirrored_answers_are_the_mean_of_both_probabilities():
     flipped = Shelf()
     flipped.images = shelf.images.flip(-1)
     other = probabilities_of(collect(net, flipped, indices, SPEC))
-    both = probabilities_of(collect(net, shelf, indices, SPEC, mirror=True))
+    both = probabilities_of(collect(net, shelf, indices, SPEC, views=Views(mirror=True)))
     np.testing.assert_allclose(both, (plain + other) / 2, atol=1e-6)
     assert np.abs(plain - other).max() > 1e-3
 

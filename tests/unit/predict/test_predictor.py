@@ -21,6 +21,7 @@ from vitrail.evaluate.label_predictions import LabelPredictions
 from vitrail.evaluate.number_predictions import NumberPredictions
 from vitrail.evaluate.scaling import KEY, Scaling
 from vitrail.evaluate.unlike import familiar
+from vitrail.evaluate.views import Views
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create
 from vitrail.predict.member import Member
@@ -39,7 +40,7 @@ def model() -> ViT:
 
 
 def predictor(mirror: bool = False) -> Predictor:
-    return Predictor([Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), mirror=mirror)])
+    return Predictor([Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=Views(mirror=mirror))])
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
     (one,) = opened.members
-    assert (one.mirror, one.number_format, opened.classes) == (True, "float32", ("a", "b", "c"))
+    assert (one.views, one.number_format, opened.classes) == (Views(mirror=True), "float32", ("a", "b", "c"))
     assert Predictor.open(tmp_path, number_format="bfloat16").members[0].number_format == "bfloat16"
     assert opened.device == torch.device("cpu")
 

@@ -24,6 +24,10 @@ SIGNS = {"recipe.turn": 10.0, "recipe.stretch": 0.1, "recipe.move": 0.05}
 cells, whose busbars are always in one place, lost as much (EXPERIMENTS.md)."""
 
 
+SMALLEST = 28
+"""Sides in pixels from which a picture may move by one; up to twice that its answers are averaged over such moves."""
+
+
 class Diet(NamedTuple):
     """What a training of at least this `repetition` is fed with beyond shifts and mirrors."""
 
@@ -69,6 +73,9 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
         else "half of the patches teach nearly as much at half the price",
         "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
     }
+    small = SMALLEST <= min(model.image_size) < 2 * SMALLEST
+    if small:
+        reasons["recipe.shift"] = "three times the work of an answer, half a point on Fashion-MNIST (EXPERIMENTS.md)"
     class_weights, why = imbalance.weights_for(found.task, found.ratio)
     reasons |= why
     if few and found.task == "classes":
@@ -79,9 +86,10 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
         keep_until=0.9 if few else 0.7,
         smoothing=0.1 if few and found.task == "classes" else 0.0,
         class_weights=class_weights,
-        crop_padding=0 if cut else min(model.image_size) // 28,
+        crop_padding=0 if cut else min(model.image_size) // SMALLEST,
         flip=mirror,
         mirror=mirror,
+        shift=int(small),
     )
 
 

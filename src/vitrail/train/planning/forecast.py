@@ -72,9 +72,9 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
     answer = _seconds_per_answer(plan, pictures)
     decoded = watch.decoding / max(len(pictures.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
-    views = 2 if plan.recipe.mirror else 1
     looks = min(val, LOOKED_AT) * LOOKS * answer
     familiar = min(FAMILIAR_PICTURES, len(dataset.splits["train"])) if val else 0
+    views = plan.recipe.views.count
     held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return Cost(
@@ -86,7 +86,7 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
 
 
 def _seconds_per_answer(plan: Plan, pictures: Pictures) -> float:
-    """Seconds to answer one picture, without its mirror image; the first batch warms up."""
+    """Seconds to answer one view of a picture; the first batch warms up."""
     rows, device = pictures.indices[:TIMED], plan.compute.device
     model = create(plan.model, plan.seed).to(device)
     seconds = 0.0

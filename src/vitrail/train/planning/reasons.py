@@ -79,6 +79,7 @@ STANDING = {
     "recipe.cutmix": "no gain measured",
     "recipe.repeats": "other pictures teach more than the same ones again",
     "recipe.mirror": "as the pictures are mirrored in training",
+    "recipe.shift": "measured for pictures of 28 to 55 pixels alone",
     "recipe.extended_at": "never extended",
     "recipe.extended_from": "never extended",
     "answers.calibrate": "a probability should mean what it says",

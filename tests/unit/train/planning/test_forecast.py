@@ -50,8 +50,8 @@ def test_decoding_is_timed_apart(monkeypatch):
     assert watch.decoding == 3.5
 
 
-@pytest.mark.parametrize("mirror", [False, True])
-def test_held_out_pictures_are_decoded_and_answered_once_more_for_the_mirror(mirror, monkeypatch):
+@pytest.mark.parametrize("mirror, shift, views", [(False, 0, 1), (True, 0, 2), (True, 1, 6)])
+def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror, shift, views, monkeypatch):
     source = Source(
         name="drawn", classes=("a", "b"), pictures=np.zeros((150, 4, 4), np.uint8), targets=np.arange(150) % 2,
         ids=tuple(map(str, range(150))),
@@ -61,9 +61,9 @@ def test_held_out_pictures_are_decoded_and_answered_once_more_for_the_mirror(mir
     monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 0.01)
     watch = Watch()
     watch.decoding = 5.0  # a tenth of a second a picture
-    plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, mirror=mirror))
+    plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, mirror=mirror, shift=shift))
     told = forecast.foretell(plan, Pace(((Phase(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts))
     assert told.training == 20.0
     looks = 20 * 10 * 0.01
-    held_out = 100 * (0.02 if mirror else 0.01) + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar
+    held_out = 100 * 0.01 * views + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar
     assert told.evaluation == pytest.approx(looks + held_out + forecast.REPORT_SECONDS)

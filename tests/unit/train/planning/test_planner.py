@@ -101,6 +101,13 @@ def test_digits_are_never_mirrored_and_clothes_are():
     assert draft(CLOTHES, wishes(), MACHINE)[0].recipe.flip is True
 
 
+@pytest.mark.parametrize(("side", "shift"), [(8, 0), (28, 1), (32, 1), (64, 0)])
+def test_answers_are_averaged_over_moves_of_a_pixel_where_that_is_little_but_not_nothing(side, shift):
+    plan, reasons = draft(dataclasses.replace(CLOTHES, height=side, width=side), wishes(), MACHINE)
+    assert plan.recipe.shift == shift
+    assert ("recipe.shift" in reasons) == bool(shift)
+
+
 def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_reasons():
     films = dataclasses.replace(
         CLOTHES, high=4095.0, range_reason="12 bits", window="file", window_reason="each has one"

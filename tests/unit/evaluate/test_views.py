@@ -1,0 +1,71 @@
+"""The views of a picture: which there are, in which order, and what a bundle notes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data.loader import Resident
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.evaluate.collect import collect, probabilities_of
+from vitrail.evaluate.views import Views
+from vitrail.spec import ImageSpec
+
+ROW = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
+EVERY = [Views(), Views(mirror=True), Views(shift=1), Views(mirror=True, shift=1)]
+
+
+def rows(views: Views) -> list[list[float]]:
+    return [view.flatten().tolist() for view in views.of_each(ROW)]
+
+
+def test_the_picture_comes_first_then_itself_moved_each_before_its_mirror_image():
+    assert rows(Views()) == [[1, 2, 3, 4]]
+    assert rows(Views(mirror=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
+    assert rows(Views(shift=2)) == [[1, 2, 3, 4], [1, 1, 1, 2], [3, 4, 4, 4]]
+    assert rows(Views(mirror=True, shift=1))[2:] == [[1, 1, 2, 3], [3, 2, 1, 1], [2, 3, 4, 4], [4, 4, 3, 2]]
+
+
+@pytest.mark.parametrize("views", EVERY)
+def test_they_are_counted_without_being_made(views):
+    assert views.count == len(rows(views))
+
+
+@pytest.mark.parametrize("views", EVERY)
+def test_a_bundle_notes_them(views):
+    assert Views.of(views.notes(), "here") == views
+
+
+def test_a_bundle_from_before_there_were_shifts_has_none():
+    assert Views.of({"mirror": True}, "here") == Views(mirror=True)
+    assert Views.of({}, "here") == Views()
+
+
+@pytest.mark.parametrize("shift", [-1, 0.5, "1", True, None])
+def test_a_bundle_that_notes_no_number_of_pixels_is_damaged(shift):
+    with pytest.raises(DamagedFileError, match=r"config\.json notes a shift of .*; expected a whole number of pixels"):
+        Views.of({"shift": shift}, "config.json")
+
+
+def test_a_shift_that_cannot_be_is_refused():
+    with pytest.raises(UsageError, match=r"0 or more pixels\. Got -1\."):
+        Views(shift=-1)
+    with pytest.raises(UsageError, match=r"below the width of the pictures, 4 pixels\. Got 4\."):
+        rows(Views(shift=4))
+
+
+@pytest.mark.parametrize("views", EVERY)
+def test_the_answer_is_the_mean_over_all_views(views):
+    images = torch.randint(0, 256, (5, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+
+    def answers(shown, **said):
+        spec = ImageSpec(height=4, width=4, channels=1)
+        return probabilities_of(collect(net, Resident(shown), np.arange(5), spec, **said))
+
+    expected = np.mean([answers(view.to(torch.uint8)) for view in views.of_each(images.float())], axis=0)
+    np.testing.assert_allclose(answers(images, views=views), expected, atol=1e-6)
+    if views.count > 1:
+        assert np.abs(answers(images) - expected).max() > 1e-3
