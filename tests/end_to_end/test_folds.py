@@ -92,3 +92,26 @@ def test_what_folds_cannot_do_is_refused(vitrail, folds, flowers):
     assert answer.code == 2 and "names one of two classes. Got 'rose'" in answer.err and not refused.exists()
     answer = vitrail("train", "--resume", folds, "--extend", "--steps", 2)
     assert answer.code == 2 and "go on as they were begun" in answer.err and "fold-0" in answer.err
+
+
+def test_suspects_of_the_folds_are_listed_said_and_taken_by_exclude(vitrail, folds, flowers, tmp_path):
+    path = folds / "suspects.csv"
+    assert path.read_text().splitlines()[0] == "id,path,given,suggested,score,reason"
+    kept = "id,path,given,suggested,score,reason\ndisc/0.png,,disc,stripes,0.9,looks so\n"
+    path.write_text(kept)
+    answer = vitrail("train", "--resume", folds)
+    assert answer.code == 0 and f"{path} is kept as it is" in answer.err and path.read_text() == kept
+    answer = vitrail("train", flowers, *TINY, "--exclude", path, "--steps", 1, "--out", tmp_path / "run")
+    assert answer.code == 0 and "Left out 1 pictures" in answer.err
+    path.unlink()
+    answer = vitrail("train", "--resume", folds)
+    assert "10 labels of 10 pictures judged by 3 models, each on what it has not seen" in answer.err
+    assert "are likely to be wrong. They are in" in answer.err and path.is_file()
+
+
+def test_folds_are_measured_on_the_answers_of_models_that_have_not_seen_the_pictures(vitrail, folds, flowers):
+    told = json.loads(vitrail("evaluate", folds, "--json").out)
+    assert told["metrics"] == json.loads((folds / "metrics-out-of-fold.json").read_text())
+    assert vitrail("evaluate", folds).out.splitlines()[0].endswith("on flowers0, split out-of-fold")
+    answer = vitrail("evaluate", folds, "--corruptions", "films")
+    assert answer.code == 2 and "only --by can be asked of those" in answer.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from ..evaluate.answers import Answers, join
 from ..evaluate.measuring import Figures, measured
 from ..evaluate.table import path_of
 from ..predict.predictor import Predictor
+from ..train import folding
 from ..train.dataset import class_of, open_dataset
 from ..train.plan import Plan
 from ..train.run import RunFolder
@@ -172,6 +173,11 @@ def held_out(run: Path, split: str | None, given: object | None = None) -> Label
         UsageError: not a run folder, no such split, or nothing in it.
         DataError: the data is not what the run was begun with.
     """
+    if folding.is_folds(run):
+        raise UsageError(
+            f"{run} holds several folds, each of which has held out other pictures. Ask one of them, such as "
+            f"{folding.first(run)}, or give another SOURCE."
+        )
     folder = RunFolder.existing(run)
     if not folder.splits_file.is_file():
         raise UsageError(f"The run {run} does not say which pictures it held out: {folder.splits_file} is missing.")
@@ -204,12 +210,12 @@ def reading(
     source: object,
     changes: Mapping[str, str],
     data_root: Path | None = None,
-    task: Task = "classes",
+    task: Task | Literal["auto"] = "classes",
 ) -> DataSettings:
     """How another source is to be read: as the changes say; a manifest, if a run learnt from one, by the same columns.
 
     Args:
-        task: what the model answers.
+        task: what the model answers; "auto" for pictures of any kind, of which nothing is taken over from the run.
 
     Raises:
         UsageError: a change that is no field of [data].
@@ -222,10 +228,10 @@ def reading(
         )
     named = str(source) if isinstance(source, str | Path) else ""
     settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
-    folder = RunFolder(Path(model))
+    folder = RunFolder(folding.first(Path(model)))
     if folder.plan_file.is_file():
         learnt = folder.read_plan().data
-        if _is_manifest(settings.source) and _is_manifest(learnt.source):
+        if task != "auto" and _is_manifest(settings.source) and _is_manifest(learnt.source):
             settings = replace(settings, path=learnt.path, targets=learnt.targets, uncertain=learnt.uncertain)
     return config.override(Plan(data=settings), changes).data
 

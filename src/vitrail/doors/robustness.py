@@ -16,7 +16,6 @@ from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.robustness import Counted, Robustness, kinds_of, measure
 from ..evaluate.table import path_of
-from ..evaluate.yardstick import yardstick_of
 from ..predict.predictor import Predictor
 from ..randomness import permutation
 from ..spec import ImageSpec
@@ -71,8 +70,8 @@ def disturbed(
             decisions=predictor.decided,
         )  # fmt: skip
 
-    yardstick = yardstick_of(predictor.task, len(predictor.classes), answers)
-    found = measure(predictor.logits, yardstick, images, rows, suite, labelled.split, seed, counted)
+    groups = None if source.groups is None else source.groups[rows]
+    found = measure(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, counted)
     return Stood(found, source.name, skipped)
 
 

@@ -95,12 +95,15 @@ def reordered(answers: Answers, names: tuple[str, ...]) -> Answers:
         new = np.append(np.argsort(places), UNKNOWN)  # the new number of each class, and of an unknown one
         targets = None if answers.targets is None else new[answers.targets]
         shown = answers.probabilities[:, places]
-        return replace(answers, classes=names, probabilities=shown, targets=targets, answered=new[answers.labels])
+        sets = None if answers.sets is None else answers.sets[:, places]
+        said = new[answers.labels]
+        return replace(answers, classes=names, probabilities=shown, targets=targets, answered=said, sets=sets)
     targets = None if answers.targets is None else answers.targets[:, places]
     if isinstance(answers, LabelPredictions):
         shown, said = answers.probabilities[:, places], answers.labels[:, places]
         return replace(answers, classes=names, probabilities=shown, targets=targets, answered=said)
-    return replace(answers, columns=names, values=answers.values[:, places], targets=targets)
+    ranges = None if answers.ranges is None else answers.ranges[:, places]
+    return replace(answers, columns=names, values=answers.values[:, places], targets=targets, ranges=ranges)
 
 
 def read_csv(path: Path, task: Task) -> Answers:

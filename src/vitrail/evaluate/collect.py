@@ -46,13 +46,7 @@ def collect(
     Raises:
         UsageError: an unknown number format, or a batch below 1.
     """
-    if batch < 1:
-        raise UsageError(f"batch must be at least 1. Got {batch}.")
-    parts: list[np.ndarray] = []
-    with answering(model):
-        for images in _batches(pictures, indices, batch):
-            outputs, _ = outputs_of(model, images, spec, device, number_format, views, task)
-            parts.append(outputs.cpu().numpy())
+    parts, _ = _gathered(model, pictures, indices, spec, batch, device, number_format, views, task, seen=False)
     return np.concatenate(parts) if parts else np.zeros((0, 0), np.float32)
 
 
@@ -72,19 +66,35 @@ def collect_with_features(
     Raises:
         as `collect`.
     """
+    parts, read = _gathered(model, pictures, indices, spec, batch, device, number_format, views, task, seen=True)
+    blank = [np.zeros((0, width), np.float32) for width in (model.config.outputs, model.config.width)]
+    return np.concatenate([blank[0], *parts]), np.concatenate([blank[1], *read])
+
+
+def _gathered(
+    model: nn.Module,
+    pictures: Pictures,
+    indices: np.ndarray,
+    spec: ImageSpec,
+    batch: int,
+    device: str | torch.device,
+    number_format: str,
+    views: Views,
+    task: Task,
+    seen: bool,
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Outputs batch by batch, and features where they are `seen`."""
     if batch < 1:
         raise UsageError(f"batch must be at least 1. Got {batch}.")
-    outputs, features = (
-        [np.zeros((0, model.config.outputs), np.float32)],
-        [np.zeros((0, model.config.width), np.float32)],
-    )
+    parts: list[np.ndarray] = []
+    read: list[np.ndarray] = []
     with answering(model):
         for images in _batches(pictures, indices, batch):
-            answers, seen = outputs_of(model, images, spec, device, number_format, views, task, seen=True)
-            assert seen is not None
-            outputs.append(answers.cpu().numpy())
-            features.append(seen.cpu().numpy())
-    return np.concatenate(outputs), np.concatenate(features)
+            outputs, features = outputs_of(model, images, spec, device, number_format, views, task, seen)
+            parts.append(outputs.cpu().numpy())
+            if features is not None:
+                read.append(features.cpu().numpy())
+    return parts, read
 
 
 def _batches(pictures: Pictures, indices: np.ndarray, batch: int) -> Iterator[UInt8[Tensor, "B C H W"]]:

@@ -15,13 +15,13 @@ from ..stats.areas import Area
 from ..stats.intervals import bootstrap
 from ..stats.paired import holm, sign_flips
 from .answers import Answers, names_of, reordered
+from .label_losses import LEAST, label_losses
 from .label_metrics import FEWEST
 from .label_predictions import THRESHOLD, LabelPredictions
 from .number_predictions import NumberPredictions
 from .predictions import UNKNOWN, Predictions
 
 LEVEL = 0.05
-LEAST = np.finfo(np.float32).tiny
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,20 +146,12 @@ def _means(first: Answers, second: Answers) -> Iterator[_Means]:
         losses = [-np.log(np.maximum(one.probabilities[rows, targets], LEAST)) for one in (first, second)]
         yield _Means("log loss", False, losses[0], losses[1], known)
     if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
-        losses = [_label_losses(one) for one in (first, second)]
-        yield _Means("log loss", False, losses[0], losses[1], np.asarray(first.known.any(1)))
+        each = [label_losses(one).sum(1) / np.maximum(one.known.sum(1), 1) for one in (first, second)]
+        yield _Means("log loss", False, each[0], each[1], np.asarray(first.known.any(1)))
     if isinstance(first, NumberPredictions) and isinstance(second, NumberPredictions) and first.targets is not None:
         for k, name in enumerate(first.columns):
             errors = [np.abs(one.values[:, k].astype(np.float64) - first.targets[:, k]) for one in (first, second)]
             yield _Means(f"mean absolute error of {name}", False, errors[0], errors[1], first.known[:, k])
-
-
-def _label_losses(answers: LabelPredictions) -> np.ndarray:
-    """Mean binary cross-entropy of each picture over its known labels."""
-    known, chances = answers.known, answers.probabilities.astype(np.float64)
-    targets = np.where(known, 0 if answers.targets is None else answers.targets, 0)
-    right = -targets * np.log(np.maximum(chances, LEAST)) - (1 - targets) * np.log(np.maximum(1 - chances, LEAST))
-    return (right * known).sum(1) / np.maximum(known.sum(1), 1)
 
 
 def _of_means(means: _Means, groups: np.ndarray | None, seed: int, samples: int) -> Difference:

@@ -37,11 +37,12 @@ def cell_of(targets: Sequence[float], names: Sequence[str]) -> str:
     return "|".join(words) or NONE
 
 
-def labels_in(cell: str, positions: Mapping[str, int], where: str) -> Float32[np.ndarray, " K"]:
+def labels_in(cell: str, positions: Mapping[str, int], where: str, column: str = "target") -> Float32[np.ndarray, " K"]:
     """What a cell says of each label.
 
     Args:
         positions: the place of each escaped name.
+        column: what to call it in messages.
 
     Raises:
         DataError: a name that is no label, or a share that is none.
@@ -53,7 +54,7 @@ def labels_in(cell: str, positions: Mapping[str, int], where: str) -> Float32[np
         name, _, share = (piece[1:], "", "nan") if piece.startswith("?") else _split(piece)
         if name not in positions:
             raise DataError(
-                f"{where}: target must hold labels among {', '.join(positions)}, joined by |, or be {NONE}. "
+                f"{where}: {column} must hold labels among {', '.join(positions)}, joined by |, or be {NONE}. "
                 f"Got {piece!r}."
             )
         found[positions[name]] = _share(share, where)

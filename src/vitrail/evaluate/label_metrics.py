@@ -16,6 +16,7 @@ from ..errors import DataError
 from ..stats import areas
 from ..stats.intervals import Interval, bootstraps
 from .finite import refuse_not_finite
+from .label_losses import label_losses
 from .label_predictions import THRESHOLD, LabelPredictions
 from .ranked import FIGURES, Ranked
 from .told import of_area, of_share, told
@@ -165,7 +166,7 @@ def measure(
         for k in range(len(predictions.classes))
     ]
     counted = np.array([not _rare(one) for one in labels])
-    losses = np.where(known, _losses(np.where(known, targets, 0), np.where(known, chances, 0)), 0)
+    losses = label_losses(predictions)[rows]
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
     def drawn(rows: np.ndarray) -> np.ndarray:
@@ -230,11 +231,6 @@ def _of_label(
         calibration_error=label.calibration_error() if n else None,
         **figures,
     )
-
-
-def _losses(targets: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    least = np.finfo(np.float32).tiny
-    return -(targets * np.log(np.maximum(chances, least)) + (1 - targets) * np.log(np.maximum(1 - chances, least)))
 
 
 def _four(number: float | None) -> str:

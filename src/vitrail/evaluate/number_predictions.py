@@ -17,6 +17,7 @@ from .table import (
     check_alike,
     check_shape,
     digits,
+    joined_extras,
     joined_reasons,
     joined_targets,
     numbers,
@@ -25,6 +26,7 @@ from .table import (
 )
 
 EXPECTED = "target_<column>...,value_<column>..."
+ENDS = ("low", "high")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,6 +39,8 @@ class NumberPredictions(Table):
     """float32 [n, K]: the answers."""
     columns: tuple[str, ...]
     """The K names, in the order of the model's outputs."""
+    ranges: np.ndarray | None = None
+    """float32 [n, K, 2]: from where to where each number lies as often as was promised; None if nobody asked."""
 
     def __post_init__(self) -> None:
         check_shape(self, self.values, self.columns, "columns need values")
@@ -52,17 +56,20 @@ class NumberPredictions(Table):
         return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
 
     def header(self) -> list[str]:
-        """The targets, then the answers."""
-        return [*(f"target_{name}" for name in self.columns), *(f"value_{name}" for name in self.columns)]
+        """The targets, then the answers; their ranges, if there are any."""
+        targets, values = ([f"{what}_{name}" for name in self.columns] for what in ("target", "value"))
+        return [*targets, *values, *self._ends()]
 
     def cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
-        for target, value in zip(self._targets().tolist(), self.values.tolist(), strict=True):
-            yield [*("" if number != number else digits(number) for number in target), *map(digits, value)]
+        told = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        for target, value, ends in told:
+            known = ["" if number != number else digits(number) for number in target]
+            yield [*known, *map(digits, value), *map(digits, ends)]
 
     def records(self) -> list[dict[str, object]]:
         """As `Table` says."""
-        said = zip(self.values.tolist(), self.told(), strict=True)
+        said = zip(self.values.tolist(), self._flat_ranges(), self.told(), strict=True)
         rows = zip(self.paths, self.ids, self._targets().tolist(), said, strict=True)
         return [
             {
@@ -74,10 +81,21 @@ class NumberPredictions(Table):
                     for name, number in zip(self.columns, target, strict=True)
                 },
                 **{f"value_{name}": number for name, number in zip(self.columns, value, strict=True)},
+                **dict(zip(self._ends(), ends, strict=True)),
                 "abstain": why,
             }
-            for path, id, target, (value, why) in rows
+            for path, id, target, (value, ends, why) in rows
         ]
+
+    def _ends(self) -> list[str]:
+        return [] if self.ranges is None else [f"{end}_{name}" for name in self.columns for end in ENDS]
+
+    def _flat_ranges(self) -> list[list[float]]:
+        """Of each picture low, high, low, high, ...; nothing where there are no ranges."""
+        if self.ranges is None:
+            return [[]] * len(self)
+        found: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
+        return found
 
     def _targets(self) -> np.ndarray:
         return np.full(self.values.shape, np.nan, np.float32) if self.targets is None else self.targets
@@ -97,6 +115,7 @@ def join(parts: Sequence[NumberPredictions]) -> NumberPredictions:
         split=parts[0].split,
         targets=joined_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
         values=np.concatenate([part.values for part in parts]),
+        ranges=joined_extras([part.ranges for part in parts]),
         columns=parts[0].columns,
         abstained=joined_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
@@ -110,12 +129,15 @@ def read_csv(path: Path) -> NumberPredictions:
         DataError: not such a table; the message names the file and the line.
     """
     table = read_rows(path, EXPECTED)
-    K = len(table.header) // 2
+    with_ranges = bool(table.header) and table.header[-1].startswith(f"{ENDS[1]}_")
+    K = len(table.header) // (4 if with_ranges else 2)
     columns = tuple(name.removeprefix("target_") for name in table.header[:K])
-    if table.header != (*(f"target_{name}" for name in columns), *(f"value_{name}" for name in columns)):
+    own = [*(f"target_{name}" for name in columns), *(f"value_{name}" for name in columns)]
+    if table.header != (*own, *(f"{end}_{name}" for name in columns for end in ENDS if with_ranges)):
         raise wrong_header(path, EXPECTED, table.header)
     targets = [numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
-    values = [numbers(cells[K:], where, "values") for where, cells in table.rows]
+    values = [numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
+    ends = [numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
     known = np.array(targets, dtype=np.float32).reshape(len(targets), K)
     return NumberPredictions(
         paths=table.paths,
@@ -123,6 +145,7 @@ def read_csv(path: Path) -> NumberPredictions:
         split=table.split,
         targets=None if np.isnan(known).all() else known,
         values=np.array(values, dtype=np.float32).reshape(len(values), K),
+        ranges=np.array(ends, np.float32).reshape(len(ends), K, 2) if with_ranges else None,
         columns=columns,
         abstained=table.abstained,
     )

@@ -54,7 +54,7 @@ def out_of_fold(
     judged = np.zeros((len(features), outputs), bool)
     for number in range(folds):
         asked, shown = np.flatnonzero(fold == number), np.flatnonzero(fold != number)
-        judged[asked] = _judged(aims[shown], aims[asked], task, outputs)
+        judged[asked] = teachable(aims[shown], aims[asked], task, outputs)
         some = _sampled(shown, features.shape[1], seed)
         for place, linear in enumerate(probe.path(features[some], aims[some], task, outputs, strengths)):
             answers[place, asked] = linear.outputs(features[asked])
@@ -94,7 +94,9 @@ def _shown(targets: np.ndarray, task: Task) -> Int64[np.ndarray, " n"] | Bool[np
     return targets.astype(np.int64) if task == "classes" else np.zeros(len(targets), np.int64)
 
 
-def _judged(shown: np.ndarray, asked: np.ndarray, task: Task, outputs: int) -> Bool[np.ndarray, "m K"]:
+def teachable(
+    shown: Shaped[np.ndarray, " n *K"], asked: Shaped[np.ndarray, " m *K"], task: Task, outputs: int
+) -> Bool[np.ndarray, "m K"]:
     """Which cells of the asked pictures the shown ones have something to teach about."""
     if task == "classes":
         return np.repeat(np.isin(asked, shown)[:, None], outputs, axis=1)

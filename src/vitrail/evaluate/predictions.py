@@ -14,11 +14,14 @@ import numpy as np
 
 from ..data.formulas import guarded, unguarded
 from ..errors import DataError, UsageError
+from .label_cells import cell_of, escaped, labels_in
 from .table import (
+    Read,
     Table,
     check_alike,
     check_shape,
     digits,
+    joined_extras,
     joined_reasons,
     joined_targets,
     numbers,
@@ -30,6 +33,8 @@ UNKNOWN = -1
 """The target of a picture whose class is not known; an empty cell in the file."""
 
 OWN = ("target", "label", "probability")
+SET = "set"
+"""The column of classes that hold the truth together, where sets were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +49,8 @@ class Predictions(Table):
     """The K class names, in the order of the model's outputs."""
     answered: np.ndarray | None = None
     """int64 [n]: the class that each picture is said to be of; the most probable one if nothing else is given."""
+    sets: np.ndarray | None = None
+    """bool [n, K]: which classes hold the truth together as often as was promised; None if nobody asked."""
 
     def __post_init__(self) -> None:
         check_shape(self, self.probabilities, self.classes, "classes need probabilities")
@@ -66,23 +73,31 @@ class Predictions(Table):
         return self.probabilities[np.arange(len(self)), self.labels]
 
     def header(self) -> list[str]:
-        """Target, label, its probability, and that of every class."""
-        return [*OWN, *(f"prob_{name}" for name in self.classes)]
+        """Target, label, its probability, and that of every class; the set, if there are sets."""
+        return [*OWN, *(f"prob_{name}" for name in self.classes), *([] if self.sets is None else [SET])]
 
     def cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
         names = [guarded(name) for name in self.classes]
+        sets = self._set_cells()
         labels, confidences = self.labels.tolist(), self.confidences.tolist()
         targets = np.full(len(self), UNKNOWN) if self.targets is None else self.targets
         for i in range(len(self)):
             target = "" if targets[i] == UNKNOWN else names[targets[i]]
-            yield [target, names[labels[i]], digits(confidences[i]), *map(digits, self.probabilities[i].tolist())]
+            chances = map(digits, self.probabilities[i].tolist())
+            yield [target, names[labels[i]], digits(confidences[i]), *chances, *sets[i]]
+
+    def _set_cells(self) -> list[list[str]]:
+        if self.sets is None:
+            return [[]] * len(self)
+        names = [escaped(name) for name in self.classes]
+        return [[guarded(cell_of(row, names))] for row in self.sets.astype(float).tolist()]
 
     def records(self) -> list[dict[str, object]]:
         """As `Table` says."""
         targets = [UNKNOWN] * len(self) if self.targets is None else self.targets.tolist()
         said = zip(self.labels.tolist(), self.probabilities.tolist(), self.told(), strict=True)
-        rows = zip(self.paths, self.ids, targets, said, strict=True)
+        rows = zip(self.paths, self.ids, targets, said, self._set_records(), strict=True)
         return [
             {
                 "path": path,
@@ -92,10 +107,16 @@ class Predictions(Table):
                 "label": self.classes[label],
                 "probability": row[label],
                 **{f"prob_{name}": chance for name, chance in zip(self.classes, row, strict=True)},
+                **held,
                 "abstain": why,
             }
-            for path, id, target, (label, row, why) in rows
+            for path, id, target, (label, row, why), held in rows
         ]
+
+    def _set_records(self) -> list[dict[str, list[str]]]:
+        if self.sets is None:
+            return [{}] * len(self)
+        return [{SET: [self.classes[k] for k in np.flatnonzero(row)]} for row in self.sets]
 
 
 def join(parts: Sequence[Predictions]) -> Predictions:
@@ -113,6 +134,7 @@ def join(parts: Sequence[Predictions]) -> Predictions:
         probabilities=np.concatenate([part.probabilities for part in parts]),
         classes=parts[0].classes,
         answered=np.concatenate([part.labels for part in parts]),
+        sets=joined_extras([part.sets for part in parts]),
         abstained=joined_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
@@ -125,10 +147,12 @@ def read_csv(path: Path) -> Predictions:
         DataError: not such a table; the message names the file and the line.
     """
     table = read_rows(path, f"{','.join(OWN)},prob_<class>...", OWN)
-    classes = classes_of(table.header, path)
+    with_sets = table.header[-1:] == (SET,)
+    classes = classes_of(table.header[:-1] if with_sets else table.header, path)
     positions = {name: k for k, name in enumerate(classes)}
     targets = [_position(unguarded(cells[0]), positions, where) for where, cells in table.rows]
-    rows = [numbers(cells[len(OWN) :], where, "probabilities") for where, cells in table.rows]
+    chances = slice(len(OWN), len(OWN) + len(classes))
+    rows = [numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
     said = [_position(unguarded(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
     return Predictions(
@@ -139,8 +163,15 @@ def read_csv(path: Path) -> Predictions:
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
         answered=np.array(said, dtype=np.int64),
+        sets=_sets_in(table, classes) if with_sets else None,
         abstained=table.abstained,
     )
+
+
+def _sets_in(table: Read, classes: tuple[str, ...]) -> np.ndarray:
+    positions = {escaped(name): k for k, name in enumerate(classes)}
+    held = [labels_in(unguarded(cells[-1]), positions, where, SET) for where, cells in table.rows]
+    return np.array(held, np.float32).reshape(len(held), len(classes)) == 1
 
 
 def classes_of(header: Sequence[str], path: Path) -> tuple[str, ...]:

@@ -165,6 +165,12 @@ def joined_reasons(parts: Sequence[Table]) -> tuple[str, ...]:
     return tuple(why for part in parts for why in part.abstained or ("",) * len(part))
 
 
+def joined_extras(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Further columns of all parts; None where one of them has none."""
+    there = [one for one in found if one is not None]
+    return np.concatenate(there) if there and len(there) == len(found) else None
+
+
 def joined_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
     """The targets of all parts; those of a part without any are as unknown as its second array says.
 

@@ -55,7 +55,9 @@ def bootstrap(
     level: float = 0.95,
     groups: np.ndarray | None = None,
 ) -> Interval:
-    """The percentile bootstrap: the statistic of n samples, drawn with replacement from the rows of `values`.
+    """The percentile bootstrap of n samples, drawn with replacement from the rows of `values`, a little widened.
+
+    How much it is widened goes by the number of rows, or groups: as a t interval is wider than a normal one.
 
     Samples on which the statistic is not a finite number are left out. The same seed gives the same interval.
 
@@ -95,13 +97,30 @@ def bootstraps(
     if len(values) == 0 or n < 1:
         raise UsageError(f"A bootstrap needs at least 1 row and 1 sample. Got {len(values)} rows and n={n}.")
     drawn = np.stack([statistics(values[rows]) for rows in _samples(len(values), groups, seed, n)])  # [n, figures]
-    return [_percentiles(column[np.isfinite(column)], level) for column in drawn.astype(np.float64).T]
+    tail = _tail(len(values) if groups is None else len(np.unique(groups)), level)
+    return [_percentiles(column[np.isfinite(column)], tail) for column in drawn.astype(np.float64).T]
 
 
-def _percentiles(drawn: np.ndarray, level: float) -> Interval | None:
+def _tail(units: int, level: float) -> float:
+    """Share of the samples to leave out at either end, so that few rows, or few groups, are not taken for many.
+
+    The plain share would be (1 - level) / 2. Samples of n numbers scatter too little, by the factor (n - 1) / n in
+    their variance, and the normal distribution that percentiles imitate has shorter tails than Student's.
+
+    Source: the expanded percentile interval of Hesterberg 2015, "What teachers should know about the bootstrap", The
+    American Statistician 69.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    if units < 2:
+        return 0.0
+    return float(ndtr(-np.sqrt(units / (units - 1)) * stdtrit(units - 1, (1 + level) / 2)))
+
+
+def _percentiles(drawn: np.ndarray, tail: float) -> Interval | None:
     if not len(drawn):
         return None
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(drawn, [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
@@ -114,10 +133,13 @@ def _samples(rows: int, groups: np.ndarray | None, seed: int, n: int) -> Iterato
         return
     if len(groups) != rows:
         raise UsageError(f"Every row needs its group. Got {rows} rows and {len(groups)} groups.")
-    _, first, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    members = np.split(np.argsort(first, kind="stable"), np.cumsum(sizes)[:-1])
+    _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order, starts = np.argsort(numbers, kind="stable"), np.cumsum(sizes) - sizes  # rows, group after group
     for _ in range(n):
-        yield np.concatenate([members[group] for group in generator.integers(0, len(members), len(members))])
+        drawn = generator.integers(0, len(sizes), len(sizes))
+        ends = np.cumsum(sizes[drawn])
+        moved = np.repeat(starts[drawn] - (ends - sizes[drawn]), sizes[drawn])  # from places in the sample to `order`
+        yield order[moved + np.arange(ends[-1])]
 
 
 def _check_level(level: float) -> None:

@@ -22,8 +22,9 @@ def sign_flips(
     """The two-sided p-value that a mean difference is 0, where each might as well have had the other sign.
 
     What two models get on a picture is exchanged at random, all pictures of a group together; the p-value is the share
-    of exchanges whose mean is at least as far from 0. With at most 13 pictures or groups that differ every exchange is
-    tried, else 9,999 random ones.
+    of exchanges whose mean is further from 0, and half of those whose mean is as far (mid-p: of whole numbers, such as
+    right and wrong answers, many are, and to count them all would find too little). With at most 13 pictures or groups
+    that differ every exchange is tried, else 9,999 random ones.
 
     Args:
         differences: of a figure that is a mean over pictures, first model less second.
@@ -33,7 +34,8 @@ def sign_flips(
         UsageError: no differences, or one that is no finite number.
 
     Source: Fisher 1935, "The design of experiments", section 21; random exchanges as in Phipson and Smyth 2010,
-    "Permutation p-values should never be zero".
+    "Permutation p-values should never be zero"; mid-p as in Fagerland, Lydersen and Laake 2013, "The McNemar test for
+    binary matched-pairs data".
     """
     if not len(differences) or not np.isfinite(differences).all():
         raise UsageError(f"A paired test needs finite differences. Got {len(differences)}.")
@@ -41,17 +43,30 @@ def sign_flips(
     moving = sums[sums != 0]  # the others are the same with either sign
     if not len(moving):
         return 1.0
-    reached = abs(float(moving.sum())) * (1 - 1e-12)  # sums in another order differ in their last bits
+    total, room = float(moving.sum()), 1e-12 * float(np.abs(moving).sum())
     if len(moving) <= EXACT:
         signs = 1.0 - 2.0 * (np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1)
-        return float((np.abs(signs @ moving) >= reached).mean())
-    generator, beyond = np.random.default_rng(seed), 1
+        return _beyond(signs @ moving, total, room) / len(signs)
+    generator, beyond = np.random.default_rng(seed), 1.0  # what happened is one of the exchanges
     rows = max(1, MEMORY // len(moving))
     for start in range(0, FLIPS, rows):
         shape = (min(rows, FLIPS - start), len(moving))
-        signs = 1.0 - 2.0 * generator.integers(0, 2, shape, dtype=np.int8)
-        beyond += int((np.abs(signs @ moving) >= reached).sum())
+        kept = _bits(generator, shape)
+        beyond += _beyond(2 * (kept @ moving) - total, total, room)
     return beyond / (FLIPS + 1)
+
+
+def _beyond(sums: Float64[np.ndarray, " m"], total: float, room: float) -> float:
+    """How many sums are further from 0 than the total, and half of those as far, within `room` for their last bits."""
+    far = np.abs(sums) - abs(total)
+    return float((far > room).sum() + 0.5 * (np.abs(far) <= room).sum())
+
+
+def _bits(generator: np.random.Generator, shape: tuple[int, int]) -> Float64[np.ndarray, "m n"]:
+    """Zeros and ones, each with the chance of one half."""
+    n = shape[0] * shape[1]
+    drawn = np.frombuffer(generator.bytes((n + 7) // 8), np.uint8)
+    return np.unpackbits(drawn, count=n).reshape(shape).astype(np.float64)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -103,6 +103,7 @@ def open_dataset(
         notes.append(f"Left out {before - _count(splits):,} pictures that {settings.exclude} lists.")
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
+    _check_taught(source, splits["train"], settings)
     return Dataset(source, splits, tuple(notes))
 
 
@@ -194,6 +195,19 @@ def _check_obeyed(source: Source, settings: DataSettings) -> None:
     if source.task == "classes" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
         raise DataError(f"{source.name} has only one class, {only}; at least two are needed to tell apart.")
+
+
+def _check_taught(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
+    """Refuse to learn one class from another that no training picture shows."""
+    shown = np.unique(class_of(source, rows)) if source.task == "classes" else np.arange(2)
+    if len(shown) < 2:
+        where = f" of fold {settings.fold}" if settings.folds else ""
+        more = "fewer folds, or " if settings.folds else ""
+        raise DataError(
+            f"All {len(rows):,} training pictures{where} of {source.name} are of one class, "
+            f"{source.classes[shown[0]]!r}; at least two are needed to tell apart. Give {more}more pictures, or "
+            "groups, of the others."
+        )
 
 
 def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str]:

@@ -9,32 +9,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import config, runtime
 from ..checkpoints import ensemble
 from ..data.settings import DataSettings
 from ..errors import UsageError
-from ..evaluate.answers import Answers, join, read_csv
+from ..evaluate.answers import Answers
 from ..evaluate.decisions import Decisions
 from ..evaluate.label_metrics import LabelMetrics
-from ..evaluate.measuring import Figures, measured
+from ..evaluate.measuring import Figures
 from ..evaluate.metrics import Metrics
 from ..evaluate.number_metrics import NumberMetrics
+from ..evaluate.suspect_list import advice_for
 from ..files import atomic
-from ..report import choice, facts, page, thumbnails
+from ..report import choice, facts, grouping, page, thumbnails
 from . import fit as one
-from .dataset import MEMORY, Dataset, located, open_dataset
+from .dataset import MEMORY, located
 from .engines.group import found
 from .events import Event, Finished, Note
 from .finish import THUMBNAILS
 from .planning.wishes import Wishes
 from .run import RunFolder
+from .together import SPLIT, Together, of_folds
 
 NAME = "folds.json"
 """What was asked for, in the folder of all folds."""
-SPLIT = "out-of-fold"
-"""What the table of all answers calls its pictures."""
+SUSPECTS = "suspects.csv"
+"""Labels that models contradict which have not seen them, in the folder of all folds."""
 
 
 def fit_folds(
@@ -67,11 +67,7 @@ def resume(out: Path, given: object | None = None) -> Iterator[Event]:
     Raises:
         as `fit_folds`.
     """
-    asked = json.loads((out / NAME).read_text(encoding="utf-8"))
-    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / NAME))
-    size = asked["wishes"].pop("image_size")
-    wishes = Wishes(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
-    settings = config.read(runtime.RuntimeSettings, asked["settings"], str(out / NAME))
+    wishes, settings = _read_asked(out)
     yield from _follow(wishes, settings, out, given)
 
 
@@ -83,6 +79,27 @@ def is_folds(path: Path) -> bool:
 def fold_folder(out: Path, fold: int) -> Path:
     """The run folder of a fold."""
     return out / f"fold-{fold}"
+
+
+def folders(out: Path) -> tuple[Path, ...]:
+    """The run folders of all folds; none where a folder holds no folds."""
+    if not is_folds(out):
+        return ()
+    wishes, _ = _read_asked(out)
+    return tuple(fold_folder(out, fold) for fold in range(wishes.data.folds))
+
+
+def first(out: Path) -> Path:
+    """The run folder that stands for a training: that of the first fold, or the folder itself."""
+    return fold_folder(out, 0) if is_folds(out) else out
+
+
+def _read_asked(out: Path) -> tuple[Wishes, runtime.RuntimeSettings]:
+    asked = json.loads((out / NAME).read_text(encoding="utf-8"))
+    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / NAME))
+    size = asked["wishes"].pop("image_size")
+    wishes = Wishes(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
+    return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / NAME))
 
 
 def _begin(out: Path, wishes: Wishes, settings: runtime.RuntimeSettings) -> None:
@@ -118,45 +135,54 @@ def _follow(wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given:
                 yield Note(f"{event.metrics.headline()}.")
             else:
                 yield event
-    figures = conclude(out, wishes, given)
+    whole = of_folder(out, given)
+    figures = conclude(out, whole)
+    yield Note(_suspected(out, whole))
     yield Finished(out, out / page.NAME, figures, seconds or facts.read(out).seconds)
 
 
-def conclude(out: Path, wishes: Wishes, given: object | None) -> Figures:
-    """Join the answers of all folds, measure them, keep the ensemble, and write the report."""
-    folds = [RunFolder(fold_folder(out, fold)) for fold in range(wishes.data.folds)]
-    plan = folds[0].read_plan()
-    dataset = open_dataset(plan.data, plan.seed, folds[0], given)
-    split = "val" if "test" in dataset.source.splits else "test"
-    parts = [read_csv(run.predictions / f"{split}.csv", dataset.source.task) for run in folds]
-    answers = join([dataclasses.replace(part, split=SPLIT) for part in parts])
+def of_folder(out: Path, given: object | None = None) -> Together:
+    """What all folds in a folder have answered.
+
+    Raises:
+        as `together.of_folds`.
+    """
+    return of_folds(folders(out), given)
+
+
+def conclude(out: Path, whole: Together) -> Figures:
+    """Keep the answers of all folds, their figures and the ensemble, and write the report."""
+    answers, figures = whole.answers, whole.figures()
     (out / "predictions").mkdir(exist_ok=True)
     answers.write_csv(out / "predictions" / f"{SPLIT}.csv")
-    figures = measured(answers, dataset.scaling, _groups(dataset, answers), plan.answers.ordered)
     atomic.write_json(out / f"metrics-{SPLIT}.json", figures.to_json())
     if not (out / "model").exists():
-        ensemble.save(out / "model", [run.bundle for run in folds])
-    _report(out, dataset, folds, answers, figures)
+        ensemble.save(out / "model", [run.bundle for run in whole.folds])
+    _report(out, whole, answers, figures)
     return figures
 
 
-def _groups(dataset: Dataset, answers: Answers) -> np.ndarray | None:
-    groups = dataset.source.groups
-    if groups is None:
-        return None
-    rows = {name: row for row, name in enumerate(dataset.source.ids)}
-    return groups[[rows[name] for name in answers.ids]]
+def _suspected(out: Path, whole: Together) -> str:
+    """Keep the list of suspects, unless there is one that a person may have shortened, and say what is in it."""
+    path = out / SUSPECTS
+    if path.exists():
+        return f"{path} is kept as it is; delete it to have it written again."
+    found = whole.suspects()
+    found.write_csv(path)
+    advice = f" {advice_for(path)}" if found.suspects else ""
+    return f"{found.summary(path)}{advice}"
 
 
-def _report(out: Path, dataset: Dataset, folds: list[RunFolder], answers: Answers, figures: Figures) -> None:
+def _report(out: Path, whole: Together, answers: Answers, figures: Figures) -> None:
     """One page about all answers, with a line for each fold."""
+    folds, dataset = whole.folds, whole.dataset
     each = [facts.read(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
-    chosen = choice.choose(answers, THUMBNAILS)
-    rows = {name: row for row, name in enumerate(dataset.source.ids)}
-    shown = np.array([rows[answers.ids[place]] for place in chosen.tolist()], np.int64)
+    chosen = choice.with_worst(answers, Decisions(), THUMBNAILS)
+    shown = whole.rows(answers)[chosen]
     pictures = dataset.shown(shown, plan.image, plan.compute.workers)
     thumbnails.save(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen)
+    grouping.save(out, whole.groups(answers))
     own = [_renamed(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
     facts.write(

@@ -20,7 +20,7 @@ def answered(seed, n=4000, K=4):
 
 
 @pytest.mark.parametrize("miss", [0.05, 0.1])
-def test_sets_hold_the_truth_as_often_as_promised(miss):
+def test_V5_sets_hold_the_truth_as_often_as_promised(miss):
     probabilities, targets = answered(0)
     generator, covered = np.random.default_rng(1), []
     for _ in range(1000):
@@ -52,7 +52,17 @@ def test_classes_with_too_few_pictures_share_the_cut_of_all():
     assert all(cut == plain.cuts[0] for cut, mine in zip(found.cuts, found.own, strict=True) if not mine)
 
 
-def test_ranges_of_numbers_hold_the_truth_as_often_as_promised():
+@pytest.mark.parametrize("miss", [0.05, 0.1])
+def test_V5_ranges_of_numbers_hold_the_truth_as_often_as_promised(miss):
+    errors = np.abs(np.random.default_rng(4).standard_cauchy(4000))
+    generator, covered = np.random.default_rng(5), []
+    for _ in range(1000):
+        order = generator.permutation(len(errors))
+        covered.append((errors[order[400:]] <= reached(errors[order[:400]], miss)).mean())
+    assert np.mean(covered) == pytest.approx(1 - miss, abs=0.005)
+
+
+def test_sixty_pictures_promise_the_share_that_they_can():
     generator, covered = np.random.default_rng(4), []
     for _ in range(2000):
         errors = np.abs(generator.standard_cauchy(60))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from vitrail.evaluate.headline import constant, headline, per_picture
+from vitrail.errors import DataError
+from vitrail.evaluate.headline import constant, headline, mean_headline, per_picture, value_of
 from vitrail.evaluate.label_predictions import LabelPredictions
 from vitrail.evaluate.number_predictions import NumberPredictions
 from vitrail.evaluate.predictions import Predictions
-from vitrail.stats.intervals import wilson
+from vitrail.stats.intervals import bootstrap, wilson
 
 
 def named(n: int) -> dict[str, object]:
@@ -84,3 +85,59 @@ def test_errors_of_several_columns_are_counted_in_their_deviations():
 def test_nothing_known_is_no_figure():
     found = headline(classes(np.ones(4, bool), np.full(4, -1)))
     assert (found.n, found.value, found.interval) == (0, None, None)
+
+
+def test_the_value_alone_is_that_of_the_headline():
+    generator = np.random.default_rng(3)
+    truth = (generator.random((80, 2)) < 0.5).astype(np.float32)
+    tables = [
+        classes(np.arange(50) < 40, np.where(np.arange(50) < 45, 0, -1)),
+        labels(truth, generator.random((80, 2)).astype(np.float32)),
+        numbers(truth, generator.random((80, 2)).astype(np.float32)),
+    ]
+    for table in tables:
+        assert value_of(table) == pytest.approx(headline(table).value)
+
+
+def test_columns_whose_targets_are_all_equal_count_for_nothing():
+    targets, values = np.float32([[1], [3], [np.nan]]), np.float32([[2], [5], [9]])
+    assert value_of(numbers(targets, values)) == pytest.approx(1.5)
+    both = np.concatenate([targets, 100 * targets], axis=1)
+    told = np.concatenate([values, 100 * values], axis=1)
+    assert value_of(numbers(both, told)) == pytest.approx(1.5)  # the deviation of 1 and 3 is 1
+    both[:, 0] = 7
+    assert value_of(numbers(both, told)) == pytest.approx(1.5)
+
+
+def test_the_mean_of_several_tables_draws_each_picture_with_all_its_answers():
+    first, second = np.arange(60) < 50, np.arange(60) % 3 > 0
+    both = mean_headline([classes(first), classes(second)])
+    share = (first.astype(float) + second) / 2
+    assert both.value == pytest.approx(share.mean()) and both.n == 60
+    assert both.interval == pytest.approx(bootstrap(share, lambda rows: float(rows.mean()), 0))
+    assert mean_headline([classes(first)]) == headline(classes(first))
+    assert headline(classes(first)).interval == wilson(50, 60)
+
+
+def test_the_mean_of_areas_of_equal_tables_is_as_uncertain_as_one():
+    generator = np.random.default_rng(4)
+    truth = (generator.random((90, 1)) < 0.5).astype(np.float32)
+    table = labels(truth, generator.random((90, 1)).astype(np.float32))
+    one, both = headline(table), mean_headline([table, table])
+    assert both.value == pytest.approx(one.value) and both.interval == pytest.approx(one.interval)
+
+
+def test_what_cannot_be_measured_is_refused():
+    unknown = numbers(np.float32([[np.nan]]), np.zeros((1, 1), np.float32))
+    with pytest.raises(DataError, match=r"known class\. Got 4 pictures, none of them with one\."):
+        value_of(classes(np.ones(4, bool), np.full(4, -1)))
+    with pytest.raises(DataError, match=r"known label\. Got 2 pictures"):
+        value_of(labels(np.full((2, 2), np.nan), np.zeros((2, 2))))
+    with pytest.raises(DataError, match=r"known number\. Got 1 pictures"):
+        value_of(unknown)
+    with pytest.raises(DataError, match=r"10 known pictures that have it and 10 that do not\. None of the 2 .* 12 pi"):
+        value_of(labels(np.eye(2)[[0, 1] * 6], np.zeros((12, 2))))
+    with pytest.raises(DataError, match=r"All targets of each of the 2 known columns are equal among 3 pictures"):
+        value_of(numbers(np.ones((3, 2)), np.zeros((3, 2))))
+    with pytest.raises(DataError, match=r"1 of 2 answers are NaN"):
+        value_of(numbers(np.ones((2, 1)), np.array([[np.nan], [1]])))

@@ -18,6 +18,27 @@ def test_four_pictures_by_hand():
     assert found.excess == pytest.approx(found.area - best)
 
 
+@pytest.mark.parametrize(("n", "wrong"), [(10, 3), (100, 10), (997, 250), (50, 0), (50, 50)])
+def test_V6_the_area_equals_its_closed_form(n, wrong):
+    def harmonic(m):
+        return sum(1 / i for i in range(1, m + 1))
+
+    right, surest_first = n - wrong, np.linspace(1, 0, n)
+    last, first = np.repeat([0.0, 1.0], [right, wrong]), np.repeat([1.0, 0.0], [wrong, right])
+    best = (wrong - right * (harmonic(n) - harmonic(right))) / n
+    worst = (wrong + wrong * (harmonic(n) - harmonic(wrong))) / n
+    assert risk_coverage(surest_first, last).area == pytest.approx(best, abs=1e-12)
+    assert risk_coverage(surest_first, first).area == pytest.approx(worst, abs=1e-12)
+    assert risk_coverage(np.ones(n), first).area == pytest.approx(wrong / n, abs=1e-12)
+    assert risk_coverage(surest_first, first).excess == pytest.approx(worst - best, abs=1e-12)
+
+
+def test_V6_guessed_confidences_have_the_error_rate_as_their_mean_area():
+    generator, errors = np.random.default_rng(0), np.repeat([0.0, 1.0], [80, 20])
+    areas = [risk_coverage(generator.permutation(np.arange(100.0)), errors).area for _ in range(2000)]
+    assert np.mean(areas) == pytest.approx(0.2, abs=4 * np.std(areas) / np.sqrt(2000))
+
+
 def test_confidence_that_knows_its_errors_has_no_excess():
     errors = np.repeat([0.0, 1.0], [90, 10])
     assert risk_coverage(np.linspace(1, 0, 100), errors).excess == pytest.approx(0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
 from vitrail.errors import UsageError
 from vitrail.stats.intervals import bootstrap, wilson
@@ -68,17 +68,37 @@ def test_bootstrap_leaves_out_samples_without_an_answer_and_refuses_when_none_ha
         bootstrap(np.zeros(0), lambda v: 0.0, seed=0)
 
 
-def test_bootstrap_by_groups_is_wider_on_pictures_that_are_alike_and_covers():
-    covered = {"grouped": 0, "naive": 0}
-    groups = np.repeat(np.arange(50), 6)
-    for seed in range(200):
+@pytest.mark.slow
+@pytest.mark.parametrize("people", [15, 50])
+def test_V2_bootstrap_by_groups_covers_where_the_naive_one_fails(people):
+    covered, sets = {"grouped": 0, "naive": 0}, {"grouped": 2000, "naive": 200}
+    for seed in range(sets["grouped"]):
         generator = np.random.default_rng(seed)
-        values = np.repeat(generator.normal(0, 1, 50), 6) + generator.normal(0, 0.5, 300)
-        for name, given_groups in (("grouped", groups), ("naive", None)):
-            low, high = bootstrap(values, lambda v: float(v.mean()), seed, 400, groups=given_groups)
-            covered[name] += low <= 0 <= high
-    assert covered["grouped"] >= 0.89 * 200
-    assert covered["naive"] < 0.75 * 200
+        groups = np.repeat(np.arange(people), generator.integers(2, 7, people))
+        values = generator.normal(0, 1, people)[groups] + generator.normal(0, 0.5, len(groups))
+        for name, own in (("grouped", groups), ("naive", None)):
+            if seed < sets[name]:
+                low, high = bootstrap(values, lambda v: float(v.mean()), seed, 300, groups=own)
+                covered[name] += low <= 0 <= high
+    assert 0.935 <= covered["grouped"] / sets["grouped"] <= 0.965
+    assert covered["naive"] / sets["naive"] < 0.8
+
+
+def test_V2_bootstrap_of_few_numbers_covers_as_often_as_of_many():
+    sets, covered = 2000, 0
+    for seed in range(sets):
+        values = np.random.default_rng(seed).normal(0, 1, 12)
+        low, high = bootstrap(values, lambda v: float(v.mean()), seed, 300)
+        covered += low <= 0 <= high
+    assert 0.935 <= covered / sets <= 0.965
+
+
+def test_the_widened_bootstrap_is_the_t_interval_of_a_mean():
+    values = np.random.default_rng(0).normal(3.0, 2.0, 14)
+    low, high = bootstrap(values, lambda v: float(v.mean()), seed=1, n=40_000)
+    expected = t.interval(0.95, 13, values.mean(), values.std(ddof=1) / np.sqrt(14))
+    assert (low, high) == pytest.approx(expected, abs=0.08)
+    assert bootstrap(np.ones(1), lambda v: float(v.mean()), seed=0, n=5) == (1.0, 1.0)
 
 
 def test_bootstrap_draws_whole_groups_whatever_their_names():

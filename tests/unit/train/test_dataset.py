@@ -10,6 +10,7 @@ import pytest
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
+from vitrail.data.splits import folds
 from vitrail.errors import DataError, UsageError
 from vitrail.train.dataset import MEMORY, class_of, located, open_dataset
 
@@ -91,3 +92,24 @@ def test_pictures_that_lay_in_memory_cannot_be_opened_again(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"objects that a Python program held.*vitrail\.open\(RUN\)\.resume\(OBJECT\)"):
         open_dataset(DataSettings(source=MEMORY), 0)
+
+
+def test_a_fold_whose_training_pictures_are_of_one_class_is_refused():
+    lonely = drawn(targets=(np.arange(20) == 7).astype(int))
+    for fold in (0, 1):
+        if 7 in opened_rows(lonely, fold):
+            assert len(opened(lonely, folds=2, fold=fold).splits["train"])
+        else:
+            with pytest.raises(DataError, match=rf"training pictures of fold {fold} of drawn are of one class, 'a';"):
+                opened(lonely, folds=2, fold=fold)
+
+
+def opened_rows(source: Source, fold: int) -> set[int]:
+    """The rows that a fold trains and validates on."""
+    return set(range(len(source))) - set(folds(source, 2, 0)[fold].tolist())
+
+
+def test_a_list_that_leaves_one_class_is_refused(tmp_path):
+    (tmp_path / "exclude.csv").write_text("id\n" + "".join(f"{row}.png\n" for row in range(1, 20, 2)))
+    with pytest.raises(DataError, match=r"are of one class, 'a'; at least two are needed to tell apart\. Give more p"):
+        opened(drawn(), exclude=str(tmp_path / "exclude.csv"))

@@ -1,0 +1,77 @@
+"""What a positive and a negative answer are worth where a stated share has what is looked for: predictive values."""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+from typing import NamedTuple
+
+from ..errors import UsageError
+from .intervals import Interval
+
+
+class Rate(NamedTuple):
+    """A share with its interval."""
+
+    value: float
+    interval: Interval
+
+
+class Predictive(NamedTuple):
+    """Shares of answers that are right; None where no such answer is ever given."""
+
+    positive: Rate | None
+    negative: Rate | None
+
+
+def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -> Predictive:
+    """Bayes' formula: of the positive answers the share that is right, and of the negative ones.
+
+    The intervals are those of the two likelihood ratios, sensitivity by false alarms and misses by specificity, made of
+    the intervals of the two rates (MOVER-R), which may be Wilson's or those of a bootstrap over groups. The two
+    rates are taken as measured on different pictures or patients. The prevalence is taken as it is stated.
+
+    Args:
+        prevalence: share that has what is looked for, between 0 and 1.
+
+    Raises:
+        UsageError: a prevalence outside 0..1, or at its ends, where no answer can be both ways.
+
+    Source: Donner and Zou 2012, "Closed-form confidence intervals for functions of the normal mean and standard
+    deviation", section 3; Newcombe 2016, "MOVER-R confidence intervals for ratios and products of two independently
+    estimated quantities".
+    """
+    if not 0 < prevalence < 1:
+        raise UsageError(f"A prevalence must lie between 0 and 1, for example 0.05. Got {prevalence}.")
+    odds = prevalence / (1 - prevalence)
+    found, missed = _ratio(sensitivity, _rest(specificity)), _ratio(_rest(sensitivity), specificity)
+    return Predictive(
+        positive=None if found is None else _of_odds(found, odds),
+        negative=None if missed is None else _rest(_of_odds(missed, odds)),
+    )
+
+
+def _rest(rate: Rate) -> Rate:
+    return Rate(1 - rate.value, Interval(1 - rate.interval.high, 1 - rate.interval.low))
+
+
+def _ratio(top: Rate, bottom: Rate) -> Rate | None:
+    """One rate by another, which may be 0; None where both are."""
+    (a, (a_low, a_high)), (b, (b_low, b_high)) = top, bottom
+    if a <= 0 and b <= 0:
+        return None
+    rise, fall = a_low * (2 * a - a_low), b_high * (2 * b - b_high)
+    below = a * b + sqrt(max(0.0, (a * b) ** 2 - rise * fall))
+    low = rise / below if below > 0 else 0.0
+    rise, fall = a_high * (2 * a - a_high), b_low * (2 * b - b_low)
+    high = (a * b + sqrt(max(0.0, (a * b) ** 2 - rise * fall))) / fall if fall > 0 else inf
+    return Rate(a / b if b > 0 else inf, Interval(low, high))
+
+
+def _of_odds(ratio: Rate, odds: float) -> Rate:
+    """The share that has odds as many times as large as `odds` says."""
+    value, (low, high) = ratio
+    return Rate(_share(odds * value), Interval(_share(odds * low), _share(odds * high)))
+
+
+def _share(odds: float) -> float:
+    return 1.0 if odds == inf else odds / (1 + odds)
