@@ -70,12 +70,14 @@ def save(
     classes: tuple[str, ...],
     info: Mapping[str, object],
     familiar: Mapping[str, Tensor] | None = None,
+    worth: str = "",
 ) -> None:
     """Write a bundle whole or not at all.
 
     Args:
         info: anything that JSON can hold.
         familiar: what the training pictures look like to the model.
+        worth: what the model card says of figures and pictures, in Markdown.
 
     Raises:
         UsageError: the folder exists, or the picture description or the class names do not fit the model.
@@ -94,7 +96,7 @@ def save(
     with atomic.folder(Path(folder)) as inside:
         atomic.write_json(inside / CONFIG, content)
         atomic.write_json(inside / PREPROCESSOR, preprocessor(spec))
-        atomic.write_text(inside / CARD, card(model.config, parameters, spec, task, classes, info))
+        atomic.write_text(inside / CARD, card(model.config, parameters, spec, task, classes, info, worth))
         tensors.save(inside / WEIGHTS, model.state_dict(), {"format": "pt"})
         if familiar:
             tensors.save(inside / FAMILIAR, familiar, {"format": "pt"})

@@ -22,8 +22,13 @@ def card(
     task: str,
     classes: tuple[str, ...],
     info: Mapping[str, object],
+    worth: str = "",
 ) -> str:
-    """The content of a bundle's README.md."""
+    """The content of a bundle's README.md.
+
+    Args:
+        worth: figures and pictures, in Markdown; empty where nothing was measured.
+    """
     grid = config.grid
     answer = WHAT.get(task, "{n} numbers").format(n=config.outputs)
     return f"""---
@@ -60,7 +65,7 @@ model = vitrail.load("PATH-OF-THIS-FOLDER")
 ## Answers
 
 {_listed(classes)}
-{_meaning(task, classes, info)}
+{_meaning(task, classes, info)}{_measured(worth)}
 ## From its training
 
 {_facts(info)}
@@ -98,6 +103,10 @@ def _meaning(task: str, classes: tuple[str, ...], info: Mapping[str, object]) ->
         "\nThe network's outputs are on the scale of the training targets; `vitrail predict` answers in their units. "
         f"In the order of the names: {', '.join(scale)}.\n"
     )
+
+
+def _measured(worth: str) -> str:
+    return f"\n## What it is worth\n\n{worth}\n" if worth else ""
 
 
 def _named(names: tuple[str, ...], values: list[float]) -> str:

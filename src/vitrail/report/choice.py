@@ -5,10 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluate.answers import Answers
+from ..evaluate.decisions import Decisions
 from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
 from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import Predictions
-from . import thumbnails
+from . import thumbnails, worst
+from .sought import sought
+
+
+def with_worst(answers: Answers, decided: Decisions, k: int) -> np.ndarray:
+    """`choose`, then the worst misses and false alarms of what is looked for, where they are not among those."""
+    rows = choose(answers, k)
+    if isinstance(answers, NumberPredictions) or answers.targets is None:
+        return rows
+    more = worst.rows_of(sought(answers, decided))
+    return np.concatenate([rows, more[~np.isin(more, rows)]]).astype(np.int64)
 
 
 def choose(answers: Answers, k: int) -> np.ndarray:

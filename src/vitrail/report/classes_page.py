@@ -46,7 +46,7 @@ def contents(metrics: Metrics, predictions: Predictions, images: np.ndarray, ind
     return {
         "matrix": _shaded(metrics) if len(metrics.confusion) <= MOST_CLASSES else None,
         "confusions": largest_confusions(metrics, 8),
-        "mistakes": [picture for picture in shown if picture.target != picture.answer],
+        "mistakes": [picture for picture in shown if picture.target != picture.answer][: thumbnails.MOST],
         "right": [picture for picture in shown if picture.target == picture.answer],
     }
 
@@ -71,7 +71,7 @@ def pictures(predictions: Predictions, images: np.ndarray, indices: np.ndarray) 
                 answer=predictions.classes[answer],
                 confidence=float(predictions.confidences[i]),
                 path=predictions.paths[i] or predictions.ids[i],
-                small=max(image.shape[:2]) < 64,
+                small=max(image.shape[:2]) < thumbnails.SHARP,
             )
         )
     return found

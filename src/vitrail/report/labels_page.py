@@ -35,7 +35,7 @@ def contents(
     return {
         "fewest": FEWEST,
         "dots": dots.draw(ranked, span, title, guide=0.5) if ranked else None,
-        "mistakes": [picture for row, picture in pictures if wrong[row]],
+        "mistakes": [picture for row, picture in pictures if wrong[row]][: thumbnails.MOST],
         "right": [picture for row, picture in pictures if not wrong[row]],
     }
 

@@ -1,7 +1,8 @@
 """The report page: stored facts, predictions, curves and thumbnails in, one self-contained HTML file out.
 
 `template.html.j2` is the page of every run; `classes.html.j2`, `labels.html.j2` and `number.html.j2` fill in what
-each task has of its own, from `classes_page`, `labels_page` and `numbers_page`.
+each task has of its own, from `classes_page`, `labels_page` and `numbers_page`. For one reader the page begins with
+`radiology.html.j2` or `inspection.html.j2`, from `first` and the module of that name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,22 @@ from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import Predictions
 from ..files import atomic
-from . import classes_page, curves, facts, labels_page, numbers_page, thumbnails, trust
+from . import (
+    beside,
+    classes_page,
+    curves,
+    facts,
+    first,
+    grouping,
+    inspection,
+    labels_page,
+    numbers_page,
+    radiology,
+    thumbnails,
+    trust,
+)
+from .asked import Asked
+from .data_card import data_card
 from .facts import ReportFacts
 
 NAME = "report.html"
@@ -38,11 +54,14 @@ class Part(NamedTuple):
     interval: str
 
 
-def build(run_folder: Path) -> Path:
+def build(run_folder: Path, asked: Asked | None = None) -> Path:
     """Write report.html of a run folder in one step, from report.json, predictions/*.csv, metrics.jsonl and thumbnails.
 
+    Args:
+        asked: for whom the first page is; none leaves it out.
+
     Raises:
-        UsageError: no report.json, or no predictions of its held-out split.
+        UsageError: no report.json, no predictions of its held-out split, or a run that cannot be asked so.
         DataError, DamagedFileError: a stored file that cannot be read, by name.
     """
     folder = Path(run_folder)
@@ -51,13 +70,13 @@ def build(run_folder: Path) -> Path:
     if not stored.exists():
         raise UsageError(f"The report speaks of the {known.held_out} split and needs {stored}. There is no such file.")
     path = folder / NAME
-    text = render(known, read_csv(stored, known.task), folder)
+    text = render(known, read_csv(stored, known.task), folder, asked)
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
 
-def render(known: ReportFacts, answers: Answers, folder: Path) -> str:
-    """The page as text. `folder` holds metrics.jsonl and thumbnails.npz, both of which may be missing."""
+def render(known: ReportFacts, answers: Answers, folder: Path, asked: Asked | None = None) -> str:
+    """The page as text. `folder` holds metrics.jsonl, thumbnails.npz and check.json, all of which may be missing."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     room = Environment(
@@ -67,18 +86,19 @@ def render(known: ReportFacts, answers: Answers, folder: Path) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    room.filters.update(percent=percent, duration=duration, count="{:,}".format)
+    room.filters.update(percent=percent, rate=rate, about=about, duration=duration, count="{:,}".format)
     page = room.get_template(f"{known.task}.html.j2")
-    return page.render(**_contents(known, answers, folder))
+    return page.render(**_contents(known, answers, folder, asked))
 
 
-def _contents(known: ReportFacts, answers: Answers, folder: Path) -> dict[str, Any]:
+def _contents(known: ReportFacts, answers: Answers, folder: Path, asked: Asked | None) -> dict[str, Any]:
     metrics = known.measured(known.held_out) or measured(answers)
     figures = curves.history(folder / "metrics.jsonl")
     images = thumbnails.load(folder)
     name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[known.task]
     rising = curves.accuracy_chart(figures) if known.task == "classes" else curves.score_chart(figures, name)
     return {
+        "first_page": None,
         "facts": known,
         "metrics": metrics,
         "split": SPLITS.get(metrics.split, metrics.split),
@@ -88,9 +108,27 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path) -> dict[str, A
         "rising": rising,
         "rate": curves.rate_chart(figures),
         "decisions": known.decisions,
-        "trust": trust.of(answers, known.decisions),
+        "trust": trust.of(answers, known.decisions, grouping.load(folder, len(answers))),
+        "card": data_card(folder, known, metrics),
+        "beside": beside.read(folder),
         **_own(metrics, answers, images),
+        **({} if asked is None else _first(known, metrics, answers, folder, asked, images)),
     }
+
+
+def _first(
+    known: ReportFacts,
+    metrics: Figures,
+    answers: Answers,
+    folder: Path,
+    asked: Asked,
+    images: tuple[np.ndarray, np.ndarray],
+) -> dict[str, Any]:
+    """What only the first page of this reader has."""
+    found = first.first(known, metrics, answers, folder, asked, *images)
+    if asked.reader == "radiology":
+        return {"first_page": radiology.TEMPLATE, **radiology.contents(found)}
+    return {"first_page": inspection.TEMPLATE, **inspection.contents(found, known, metrics, folder)}
 
 
 def _own(metrics: Figures, answers: Answers, images: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
@@ -121,6 +159,16 @@ def _part(known: ReportFacts, count: facts.SplitCount, headline: Figures) -> Par
 def percent(share: float | None, digits: int = 1) -> str:
     """A fraction as per cent with a thin no-break space, or a dash where nothing was measured."""
     return "–" if share is None else f"{100 * share:.{digits}f}\u202f%"
+
+
+def rate(share: float) -> str:
+    """A fraction as per cent, with one digit more near none and near all, where rates of errors live."""
+    return percent(share, 2 if 0 < min(share, 1 - share) < 0.00995 else 1)
+
+
+def about(number: float) -> str:
+    """An expected count: whole where it is large, with a digit where it is small."""
+    return f"{number:,.0f}" if number >= 9.95 or number == round(number) else f"{number:.2g}"
 
 
 def duration(seconds: float) -> str:

@@ -35,4 +35,4 @@ class Shown(NamedTuple):
 
 def shown(image: np.ndarray, path: str, lines: tuple[Line, ...]) -> Shown:
     """A stored thumbnail, uint8 [H, W, C], with its lines."""
-    return Shown(thumbnails.data_uri(image), path, max(image.shape[:2]) < 64, lines)
+    return Shown(thumbnails.data_uri(image), path, max(image.shape[:2]) < thumbnails.SHARP, lines)

@@ -13,6 +13,12 @@ from ..evaluate.predictions import UNKNOWN, Predictions
 from ..files import atomic
 
 NAME = "thumbnails.npz"
+MOST = 12
+"""Mistakes in a gallery, and as many right answers."""
+SHARP = 64
+"""Smaller pictures are drawn with sharp pixels."""
+LONGEST = 224
+"""Longer side of a thumbnail on the page, in pixels: twice what is seen, for fine screens."""
 
 
 def choose(predictions: Predictions, k: int) -> np.ndarray:
@@ -90,10 +96,19 @@ def check_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
 
 
 def data_uri(image: np.ndarray) -> str:
-    """A PNG inside a text, from uint8 [H, W, C]: three channels in colour, any other count by its first channel."""
+    """A picture inside a text, from uint8 [H, W, C]: three channels in colour, any other count by its first channel.
+
+    PNG where it is small, so that every pixel is as it was; JPEG of at most 224 pixels where it is large, so that a
+    page of fifty stays far below 5 MB.
+    """
     from PIL import Image
 
     data = io.BytesIO()
     picture = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
-    picture.save(data, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode("ascii")
+    kind = "png" if max(picture.size) < 2 * SHARP else "jpeg"
+    if kind == "png":
+        picture.save(data, "PNG", optimize=True)
+    else:
+        picture.thumbnail((LONGEST, LONGEST))
+        picture.save(data, "JPEG", quality=85)
+    return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")

@@ -17,9 +17,10 @@ from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
 from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import UNKNOWN, Predictions
 from ..evaluate.selective import RiskCoverage, risk_coverage
-from ..stats.intervals import Interval, wilson
+from ..stats.intervals import wilson
 from . import chart
 from .numbers_page import MOST_COLUMNS
+from .shares import Share, share_of
 
 FEWEST = 100
 """Pictures that a chart of shares needs; with fewer it would show noise."""
@@ -27,14 +28,6 @@ BINS = 10
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 MOST_POINTS = 200
 LARGEST_SET = 3
-
-
-class Share(NamedTuple):
-    """So many of n, with Wilson's interval."""
-
-    value: float
-    interval: Interval
-    n: int
 
 
 class Calibrated(NamedTuple):
@@ -77,23 +70,35 @@ class Cut(NamedTuple):
     """Of those answered with it, the share that has it."""
 
 
-def of(answers: Answers, decided: Decisions) -> dict[str, Any]:
-    """What `trust.html.j2` needs; a part that cannot be shown is None."""
+def of(answers: Answers, decided: Decisions, groups: np.ndarray | None = None) -> dict[str, Any]:
+    """What `trust.html.j2` needs; a part that cannot be shown is None.
+
+    Args:
+        groups: of each picture, such as its patient: thresholds, sets and ranges have intervals that draw whole groups.
+    """
     found: dict[str, Any] = {
         "calibrated": None, "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
-        "unlike": _share(np.array([why == UNLIKE for why in answers.abstained], bool)) if answers.abstained else None,
-        "silent": _share(answers.silent) if answers.abstained else None,
+        "unlike": share_of(_unlike(answers), groups) if answers.abstained else None,
+        "silent": share_of(answers.silent, groups) if answers.abstained else None,
     }  # fmt: skip
     if answers.targets is None:
         return found
     if isinstance(answers, Predictions):
-        return found | _of_classes(answers, decided)
+        return found | _of_classes(answers, decided, groups)
     if isinstance(answers, LabelPredictions):
-        return found | {"cuts": _cuts_of_labels(answers, decided)}
-    return found | _of_numbers(answers, decided)
+        return found | {"cuts": _cuts_of_labels(answers, decided, groups)}
+    return found | _of_numbers(answers, decided, groups)
 
 
-def _of_classes(answers: Predictions, decided: Decisions) -> dict[str, Any]:
+def _unlike(answers: Answers) -> np.ndarray:
+    return np.array([why == UNLIKE for why in answers.abstained], bool)
+
+
+def _some(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if groups is None else groups[rows]
+
+
+def _of_classes(answers: Predictions, decided: Decisions, groups: np.ndarray | None) -> dict[str, Any]:
     assert answers.targets is not None
     known = answers.targets != UNKNOWN
     probabilities, targets = answers.probabilities[known].astype(np.float64), answers.targets[known]
@@ -104,8 +109,8 @@ def _of_classes(answers: Predictions, decided: Decisions) -> dict[str, Any]:
     return {
         "calibrated": _calibrated(probabilities, ~wrong, decided) if many else None,
         "answering": _answering(probabilities.max(1), wrong) if many and not by_threshold else None,
-        "held": _held(probabilities, targets, decided) if decided.cuts else None,
-        "cuts": [_cut_of_two(answers, decided)] if by_threshold else [],
+        "held": _held(probabilities, targets, decided, _some(groups, known)) if decided.cuts else None,
+        "cuts": [_cut_of_two(answers, decided, groups)] if by_threshold else [],
     }
 
 
@@ -148,24 +153,26 @@ def _wrong_at(found: RiskCoverage, coverage: float) -> Share:
     return Share(wrong / n, wilson(wrong, n), n)
 
 
-def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions) -> Held:
+def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, groups: np.ndarray | None) -> Held:
     held = Sets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
     sizes = held.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(LARGEST_SET)]
     counts.append((f"{LARGEST_SET} or more", float((sizes >= LARGEST_SET).mean())))
     right = held[np.arange(len(targets)), targets]
-    kept = Share(float(right.mean()), wilson(int(right.sum()), len(right)), len(right))
+    kept = share_of(right, groups)
+    assert kept is not None
     return Held(1 - decided.miss, kept, float(sizes.mean()), counts)
 
 
-def _cut_of_two(answers: Predictions, decided: Decisions) -> Cut:
+def _cut_of_two(answers: Predictions, decided: Decisions, groups: np.ndarray | None) -> Cut:
     assert answers.targets is not None
     known, positive = answers.targets != UNKNOWN, answers.classes.index(decided.positive)
     is_so, said_so = answers.targets[known] == positive, answers.labels[known] == positive
-    return _cut(decided.positive, decided.thresholds[0], all(decided.chosen), is_so, said_so)
+    own = _some(groups, known)
+    return _cut(decided.positive, decided.thresholds[0], all(decided.chosen), is_so, said_so, own)
 
 
-def _cuts_of_labels(answers: LabelPredictions, decided: Decisions) -> list[Cut]:
+def _cuts_of_labels(answers: LabelPredictions, decided: Decisions, groups: np.ndarray | None) -> list[Cut]:
     assert answers.targets is not None
     values = decided.thresholds or (thresholds.HALF,) * len(answers.classes)
     chosen = decided.chosen or (False,) * len(values)
@@ -173,22 +180,29 @@ def _cuts_of_labels(answers: LabelPredictions, decided: Decisions) -> list[Cut]:
     for k, name in enumerate(answers.classes):
         known = answers.known[:, k]
         has_it, said_so = answers.targets[known, k] >= THRESHOLD, answers.labels[known, k]
-        found.append(_cut(name, values[k], chosen[k], has_it, said_so))
+        found.append(_cut(name, values[k], chosen[k], has_it, said_so, _some(groups, known)))
     return found
 
 
-def _cut(name: str, threshold: float, chosen: bool, positive: np.ndarray, answered: np.ndarray) -> Cut:
+def _cut(
+    name: str,
+    threshold: float,
+    chosen: bool,
+    positive: np.ndarray,
+    answered: np.ndarray,
+    groups: np.ndarray | None,
+) -> Cut:
     return Cut(
         name=name,
         threshold=threshold,
         chosen=chosen,
-        sensitivity=_share(answered[positive]),
-        specificity=_share(~answered[~positive]),
-        precision=_share(positive[answered]),
+        sensitivity=share_of(answered[positive], _some(groups, positive)),
+        specificity=share_of(~answered[~positive], _some(groups, ~positive)),
+        precision=share_of(positive[answered], _some(groups, answered)),
     )
 
 
-def _of_numbers(answers: NumberPredictions, decided: Decisions) -> dict[str, Any]:
+def _of_numbers(answers: NumberPredictions, decided: Decisions, groups: np.ndarray | None) -> dict[str, Any]:
     """Ranges and, for each column, differences by means (Bland and Altman)."""
     assert answers.targets is not None
     ranges, drawings = [], []
@@ -199,7 +213,7 @@ def _of_numbers(answers: NumberPredictions, decided: Decisions) -> dict[str, Any
             continue
         if decided.reach:
             inside = np.abs(values - targets) <= decided.reach[k]
-            ranges.append((name, decided.reach[k], 1 - decided.miss, _share(inside)))
+            ranges.append((name, decided.reach[k], 1 - decided.miss, share_of(inside, _some(groups, known))))
         if len(targets) > 1:
             drawings.append((name, _agreement(name, targets, values)))
     return {"ranges": ranges, "agreement": drawings}
@@ -216,10 +230,3 @@ def _agreement(name: str, targets: np.ndarray, values: np.ndarray) -> str:
     lines.append(chart.Line(name="pictures", points=points, style="points", dots=True))
     title = f"Answer less truth of {name} by their mean"
     return chart.draw(lines, f"mean of answer and true {name}", "{:.4g}".format, x, y, title)
-
-
-def _share(which: np.ndarray) -> Share | None:
-    """Of some pictures those that are so; None of no pictures."""
-    if not len(which):
-        return None
-    return Share(float(which.mean()), wilson(int(which.sum()), len(which)), len(which))

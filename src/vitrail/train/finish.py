@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from ..evaluate.scaling import KEY
 from ..evaluate.unlike import Familiar
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
-from ..report import choice, facts, page, thumbnails
+from ..report import choice, facts, grouping, model_card, page, thumbnails
 from .dataset import Dataset
 from .deciding import answers, look, settle
 from .events import Event, Finished, Note
@@ -38,7 +39,7 @@ from .run import RunFolder, environment
 from .stepping.optimizer import averaged
 from .transfer import begin, tried
 
-THUMBNAILS = 12
+THUMBNAILS = thumbnails.MOST
 
 
 @dataclass(frozen=True)
@@ -59,27 +60,26 @@ def conclude(
     """
     spent = _spent(run)
     yield Note("Evaluating on the held-out pictures.")
-    figures, held_out, pictures = [], None, None
     with _kept_if_unreadable(run, learner, plan, dataset):
         seen = {split: look(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
         decided, familiar = _kept(run, learner, dataset) or settle(learner, plan, dataset, seen["val"])
-    write_bundle(run, learner, plan, dataset, decided, familiar)
-    for split, outputs in seen.items():
-        if not len(outputs.rows):
-            continue
-        said = answers(dataset, split, outputs, decided, familiar)
-        write_predictions(run, said)
-        if not _anything_known(dataset, split):
+        there = {split: outputs for split, outputs in seen.items() if len(outputs.rows)}
+        said = {split: answers(dataset, split, outputs, decided, familiar) for split, outputs in there.items()}
+        judged = [_judged(dataset, plan, said[split]) for split in there if _anything_known(dataset, split)]
+    write_bundle(run, learner, plan, dataset, decided, familiar, _card(plan, dataset, decided, judged))
+    for split, answered in said.items():
+        write_predictions(run, answered)
+        if split not in [one.figures.split for one in judged]:
             yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
-            continue
-        held_out, pictures = said, outputs.pictures
-        figures.append(write_figures(run, said, dataset, plan))
-    if held_out is None or pictures is None:
+    for one in judged:
+        atomic.write_json(run.path / f"metrics-{one.figures.split}.json", one.figures.to_json())
+    if not judged:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
-    write_report(run, plan, reasons, dataset, held_out, pictures, tuple(figures), spent, decided)
-    yield Finished(run.path, run.path / page.NAME, figures[-1], spent.seconds)
+    pictures = there[judged[-1].said.split].pictures
+    write_report(run, plan, reasons, dataset, judged, pictures, spent, decided)
+    yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
 
 
 def _spent(run: RunFolder) -> Spent:
@@ -126,11 +126,13 @@ def write_bundle(
     dataset: Dataset,
     decided: Decisions | None,
     known: Familiar | None,
+    card: str = "",
 ) -> None:
     """Keep the trained model in the portable form; one that is there already and decided is that of this run's end.
 
     Args:
         decided: None where that could not be found out yet; such a bundle is replaced when it can.
+        card: what the figures of the held-out pictures say, for the model card.
     """
     if run.bundle.exists():
         if decided is None or decisions.KEY in bundle.describe(run.bundle).info:
@@ -152,7 +154,8 @@ def write_bundle(
     }
     tensors = None if known is None else known.tensors()
     with averaged(learner.model, learner.average):
-        bundle.save(run.bundle, learner.model, plan.image, dataset.source.task, dataset.source.classes, info, tensors)
+        task, classes = dataset.source.task, dataset.source.classes
+        bundle.save(run.bundle, learner.model, plan.image, task, classes, info, tensors, card)
 
 
 def write_report(
@@ -160,18 +163,30 @@ def write_report(
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
-    held_out: Answers,
+    judged: Sequence[Judged],
     pictures: Pictures,
-    figures: tuple[Figures, ...],
     spent: Spent,
     decided: Decisions,
 ) -> None:
-    """Thumbnails, report.json and report.html."""
-    chosen = choice.choose(held_out, THUMBNAILS)
-    images = pictures.take(dataset.splits[held_out.split][chosen]).permute(0, 2, 3, 1).numpy()
+    """Thumbnails, groups, report.json and report.html; of the last split that was judged.
+
+    Args:
+        pictures: that the split's rows are of.
+    """
+    held_out, rows = judged[-1].said, dataset.splits[judged[-1].said.split]
+    chosen = choice.with_worst(held_out, decided, THUMBNAILS)
+    images = pictures.take(rows[chosen]).permute(0, 2, 3, 1).numpy()
     thumbnails.save(run.path, images, chosen)
-    facts.write(run.path, _facts(run, plan, reasons, dataset, figures, spent, decided))
+    grouping.save(run.path, _groups(dataset, held_out.split))
+    facts.write(run.path, _facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided))
     page.build(run.path)
+
+
+def _counts(dataset: Dataset, plan: Plan) -> tuple[facts.SplitCount, ...]:
+    return tuple(
+        facts.SplitCount(split=name, n=len(rows), origin=_origin(name, dataset.source.splits, plan))
+        for name, rows in dataset.splits.items()
+    )
 
 
 def _facts(
@@ -179,20 +194,15 @@ def _facts(
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
-    figures: tuple[Figures, ...],
+    figures: Sequence[Figures],
     spent: Spent,
     decided: Decisions,
 ) -> facts.ReportFacts:
-    official = dataset.source.splits
-    counts = tuple(
-        facts.SplitCount(split=name, n=len(rows), origin=_origin(name, official, plan))
-        for name, rows in dataset.splits.items()
-    )
     around = {name: value if isinstance(value, str) else json.dumps(value) for name, value in environment().items()}
     return facts.ReportFacts(
         title=f"{dataset.source.name}: {plan.model_name}",
         source=dataset.source.name,
-        counts=counts,
+        counts=_counts(dataset, plan),
         classes=dataset.source.classes,
         model=plan.model_name,
         parameters=parameter_count(plan.model),
@@ -232,13 +242,30 @@ def write_predictions(run: RunFolder, said: Answers) -> None:
     said.write_csv(run.predictions / f"{said.split}.csv")
 
 
-def write_figures(run: RunFolder, said: Answers, dataset: Dataset, plan: Plan) -> Figures:
-    """Measure a split's answers and store the figures."""
+class Judged(NamedTuple):
+    """The answers to a split, and what they are worth."""
+
+    said: Answers
+    figures: Figures
+
+
+def _judged(dataset: Dataset, plan: Plan, said: Answers) -> Judged:
+    return Judged(said, measured(said, dataset.scaling, _groups(dataset, said.split), plan.answers.ordered))
+
+
+def _groups(dataset: Dataset, split: str) -> np.ndarray | None:
+    """Of each picture of a split."""
     groups = dataset.source.groups
-    own = None if groups is None else groups[dataset.splits[said.split]]
-    figures = measured(said, dataset.scaling, own, plan.answers.ordered)
-    atomic.write_json(run.path / f"metrics-{figures.split}.json", figures.to_json())
-    return figures
+    return None if groups is None else groups[dataset.splits[split]]
+
+
+def _card(plan: Plan, dataset: Dataset, decided: Decisions, judged: Sequence[Judged]) -> str:
+    """What the model card says of the last split that was judged; nothing where none was."""
+    if not judged:
+        return ""
+    said, figures = judged[-1]
+    source = dataset.source
+    return model_card.section(figures, said, decided, source.name, _counts(dataset, plan), source.fingerprint())
 
 
 def _anything_known(dataset: Dataset, split: str) -> bool:

@@ -88,7 +88,7 @@ def test_the_page_of_several_numbers_has_a_line_and_a_scatter_for_each(tmp_path)
     built = stored(tmp_path, test_number_metrics.drawn())
     whole(built)
     assert built.count('<svg class="chart"') == 2 * 2 and "R², the mean of 2 columns" in built
-    assert "<h3>age</h3>" in built and "<td>weight, kg</td>" in built and "weight, kg is <b>" in built
+    assert "<h3>age</h3>" in built and '<th scope="row">weight, kg</th>' in built and "weight, kg is <b>" in built
 
 
 def test_the_same_files_give_the_same_page(tmp_path):

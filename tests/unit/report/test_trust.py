@@ -75,3 +75,16 @@ def test_numbers_have_ranges_and_their_differences_drawn():
     assert (name, reach, promised) == ("age", 6.0, 0.95) and kept.value == pytest.approx(0.95, abs=0.03)
     ((_, drawing),) = found["agreement"]
     assert xml.fromstring(drawing).get("aria-label") == "Answer less truth of age by their mean"
+
+
+def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_alike():
+    outputs, targets = answered(n=1000)
+    decided = decide("classes", AnswerSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    table = table_of(decided, outputs, targets)
+    groups = np.argsort(np.argsort(table.probabilities[:, 0])) // 8
+    alone, together = (trust.of(table, decided, by) for by in (None, groups))
+    for one, other in zip(alone["cuts"], together["cuts"], strict=True):
+        for share, wider in ((one.sensitivity, other.sensitivity), (one.specificity, other.specificity)):
+            assert share.value == wider.value
+            assert wider.interval.high - wider.interval.low > 1.5 * (share.interval.high - share.interval.low)
+    assert together["held"].kept.value == alone["held"].kept.value

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ...errors import UsageError
 from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...report.asked import Asked
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Command):
     """Build report.html of a run again, from its stored predictions; no model is asked.
 
-    vitrail report runs/20261121-140500-digits-automatic
+    With --for it begins with a page for one reader: false alarms, misses, why a picture is left unanswered, the worst
+    failures, what an answer is worth at your prevalence, thresholds to choose from, known limits.
+
+      vitrail report runs/20261121-140500-digits-automatic
+      vitrail report runs/films --for radiology --prevalence nodule=0.02,effusion=0.1
+      vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("run_folder",)
@@ -21,6 +30,18 @@ class Report(Command):
 
     run_folder: Path
     """The run folder."""
+    for_: Literal["radiology", "inspection"] | None = None
+    """Whose questions the first page answers."""
+    positive: str = ""
+    """The only class or label that the first page speaks of, such as defect; by default all labels, all classes of
+    several, and of two the one that answers.positive named, or the rarer one."""
+    prevalence: str = ""
+    """The share that has it where the model will be used, such as 0.02, or NAME=0.02,OTHER=0.1; by default that of the
+    held-out pictures."""
+    parts_per_minute: float | None = None
+    """Pace of an inspection, so that failures are counted in a shift; else in 1,000 parts."""
+    hours: float | None = None
+    """Length of a shift."""
     json: bool = False
     """Print the path as JSON."""
     debug: bool = False
@@ -31,9 +52,30 @@ class Report(Command):
         from ...report.page import build
         from ..output import print_json
 
-        path = build(self.run_folder)
+        path = build(self.run_folder, self._asked())
         if self.json:
             print_json({"report": str(path)})
         else:
             print(path)
         return 0
+
+    def _asked(self) -> Asked | None:
+        from ...report.asked import Asked
+
+        if self.for_ is not None:
+            return Asked(
+                reader=self.for_,
+                positive=self.positive,
+                prevalence=self.prevalence,
+                parts_per_minute=self.parts_per_minute,
+                hours=self.hours,
+            )
+        given = {
+            "--positive": self.positive,
+            "--prevalence": self.prevalence,
+            "--parts-per-minute": self.parts_per_minute,
+            "--hours": self.hours,
+        }
+        if said := [flag for flag, value in given.items() if value not in ("", None)]:
+            raise UsageError(f"{said[0]} is for a first page. Give --for radiology or --for inspection too.")
+        return None

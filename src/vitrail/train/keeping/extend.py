@@ -25,7 +25,8 @@ from ..plan import Plan
 from ..run import RunFolder
 from . import state
 
-RESULTS = ("report.html", "report.json", "thumbnails.npz", "results.csv", "model", "predictions", "exports")
+REPORT = ("report.html", "report.json", "thumbnails.npz", "groups.npy")
+RESULTS = (*REPORT, "results.csv", "model", "predictions", "exports")
 ROUNDS = 8  # in which the number of steps settles
 ASKED = 200
 

@@ -1,0 +1,39 @@
+"""Shares of pictures with their intervals, as every page says them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Shaped
+
+from ..evaluate.told import of_share
+from ..stats.intervals import Interval, bootstrap
+
+
+class Share(NamedTuple):
+    """So many of n, with its 95 % interval."""
+
+    value: float
+    interval: Interval
+    n: int
+
+
+def share_of(which: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None) -> Share | None:
+    """Of some pictures those that are so; None of no pictures.
+
+    The interval is Wilson's; with groups, such as patients, that of a bootstrap that draws whole groups.
+    """
+    if not len(which):
+        return None
+    drawn = None if groups is None or which.all() or not which.any() else _drawn(which, groups)
+    interval = of_share(which, groups, drawn)
+    assert interval is not None
+    return Share(float(which.mean()), interval, len(which))
+
+
+def _drawn(which: np.ndarray, groups: np.ndarray) -> Interval:
+    """Of sums over groups, so that a sample is as cheap as there are groups."""
+    _, places = np.unique(groups, return_inverse=True)
+    sums = np.stack([np.bincount(places, which), np.bincount(places)], 1)  # [groups, 2]
+    return bootstrap(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)

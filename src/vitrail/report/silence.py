@@ -1,0 +1,62 @@
+"""What a page says of the pictures that are left unanswered: how many, why, and whether that was right."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+
+from ..evaluate.answers import Answers
+from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
+from ..evaluate.label_predictions import LabelPredictions
+from ..evaluate.predictions import UNKNOWN, Predictions
+from .choice import wrong_labels
+from .shares import Share, share_of
+
+
+class Silence(NamedTuple):
+    """Pictures without an answer."""
+
+    share: Share
+    """Of all."""
+    unsure: int
+    unlike: int
+    wrong_silent: Share | None
+    """Of those that are left unanswered, the ones that would have been answered wrongly."""
+    wrong_answered: Share | None
+    """Of those that are answered."""
+    wrong: str
+    """What being wrong means here, in words."""
+    can_be_unsure: bool
+    can_be_unlike: bool
+
+
+def silence(answers: Answers, decided: Decisions, groups: Shaped[np.ndarray, " n"] | None = None) -> Silence:
+    """Of one table of classes or labels, which has at least one row."""
+    silent, wrong, known = answers.silent, *_wrong(answers)
+
+    def of(rows: np.ndarray) -> Share | None:
+        return share_of(wrong[rows], None if groups is None else groups[rows])
+
+    share = share_of(silent, groups)
+    assert share is not None
+    return Silence(
+        share=share,
+        unsure=sum(why == UNSURE for why in answers.abstained),
+        unlike=sum(why == UNLIKE for why in answers.abstained),
+        wrong_silent=of(silent & known),
+        wrong_answered=of(~silent & known),
+        wrong="wrong in some label" if isinstance(answers, LabelPredictions) else "wrong",
+        can_be_unsure=decided.sure > 0 or UNSURE in answers.abstained,
+        can_be_unlike=decided.unlike is not None or UNLIKE in answers.abstained,
+    )
+
+
+def _wrong(answers: Answers) -> tuple[np.ndarray, np.ndarray]:
+    """Which pictures are answered wrongly, in any label, and of which that is known; bool [n] each."""
+    if isinstance(answers, LabelPredictions):
+        return np.asarray(wrong_labels(answers).any(1)), np.asarray(answers.known.any(1))
+    assert isinstance(answers, Predictions)
+    targets = np.full(len(answers), UNKNOWN) if answers.targets is None else answers.targets
+    return np.asarray(answers.labels != targets), np.asarray(targets != UNKNOWN)

@@ -1,0 +1,94 @@
+"""The worst failures: what is looked for and was missed with the least doubt, and what was seen where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from ..evaluate.answers import Answers
+from ..evaluate.predictions import Predictions
+from . import thumbnails
+from .sought import Sought
+
+MOST = 6
+"""Misses on a page, and as many false alarms."""
+
+
+class Failure(NamedTuple):
+    """One wrong answer."""
+
+    row: int
+    """Of the table."""
+    name: str
+    """What was missed, or seen where it is not."""
+    chance: float
+    """The probability that it was given."""
+    said: str
+    """The class that was answered; empty for labels, which are answered each by itself."""
+    id: str
+    """Of the picture."""
+    uri: str
+    """Empty where no thumbnail was stored."""
+    small: bool
+    """Drawn with sharp pixels."""
+    missed: bool
+
+    @property
+    def alt(self) -> str:
+        """What a screen reader says."""
+        if self.missed:
+            return f"has {self.name}, answered {self.said or 'without it'}, probability {self.chance:.1%}"
+        return f"has no {self.name}, answered with it, probability {self.chance:.1%}"
+
+
+def rows_of(things: Sequence[Sought], most: int = MOST) -> Int64[np.ndarray, " rows"]:
+    """Rows of the table with the worst misses, then those with the worst false alarms; each row once."""
+    pairs = [*_misses(things, most), *_alarms(things, most)]
+    return np.array(list(dict.fromkeys(row for row, _ in pairs)), np.int64)
+
+
+def failures(
+    things: Sequence[Sought],
+    answers: Answers,
+    images: UInt8[np.ndarray, "k H W C"],
+    indices: Int64[np.ndarray, " k"],
+    most: int = MOST,
+) -> tuple[list[Failure], list[Failure]]:
+    """Misses, the lowest probability first, and false alarms, the highest first.
+
+    Args:
+        images, indices: the stored thumbnails, and their rows in the table.
+    """
+    places = {row: place for place, row in enumerate(indices.tolist())}
+
+    def told(row: int, thing: Sought, missed: bool) -> Failure:
+        image = images[places[row]] if row in places else None
+        said = answers.classes[int(answers.labels[row])] if isinstance(answers, Predictions) else ""
+        return Failure(
+            row=row,
+            name=thing.name,
+            chance=float(thing.chances[np.searchsorted(thing.rows, row)]),
+            said=said,
+            id=answers.ids[row],
+            uri="" if image is None else thumbnails.data_uri(image),
+            small=image is not None and max(image.shape[:2]) < thumbnails.SHARP,
+            missed=missed,
+        )
+
+    misses = [told(row, thing, True) for row, thing in _misses(things, most)]
+    return misses, [told(row, thing, False) for row, thing in _alarms(things, most)]
+
+
+def _misses(things: Sequence[Sought], most: int) -> list[tuple[int, Sought]]:
+    found = [(thing.chances[i], thing, i) for thing in things for i in np.flatnonzero(thing.present & ~thing.said)]
+    found.sort(key=lambda one: one[0])
+    return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]
+
+
+def _alarms(things: Sequence[Sought], most: int) -> list[tuple[int, Sought]]:
+    found = [(thing.chances[i], thing, i) for thing in things for i in np.flatnonzero(~thing.present & thing.said)]
+    found.sort(key=lambda one: -one[0])
+    return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]

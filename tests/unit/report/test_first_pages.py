@@ -1,0 +1,264 @@
+"""The first pages for readers: every figure against the stored answers, every item there or not available because."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unit.evaluate import test_number_predictions
+from unit.report.reader_sample import FINGERPRINT, HASH, labels, stored, two_classes, write
+from unit.report.report_sample import predictions_of, run_folder
+from unit.report.test_page import Balanced
+from unit.report.test_task_pages import stored as stored_number
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.evaluate import thresholds
+from vitrail.evaluate.decisions import Decisions
+from vitrail.evaluate.thresholds import Rule
+from vitrail.report import beside, hundred, page
+from vitrail.report.asked import Asked
+from vitrail.report.chooser import choices
+from vitrail.report.sought import sought
+
+RADIOLOGY, INSPECTION = Asked(reader="radiology"), Asked(reader="inspection")
+
+
+def plain(html: str) -> str:
+    """What a person reads."""
+    text = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", text).replace("&nbsp;", " ").split())
+
+
+def rate(share: float) -> str:
+    """A share as `plain` leaves it."""
+    return page.rate(share).replace("\u202f", " ")
+
+
+def built(folder, asked) -> str:
+    return page.build(folder, asked).read_text(encoding="utf-8")
+
+
+def whole(html: str) -> None:
+    reader = Balanced()
+    reader.feed(html)
+    assert reader.open == [] and "{{" not in html and "{%" not in html
+    own = re.sub(r"data:image/[a-z]+;base64,[^\"]+", "", html)
+    assert not re.search(r"<script|<link|@import|url\(|https?://|//[a-z]|\son[a-z]+=|\bNone\b|\bnan\b|\binf\b", own)
+
+
+@pytest.fixture
+def cells(tmp_path):
+    test, valid, decided = two_classes()
+    silent = replace(test, abstained=("unlike",) * 7 + ("",) * 993)
+    return stored(tmp_path, silent, valid, decided)
+
+
+def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_stated_prevalence(cells):
+    html = built(cells, replace(RADIOLOGY, prevalence="0.05"))
+    whole(html)
+    test, _, decided = two_classes()
+    (thing,) = sought(test, decided, prevalences={"defect": 0.05})
+    for share in (thing.missed, thing.alarms):
+        assert f'<p class="big{" bad" if share is thing.missed else ""}">{page.rate(share.value)}</p>' in html
+        assert f"{page.rate(share.interval.low)} to {page.rate(share.interval.high)}" in html
+    worth = thing.worth.positive
+    said = f"{rate(worth.value)} {rate(worth.interval.low)} to {rate(worth.interval.high)}"
+    assert said in plain(html) and f"{rate(0.05)} stated" in plain(html)
+    some = hundred.people(thing)
+    assert f"5 of 100 have it: {some.found} found, {some.missed} missed. {some.alarmed} of the others" in plain(html)
+    assert "Not a medical device." in html
+
+
+def test_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_page(cells):
+    for asked in (RADIOLOGY, INSPECTION):
+        first = built(cells, asked).partition('id="report"')[0]
+        text = plain(first)
+        assert "7 unlike those of the training, 0 unsure" in text and "7 of 1,000 pictures" in text
+        assert "nothing is left out for this" in text and "8 pictures of test are nearly the same" in text
+        test, _, _ = two_classes()
+        missed = np.flatnonzero((test.targets == 0) & (test.labels == 1))
+        worst = missed[np.argmin(test.probabilities[missed, 0])]
+        card = re.search(r"<h3>Worst failure</h3>(.*?)</div>", first, re.DOTALL)[1]
+        assert f">{worst}</span>" in card and "<img " in card
+        assert page.rate(float(test.probabilities[worst, 0])) in card
+        assert HASH in first and FINGERPRINT in first and "Vitrail 0.1.0" in text
+        assert first.count("not available, because") >= 4
+
+
+def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):
+    asked = replace(INSPECTION, prevalence="defect=0.01", parts_per_minute=180.0, hours=8.0)
+    html = built(cells, asked)
+    whole(html)
+    test, _, decided = two_classes()
+    (thing,) = sought(test, decided)
+    escapes, rejects = 86_400 * 0.01 * thing.missed.value, 86_400 * 0.99 * thing.alarms.value
+    text = plain(html)
+    assert "in a shift of 8 hours at 180 parts a minute: 86,400 parts" in text
+    assert f"{page.about(escapes)} in a shift" in text and f"{page.about(rejects)} good parts in a shift" in text
+    without = plain(built(cells, INSPECTION))
+    _, valid, _ = two_classes()
+    assert (
+        f"Chosen on {(valid.targets == 0).sum()} pictures with it and {(valid.targets == 1).sum()} without" in without
+    )
+    assert f"{page.about(1000 * thing.prevalence * thing.missed.value)} in 1,000 parts" in without
+    assert "At most 4 ms" not in without and "ms: the whole evaluation" in without and "a slow one" in without
+
+
+def test_thresholds_are_chosen_on_validation_pictures_and_measured_on_the_others():
+    test, valid, decided = two_classes()
+    (thing,), (basis,) = sought(test, decided), sought(valid, decided)
+    found = choices(thing, basis)
+    by_rule = {row.rule: row for row in found.rows}
+    for rule in ("specificity 0.98", "sensitivity 0.99", "cost 10"):
+        cut = thresholds.choose(Rule.read(rule), valid.targets == 0, valid.probabilities[:, 0].astype(np.float64)).value
+        said = test.probabilities[:, 0] >= cut
+        assert by_rule[rule].threshold == cut
+        assert by_rule[rule].missed.value == pytest.approx((~said)[test.targets == 0].mean())
+        assert by_rule[rule].alarms.value == pytest.approx(said[test.targets == 1].mean())
+    rising = [by_rule[f"specificity {1 - target:g}"].threshold for target in (0.05, 0.02, 0.01, 0.005)]
+    assert rising == sorted(rising)
+
+
+def test_a_grey_zone_leaves_few_failures_and_says_how_much_is_looked_at_again():
+    test, valid, decided = two_classes()
+    (thing,), (basis,) = sought(test, decided, prevalences={"defect": 0.1}), sought(valid, decided)
+    for zone in choices(thing, basis).zones:
+        between = (thing.chances >= zone.low) & (thing.chances < zone.high)
+        assert zone.low < zone.high and not zone.empty
+        assert zone.missed.value == pytest.approx((thing.chances < zone.low)[thing.present].mean())
+        assert zone.alarms.value == pytest.approx((thing.chances >= zone.high)[~thing.present].mean())
+        again = 0.1 * between[thing.present].mean() + 0.9 * between[~thing.present].mean()
+        assert zone.grey == pytest.approx(again)
+        assert zone.missed.value < zone.aim + 0.03 and zone.alarms.value < zone.aim + 0.03
+
+
+def test_where_one_threshold_does_both_there_is_no_grey_zone(tmp_path):
+    test, valid, decided = two_classes()
+    sure = replace(test, probabilities=np.eye(2, dtype=np.float32)[test.targets], answered=test.targets)
+    folder = stored(tmp_path, sure, replace(valid, probabilities=np.eye(2, dtype=np.float32)[valid.targets]), decided)
+    html = built(folder, INSPECTION)
+    whole(html)
+    assert "none: one threshold does both" in html and "Not one of these answers is wrong." in html
+
+
+def test_too_few_validation_pictures_offer_no_threshold():
+    test, valid, decided = two_classes()
+    basis = sought(replace(valid, targets=np.ones(1000, np.int64)), decided)[0]
+    found = choices(sought(test, decided)[0], basis)
+    assert found.why_not.startswith("thresholds need 10 validation pictures with defect and 10 without it")
+    assert found.why_not.endswith("there are 0 and 1,000") and len(found.rows) == 1
+
+
+def test_labels_have_a_line_each_and_a_rare_one_is_called_so(tmp_path):
+    test, valid = labels()
+    folder = stored(tmp_path, test, valid, Decisions(thresholds=(0.5, 0.5, 0.5)))
+    for asked in (RADIOLOGY, INSPECTION):
+        html = built(folder, asked)
+        whole(html)
+        first = plain(html.partition('id="report"')[0])
+        assert "fewer than 10 pictures of a kind: rare" in first and "the highest of 3" in first
+        for thing in sought(test, Decisions()):
+            assert f"{thing.positives} with, {thing.negatives} without" in first
+    assert "each label is answered by itself" in first
+    only = built(folder, replace(RADIOLOGY, positive="mass", prevalence="0.001")).partition('id="report"')[0]
+    assert "oedema" not in only and "10 of 10,000 have it" in plain(only)
+
+
+def test_several_classes_are_told_each_against_the_rest(tmp_path):
+    folder = stored(tmp_path, predictions_of(n=600), replace(predictions_of(n=600, seed=1), split="val"))
+    html = built(folder, INSPECTION)
+    whole(html)
+    assert html.count("where likeliest") == 3 + 2 and "Taken for another" in html and "<b>bold" not in html
+    whole(built(folder, RADIOLOGY))
+
+
+def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path):
+    test, valid, decided = two_classes()
+    groups = np.argsort(np.argsort(test.probabilities[:, 0])) // 8  # pictures of one patient look alike
+    folder = stored(tmp_path, test, valid, decided, groups=groups)
+    assert "come in 125 groups, such as patients, and intervals count groups" in plain(built(folder, RADIOLOGY))
+    (thing,), (alone,) = sought(test, decided, groups=groups), sought(test, decided)
+    span, narrow = thing.alarms.interval, alone.alarms.interval
+    assert span.high - span.low > 1.5 * (narrow.high - narrow.low)
+    assert rate(span.high) in plain(built(folder, RADIOLOGY))
+    (folder / "groups.npy").unlink()
+    assert "has not stored which belong together" in plain(built(folder, RADIOLOGY))
+
+
+def test_the_page_is_the_same_bytes_when_it_is_built_again_and_without_a_reader_as_it_was(cells):
+    plainly = page.build(cells).read_bytes()
+    for asked in (RADIOLOGY, INSPECTION):
+        first = page.build(cells, asked).read_bytes()
+        assert page.build(cells, asked).read_bytes() == first != plainly
+    assert page.build(cells).read_bytes() == plainly and b"The whole report" not in plainly
+
+
+def test_numbers_and_runs_without_a_manifest_or_validation_answers(tmp_path):
+    folder = run_folder(tmp_path / "bare")
+    html = built(folder, INSPECTION)
+    whole(html)
+    text = plain(html)
+    assert "there is no bundle beside this page" in text and "the run did not note what its evaluation took" in text
+    assert "No other pictures are stored" in text and "has no data.json" in text
+    with pytest.raises(UsageError, match="--positive must be one of the classes cat"):
+        page.build(folder, replace(RADIOLOGY, positive="cow"))
+
+
+def test_what_evaluate_kept_beside_the_run_is_shown(cells):
+    one = {"value": "night", "n": 40, "few": False, "worst": True, "figure": 0.5, "interval": [0.4, 0.6]}
+    column = {"name": "shift", "slices": [one, {"value": "day", "n": 5, "few": True}]}
+    slices = {"figure": "accuracy", "higher_is_better": True, "split": "test", "n": 45, "overall": 0.9, "judged": 1}
+    write(cells / beside.SLICES, {"slices": {**slices, "columns": [column]}})
+    lines = ["id,path,given,suggested,score,reason", "7,7.png,good,defect,0.9,because"]
+    (cells / beside.SUSPECTS).write_text("\n".join(lines) + "\n")
+    html = built(cells, INSPECTION)
+    whole(html)
+    text = plain(html)
+    assert "shift night worst 40 0.500 0.400 to 0.600" in text and "7: given good, rather defect" in text
+    assert "1 label is likely to be wrong" in text
+    write(cells / beside.SLICES, {"metrics": {}})
+    with pytest.raises(DamagedFileError, match=r"slices\.json must hold slices, as vitrail evaluate --json"):
+        built(cells, INSPECTION)
+    (cells / beside.SLICES).unlink()
+    (cells / beside.SUSPECTS).write_text("id,path\n")
+    with pytest.raises(DamagedFileError, match=r"suspects\.csv must have the columns id,path,given"):
+        built(cells, INSPECTION)
+
+
+def test_disturbance_is_on_every_page_and_the_most_harmful_comes_first(cells):
+    kinds = [{"kind": "lens_blur", "by_severity": [0.8] * 5, "mean": 0.8}]
+    kinds.append({"kind": "jpeg", "by_severity": [0.5, 0.4, 0.3, 0.2, 0.1], "mean": 0.3})
+    stood = {"suite": "films", "split": "test", "n": 500, "seed": 0, "figure": "accuracy", "higher_is_better": True}
+    stood |= {"clean": 0.9, "mean": 0.55, "disturbances": kinds}
+    write(cells / beside.CORRUPTIONS, {"robustness": stood})
+    for asked in (None, RADIOLOGY):
+        html = built(cells, asked)
+        whole(html)
+        assert "jpeg 0.500 0.400 0.300 0.200 0.100 0.300 -0.600 lens blur 0.800" in plain(html)
+
+
+def test_panes_are_a_hundred_and_say_what_they_show():
+    drawing = hundred.draw(hundred.People(100, 6, 2, 5, 87), "a & b")
+    assert drawing.count("M") == 100 and drawing.count("<path") == 4
+    assert "Of 100, 8 have a &amp; b: 6 are found and 2 missed." in drawing
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0"), (0.43, "0.43"), (9.96, "10"), (43.7, "44"), (86400, "86,400"), (3.0, "3")]
+)
+def test_expected_counts_are_said_as_people_do(number, words):
+    assert page.about(number) == words
+
+
+def test_rates_near_none_and_near_all_have_a_digit_more():
+    words = [page.rate(share) for share in (0.00432, 0.0123, 0.0, 0.9987)]
+    assert words == ["0.43\u202f%", "1.2\u202f%", "0.0\u202f%", "99.87\u202f%"]
+
+
+def test_a_run_that_answers_with_numbers_has_no_first_page(tmp_path):
+    truth = np.arange(40.0)
+    stored_number(tmp_path, test_number_predictions.table(truth, truth + 1, ("age",)))
+    with pytest.raises(UsageError, match=r"--for inspection speaks of .* answers with numbers\. Leave --for out"):
+        page.build(tmp_path, INSPECTION)

@@ -1,0 +1,139 @@
+"""What is looked for, and how often it is missed or seen where it is not: against the tables that it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from unit.report.reader_sample import labels, two_classes
+from unit.report.report_sample import predictions_of
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.evaluate.decisions import Decisions
+from vitrail.report import grouping
+from vitrail.report.asked import Asked
+from vitrail.report.shares import share_of
+from vitrail.report.sought import sought
+from vitrail.stats.intervals import wilson
+
+
+def test_the_named_class_of_two_is_looked_for_with_its_threshold():
+    test, _, decided = two_classes()
+    (thing,) = sought(test, decided)
+    assert (thing.name, thing.threshold) == ("defect", decided.thresholds[0])
+    assert thing.answered_from == f"{decided.thresholds[0]:.3f}"
+    has_it, said = test.targets == 0, test.labels == 0
+    assert thing.missed.value == pytest.approx((~said)[has_it].mean()) and thing.missed.n == has_it.sum()
+    assert thing.alarms.value == pytest.approx(said[~has_it].mean())
+    assert thing.worth.positive.value == pytest.approx(has_it[said].mean())
+    assert thing.worth.negative.value == pytest.approx((~has_it)[~said].mean())
+
+
+def test_of_two_classes_without_a_name_the_rarer_one_is_looked_for_and_of_several_each():
+    test, _, decided = two_classes(positive="")
+    few = np.flatnonzero(test.targets == 0)[::4]
+    kept = np.sort(np.concatenate([few, np.flatnonzero(test.targets == 1)]))
+    part = predictions_like(test, kept)
+    (thing,) = sought(part, decided)
+    assert (thing.name, thing.threshold, thing.answered_from) == ("defect", None, "where likeliest")
+    assert [one.name for one in sought(part, decided, "good")] == ["good"]
+    three = sought(predictions_of(), Decisions())
+    assert len(three) == 3 and [one.positives + one.negatives for one in three] == [40, 40, 40]
+
+
+def predictions_like(test, rows):
+    return replace(
+        test,
+        paths=tuple(test.paths[row] for row in rows),
+        ids=tuple(test.ids[row] for row in rows),
+        targets=test.targets[rows],
+        probabilities=test.probabilities[rows],
+        answered=test.labels[rows],
+        abstained=(),
+    )
+
+
+def test_of_labels_only_known_pictures_count_and_a_stated_prevalence_counts_more_than_theirs():
+    test, _ = labels()
+    things = sought(test, Decisions(thresholds=(0.5, 0.5, 0.5)), prevalences={"mass": 0.02})
+    for place, thing in enumerate(things):
+        known = test.known[:, place]
+        assert thing.rows.tolist() == np.flatnonzero(known).tolist()
+        has_it = test.targets[known, place] == 1
+        assert thing.missed.value == pytest.approx((test.probabilities[known, place] < 0.5)[has_it].mean())
+    assert things[0].prevalence == 0.02 and things[0].stated
+    assert not things[1].stated and things[1].prevalence == pytest.approx(things[1].present.mean())
+
+
+def test_a_threshold_that_the_answers_do_not_follow_is_not_shown():
+    test, _ = labels()
+    assert sought(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].answered_from == "by each model's own"
+
+
+def test_a_share_has_wilsons_interval_and_with_groups_a_wider_one():
+    generator = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 5)
+    which = np.repeat(generator.random(60) < 0.3, 5)  # all pictures of a patient alike
+    alone, together = share_of(which), share_of(which, groups)
+    assert alone.interval == wilson(int(which.sum()), 300)
+    assert together.value == alone.value
+    width, wide = (one.interval.high - one.interval.low for one in (alone, together))
+    assert 1.8 < wide / width < 2.7  # the square root of 5
+    assert share_of(np.zeros(300, bool), groups).interval == wilson(0, 60)
+    assert share_of(np.zeros(0, bool)) is None
+
+
+def test_groups_come_back_as_numbers_and_others_are_refused(tmp_path):
+    grouping.save(tmp_path, np.array(["b", "a", "b"]))
+    assert grouping.load(tmp_path, 3).tolist() == [1, 0, 1]
+    with pytest.raises(DamagedFileError, match=r"each of 4 rows of predictions\. Got int64 \[3\]"):
+        grouping.load(tmp_path, 4)
+    (tmp_path / grouping.NAME).write_bytes(b"no")
+    with pytest.raises(DamagedFileError, match="one whole number for each of 3 rows"):
+        grouping.load(tmp_path, 3)
+    grouping.save(tmp_path / "none", None)
+    assert grouping.load(tmp_path / "none", 3) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"reader": "radiology", "hours": 8.0}, r"--parts-per-minute and --hours are for --for inspection"),
+        ({"reader": "inspection", "hours": 8.0}, r"Give both or neither"),
+        ({"reader": "inspection", "hours": 8.0, "parts_per_minute": -1.0}, r"--parts-per-minute must be above 0\. Got"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(words, said):
+    with pytest.raises(UsageError, match=said):
+        Asked(**words)
+
+
+def test_a_run_is_asked_what_it_can_answer():
+    asked = Asked(reader="radiology", positive="mass")
+    with pytest.raises(UsageError, match=r"--for radiology speaks of .* and this run answers with numbers"):
+        asked.check("number", ("age",))
+    with pytest.raises(UsageError, match=r"--positive must be one of the labels oedema, rare\. Got 'mass'"):
+        asked.check("labels", ("oedema", "rare"))
+    asked.check("labels", ("mass", "rare"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "said"),
+    [
+        ("0.1", ("mass", "rare"), r"is one share, and this page speaks of 2: write --prevalence mass=0\.1,rare="),
+        ("lump=0.1", ("mass",), r"must name one of mass\. Got 'lump'"),
+        ("mass=2", ("mass",), r"between 0 and 1, for example 0\.05\. Got '2'"),
+        ("much", ("mass",), r"between 0 and 1, for example 0\.05\. Got 'much'"),
+    ],
+)
+def test_a_prevalence_that_says_nothing_is_refused(text, names, said):
+    with pytest.raises(UsageError, match=said):
+        Asked(reader="radiology", prevalence=text).prevalences(names)
+
+
+def test_prevalences_are_read_by_name():
+    both = Asked(reader="radiology", prevalence="mass=0.1, rare=0.001").prevalences(("mass", "oedema", "rare"))
+    assert both == {"mass": 0.1, "rare": 0.001}
+    assert Asked(reader="radiology", prevalence="0.2").prevalences(("mass",)) == {"mass": 0.2}
+    assert Asked(reader="inspection", parts_per_minute=180.0, hours=16.0).parts == 172_800
