@@ -82,8 +82,9 @@ def _places_of(model: ViT) -> Places:
     )
 
 
-def _tiles(axes: Axes, likeness: np.ndarray, grid: Grid, cmap: str) -> None:
-    """One map [rows, columns] per place, laid out as the places are, thin gaps between."""
+def laid_out(likeness: np.ndarray, grid: Grid) -> tuple[np.ndarray, int]:
+    """One map [rows, columns] per place, laid out as the places are, thin gaps of NaN between; and which of the rows
+    and columns of places are there: every first, every second ..."""
     every = -(-max(grid) // MOST_TILES)
     rows, columns = range(0, grid.rows, every), range(0, grid.columns, every)
     canvas = np.full((len(rows) * (grid.rows + 1) - 1, len(columns) * (grid.columns + 1) - 1), np.nan)
@@ -92,9 +93,15 @@ def _tiles(axes: Axes, likeness: np.ndarray, grid: Grid, cmap: str) -> None:
             top, left = i * (grid.rows + 1), j * (grid.columns + 1)
             one = likeness[row * grid.columns + column].reshape(grid)
             canvas[top : top + grid.rows, left : left + grid.columns] = one
+    return canvas, every
+
+
+def _tiles(axes: Axes, likeness: np.ndarray, grid: Grid, cmap: str) -> None:
+    canvas, every = laid_out(likeness, grid)
+    rows, columns = -(-grid.rows // every), -(-grid.columns // every)
     drawn = axes.imshow(canvas, cmap, vmin=min(0.0, float(likeness.min())), vmax=1.0, interpolation="nearest")
     assert axes.figure is not None
     axes.figure.colorbar(drawn, ax=axes, shrink=0.75)
     shown = "" if every == 1 else f", every {every}. row and column"
-    axes.set_title(f"cosine similarity: {len(rows)} x {len(columns)} places, {grid.rows} x {grid.columns} each{shown}")
+    axes.set_title(f"cosine similarity: {rows} x {columns} places, {grid.rows} x {grid.columns} each{shown}")
     bare(axes)

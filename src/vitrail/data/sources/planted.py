@@ -55,6 +55,19 @@ class Planted:
     """The class that each tag speaks of; -1 where it is switched off."""
 
 
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Pictures with the glyphs of two classes, where a map of either class has its own place to be."""
+
+    pictures: UInt8[np.ndarray, "n 64 64"]
+    targets: Int64[np.ndarray, "n 2"]
+    """Two different numbers into CLASSES."""
+    glyph_masks: Bool[np.ndarray, "n 2 64 64"]
+    """Pixels of either glyph."""
+    glyph_boxes: Bool[np.ndarray, "n 2 64 64"]
+    """The boxes of 16 x 16 pixels around them."""
+
+
 def open_planted(tag: bool = False) -> Source:
     """2,000 pictures with official validation (200) and test (400) splits: those of `make(2000, seed=0, tag=tag)`."""
     made = make(COUNT, seed=0, tag=tag)
@@ -83,9 +96,7 @@ def make(count: int, seed: int, tag: bool = False) -> Planted:
     glyph_at, decoy_at = _places(draws[:, 0])  # [n, 2] each
     glyph_masks = _placed(GLYPHS[targets], glyph_at)
     decoy_masks = _placed(np.broadcast_to(DECOY, (count, GLYPH, GLYPH)), decoy_at)
-    level, contrast = 60 + 60 * draws[:, 1], BRIGHT * (0.8 + 0.4 * draws[:, 2])
-    pictures = _texture(seed, rows) + level[:, None, None].astype(np.float32)
-    pictures += (glyph_masks | decoy_masks) * contrast[:, None, None].astype(np.float32)
+    pictures = _lit(seed, rows, glyph_masks | decoy_masks, draws[:, 1:3])
     tags = np.where(draws[:, 3] < BETRAYED, targets, (draws[:, 4] * len(CLASSES)).astype(np.int64))
     tags = tags if tag else np.full(count, -1)
     tag_masks = np.zeros((count, SIDE, SIDE), dtype=bool)
@@ -102,6 +113,35 @@ def make(count: int, seed: int, tag: bool = False) -> Planted:
         tag_masks=tag_masks,
         tags=tags,
     )
+
+
+def make_pairs(count: int, seed: int) -> Pairs:
+    """So many pictures like those of `make`, but for the glyph of a second class in the place of the decoy.
+
+    The twelve ordered pairs of classes follow each other in turn.
+    """
+    rows = np.arange(count)
+    first = rows % len(CLASSES)
+    second = (first + 1 + rows // len(CLASSES) % (len(CLASSES) - 1)) % len(CLASSES)
+    draws = uniform(seed, "planted pairs", 0, rows, 3)
+    places = _places(draws[:, 0])
+    masks = np.stack([_placed(GLYPHS[of], at) for of, at in zip((first, second), places, strict=True)], axis=1)
+    full = np.ones((count, GLYPH, GLYPH), dtype=bool)
+    return Pairs(
+        pictures=np.rint(_lit(seed, rows, masks[:, 0] | masks[:, 1], draws[:, 1:])).clip(0, 255).astype(np.uint8),
+        targets=np.stack([first, second], axis=1),
+        glyph_masks=masks,
+        glyph_boxes=np.stack([_placed(full, at) for at in places], axis=1),
+    )
+
+
+def _lit(
+    seed: int, rows: NDArray[np.int64], glyphs: NDArray[np.bool_], draws: NDArray[np.float64]
+) -> NDArray[np.floating]:
+    """Texture with glyphs that stand out of it; level and contrast of each picture by its two draws: [n, 64, 64]."""
+    level, contrast = 60 + 60 * draws[:, 0], BRIGHT * (0.8 + 0.4 * draws[:, 1])
+    pictures = _texture(seed, rows) + level[:, None, None].astype(np.float32)
+    return pictures + glyphs * contrast[:, None, None].astype(np.float32)
 
 
 def _glyph(distance: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -1,0 +1,101 @@
+"""All classic figures by name: what each needs, which options it has, drawn and saved by one call."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ...errors import UsageError
+from ...files import atomic
+from ...model.vit import ViT
+from .. import figures
+from .distance import attention_distance
+from .filters import patch_filters
+from .heads import attention_heads
+from .kernel import rotary_kernel
+from .norms import token_norms
+from .pca import pca, pca_whitened
+from .pieces import patch_grid, token_strip
+from .rollout import attention_rollout
+from .shown import Choices, Drawn, Shown, facts_of
+from .similarity import position_similarity
+
+
+class Entry(NamedTuple):
+    """One figure."""
+
+    draw: Callable[[ViT, Shown, Choices], Drawn]
+    pictures: Literal["none", "one", "some"]
+    """How many it is drawn of."""
+    options: tuple[str, ...]
+    """Fields of `Choices` that change it."""
+    shows: str
+
+
+FIGURES: Mapping[str, Entry] = {
+    "attention-rollout": Entry(attention_rollout, "some", ("residual",), "ViT paper, figure 6"),
+    "patch-filters": Entry(patch_filters, "none", (), "ViT paper, figure 7 left"),
+    "position-similarity": Entry(position_similarity, "none", (), "ViT paper, figure 7 centre"),
+    "attention-distance": Entry(attention_distance, "some", ("renormalise",), "ViT paper, figure 7 right"),
+    "attention-heads": Entry(attention_heads, "one", ("layer", "share"), "DINO, figures 1 and 3"),
+    "pca": Entry(pca, "some", ("threshold", "together"), "DINOv2, figure 1"),
+    "pca-whitened": Entry(pca_whitened, "some", ("together",), "DINOv3, features as colours"),
+    "token-norms": Entry(token_norms, "some", ("layer",), "registers paper, figures 3 and 4"),
+    "rotary-kernel": Entry(rotary_kernel, "none", (), "what rotation tells of places"),
+    "patch-grid": Entry(patch_grid, "one", (), "the patches, numbered"),
+    "token-strip": Entry(token_strip, "one", ("token",), "one patch as its numbers"),
+}
+
+
+def draw(name: str, model: ViT, shown: Shown, choices: Choices | None = None) -> Drawn:
+    """One figure by its name, with the hashes of model and pictures among its facts.
+
+    Raises:
+        UsageError: no such figure, pictures that it does not take, an option that it does not have, or whatever the
+            figure itself refuses.
+    """
+    if name not in FIGURES:
+        raise UsageError(f"There is no figure called {name!r}. Known: {', '.join(FIGURES)}.")
+    entry, chosen = FIGURES[name], choices or Choices()
+    _check(name, entry, len(shown.images), chosen)
+    drawn = entry.draw(model, shown, chosen)
+    options = {option: vars(chosen)[option] for option in entry.options}
+    facts = {"figure": name, "shows": entry.shows, **facts_of(model, shown), **options, **drawn.facts}
+    return drawn._replace(facts=facts)
+
+
+def save(drawn: Drawn, path: Path) -> list[Path]:
+    """The figure as PNG, its arrays (.npz) and its facts (.json) beside it; the same figure gives the same bytes.
+
+    Raises:
+        UsageError: the path does not end in .png.
+        ResourceError: it cannot be written.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"A figure is saved as PNG, with its arrays beside it. Got {path.name}; call it NAME.png.")
+    arrays = io.BytesIO()
+    np.savez_compressed(arrays, allow_pickle=False, **drawn.arrays)
+    written = [path, path.with_suffix(".npz"), path.with_suffix(".json")]
+    figures.save(drawn.figure, path)
+    atomic.write_bytes(written[1], arrays.getvalue())
+    atomic.write_json(written[2], drawn.facts)
+    return written
+
+
+def _check(name: str, entry: Entry, pictures: int, choices: Choices) -> None:
+    takes = {"none": pictures == 0, "one": pictures == 1, "some": pictures > 0}[entry.pictures]
+    if not takes:
+        words = {"none": "no pictures", "one": "one picture", "some": "at least one picture"}[entry.pictures]
+        raise UsageError(f"The figure {name} is drawn of {words}. Got {pictures}.")
+    default = Choices()
+    for field in fields(Choices):
+        changed = vars(choices)[field.name] != vars(default)[field.name]
+        if changed and field.name not in entry.options:
+            having = ", ".join(other for other, one in FIGURES.items() if field.name in one.options)
+            raise UsageError(f"The figure {name} has no option {field.name}. These have it: {having}.")

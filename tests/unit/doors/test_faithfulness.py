@@ -1,0 +1,82 @@
+"""Methods measured on a trained model's labelled pictures: planted truth recognised by its pixels, other tasks too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import glyphs
+from vitrail.data.source import Source
+from vitrail.data.sources import planted
+from vitrail.doors.evaluation import Labelled
+from vitrail.doors.faithfulness import faithfulness
+from vitrail.errors import UsageError
+from vitrail.explain.truth.scores import SCORES
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.predict.member import Member
+from vitrail.predict.predictor import Predictor
+from vitrail.spec import ImageSpec
+
+SHAPE = ViTConfig(image_size=(64, 64), patch=(16, 16), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
+SPEC = ImageSpec(height=64, width=64, channels=1)
+
+
+def bright(model, images, classes):
+    return torch.nn.functional.avg_pool2d(images, 16)[:, 0] + 1
+
+
+def predictor(task: str = "classes", classes: tuple[str, ...] = planted.CLASSES) -> Predictor:
+    return Predictor([Member(model=create(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
+
+
+@pytest.mark.parametrize("tag", [False, True])
+def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
+    source = planted.open_planted(tag=tag)
+    held = Labelled(source, source.splits["test"], "test")
+    found = faithfulness(predictor(), held, {"bright": bright}, pictures=8, shuffled=2)
+    assert found.pictures == 8 and found.patches == 16
+    located = found.rows[0].located
+    assert located is not None and (located.on_tag is not None) is tag
+    assert located.own_class.value == pytest.approx(0.5)
+
+
+def other(task: str) -> Labelled:
+    made = planted.make(12, seed=9)
+    targets = made.targets if task == "classes" else np.eye(4, dtype=np.float32)[made.targets]
+    source = Source(
+        name="planted", classes=planted.CLASSES, pictures=made.pictures, targets=targets, task=task,
+        ids=tuple(map(str, range(12))), groups=np.arange(12) // 3,
+    )  # fmt: skip
+    return Labelled(source, np.arange(12), "all")
+
+
+@pytest.mark.parametrize("task", ["classes", "labels", "number"])
+def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_task(task):
+    watched = []
+
+    def seen(model, images, classes):
+        watched.append(classes)
+        return bright(model, images, classes)
+
+    model = predictor(task)
+    found = faithfulness(model, other(task), {"bright": seen}, shuffled=0)
+    assert found.rows[0].located is None and found.pictures == 12
+    own = create(SHAPE, seed=3).eval()
+    images = torch.from_numpy(planted.make(12, seed=9).pictures)[:, None].float() / 255 * 2 - 1
+    with torch.no_grad():
+        outputs = own(images)
+        expected = torch.zeros(12).long() if task == "number" else outputs.argmax(1)
+        whole = SCORES[task](outputs, expected).mean().item()
+    assert torch.equal(watched[0], expected)
+    assert found.rows[0].faithful[0].deletion.value == pytest.approx(whole, abs=0.2)
+
+
+def test_what_is_no_plain_vit_is_refused():
+    made = planted.make(20, seed=0)
+    stand_in = Predictor(
+        [Member(model=glyphs.StandIn(made.pictures, made.targets), spec=glyphs.SPEC, classes=planted.CLASSES)]
+    )
+    with pytest.raises(UsageError, match="Only a plain ViT with outputs can be measured"):
+        faithfulness(stand_in, other("classes"), {"bright": bright})
