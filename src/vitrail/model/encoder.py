@@ -66,7 +66,12 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
-        normal = self.norm1(x)
+        return self.from_normal(x, self.norm1(x), places)
+
+    def from_normal(
+        self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], places: Places
+    ) -> Float[Tensor, "B T D"]:
+        """The same, from tokens that have been normalised already."""
         return self._add(x, normal, self.attention(normal, places))
 
     def opened(

@@ -29,8 +29,9 @@ def features(
     Args:
         keep: any of `names(model)`: "embedded" [B, T, D], what the first block reads; "blocks.I" [B, T, D], what block
             I gives; "blocks.I.attention" [B, A, T, T], its weights; "tokens" [B, T, D], after the final norm;
-            "pooled" [B, P]; "outputs" [B, K].
-        heads, rows: of attention weights, only these heads and these looking tokens (0 is the first prefix token).
+            "pool.attention" [B, A, 1, T], of a learned probe where there is one; "pooled" [B, P]; "outputs" [B, K].
+        heads, rows: of the blocks' attention weights, only these heads and these looking tokens (0 is the first prefix
+            token).
         visible: as in `ViT`; rows then count the tokens that are left.
 
     Raises:
@@ -54,8 +55,11 @@ def features(
     if any(name in keep for name in _AFTER):
         x = model.encoder.normed(last)
         kept["tokens"] = x[..., -model.config.width :]
-    if "pooled" in keep or "outputs" in keep:
-        kept["pooled"] = x = model.pool(x)
+    if "pool.attention" in keep:
+        x, kept["pool.attention"] = model.pool.opened(x)
+    elif "pooled" in keep or "outputs" in keep:
+        x = model.pool(x)
+    kept["pooled"] = x
     if "outputs" in keep:
         kept["outputs"] = model.head(x)
     return {name: kept[name] for name in keep}
@@ -64,10 +68,11 @@ def features(
 def names(model: ViT) -> tuple[str, ...]:
     """Everything that `features` can keep, in the order of the pass."""
     blocks = (f"blocks.{i}{part}" for i in range(model.config.depth) for part in (".attention", ""))
-    return ("embedded", *blocks, *_AFTER)
+    after = (name for name in _AFTER if name != "pool.attention" or model.config.pool == "attention")
+    return ("embedded", *blocks, *after)
 
 
-_AFTER = ("tokens", "pooled", "outputs")
+_AFTER = ("tokens", "pool.attention", "pooled", "outputs")
 
 
 def _blocks_needed(model: ViT, keep: Sequence[str]) -> int:
@@ -87,7 +92,7 @@ def _check(model: ViT, keep: Sequence[str], heads: Sequence[int] | None, rows: S
     for name, chosen in (("heads", heads), ("rows", rows)):
         if chosen is not None and (len(chosen) == 0 or len(set(chosen)) < len(chosen)):
             raise UsageError(f"{name} must list numbers, each once; leave {name} out for all. Got {list(chosen)}.")
-        if chosen is not None and not any(kept.endswith(".attention") for kept in keep):
+        if chosen is not None and not any(kept.startswith("blocks.") and kept.endswith(".attention") for kept in keep):
             raise UsageError(
                 f"{name} chooses among attention weights, and keep asks for none. Add blocks.0.attention to keep, "
                 f"or leave {name} out."

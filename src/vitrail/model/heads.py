@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .attention import attention_weights
 from .config import ViTConfig
 from .mlp import ACTIVATIONS
 from .norms import make_norm
@@ -27,7 +28,15 @@ class Pooling(nn.Module):
         self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
-        x = self._pool(x)
+        return self._normed(self._pool(x))
+
+    def opened(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B A 1 T"]]:
+        """The same from a learned probe, and its attention weights, through which gradients flow."""
+        assert self.attention is not None
+        pooled, weights = self.attention.opened(x)
+        return self._normed(pooled), weights
+
+    def _normed(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
         return x if self.norm is None else self.norm(x)
 
     def _pool(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
@@ -55,9 +64,22 @@ class ProbePooling(nn.Module):
         self.mlp = PoolMLP(config)
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
-        q = self.q(self.probe.expand(len(x), -1, -1)).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, 1, d]
+        q, k, v = self._heads(x)
+        return self._answer(F.scaled_dot_product_attention(q, k, v))
+
+    def opened(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
+        """The same, and how much the probe looks at each token, head by head."""
+        q, k, v = self._heads(x)
+        weights = attention_weights(q, k, q.shape[-1] ** -0.5)
+        return self._answer(weights @ v), weights
+
+    def _heads(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
+        probe = self.probe.expand(x.shape[0], -1, -1)
+        q = self.q(probe).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, 1, d]
         k, v = self.kv(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)  # 2 x [B, A, T, d]
-        y = F.scaled_dot_product_attention(q, k, v)
+        return q, k, v
+
+    def _answer(self, y: Float[Tensor, "B A 1 d"]) -> Float[Tensor, "B D"]:
         y = self.out(y.transpose(1, 2).flatten(2))  # [B, 1, D]
         return (y + self.mlp(self.norm(y)))[:, 0]
 

@@ -44,7 +44,7 @@ class Tokens(nn.Module):
         x = self.patches(images, visible)  # [B, n, D]
         prefix = [token for token in (self.cls, self.distillation, self.registers) if token is not None]
         if prefix:
-            x = torch.cat([*(token.expand(len(x), -1, -1) for token in prefix), x], dim=1)  # [B, R + n, D]
+            x = torch.cat([*(token.expand(x.shape[0], -1, -1) for token in prefix), x], dim=1)  # [B, R + n, D]
         return x, grid
 
 

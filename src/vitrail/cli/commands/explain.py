@@ -1,0 +1,229 @@
+"""`vitrail explain`: which patches an answer comes from, as pictures and as arrays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ...errors import DataError, UsageError
+from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...doors.explained import Explained
+    from ...doors.side_by_side import SideBySide
+
+
+COMPARED = ("relevance", "legrad", "grad-cam", "rollout")
+"""Methods whose truth is measured unless said; the others take many passes for each picture."""
+MAPS, FIGURE = "maps", "--figure"
+NOT_FIGURE = dict.fromkeys(
+    ("method", "class_", "heads", "patch", "window", "steps", "fill", "faithfulness", "skip_bad", "opacity"), MAPS
+)
+NOT_FAITHFULNESS = dict.fromkeys(
+    ("class_", "layer", "heads", "patch", "window", "steps", "fill", "skip_bad", "opacity"), MAPS
+) | {"image_size": FIGURE}
+"""Flags that mean nothing beside these, and where they do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explain(Command):
+    """Draw which patches of a picture a model's answer comes from, and keep the numbers beside the drawing.
+
+    For each picture METHOD.png, .npz (the values, patch by patch) and .json (everything that was chosen) are written.
+    PATHS are pictures, folders, patterns, @list.txt with one path a line, or - for such lines on standard input.
+
+      vitrail explain RUN photo.jpg
+      vitrail explain RUN photo.jpg --class melanoma --method occlusion
+      vitrail explain RUN "films/*.png" --method integrated --fill black --to maps
+      vitrail explain RUN photo.jpg --method all
+      vitrail explain dinov2_small photo.jpg --method attention --layer 11 --heads 0,3
+      vitrail explain dinov2_small photo.jpg --method similarity --patch 120
+      vitrail explain dinov2_small photo.jpg other.jpg --figure pca --image-size 420x644 --to pca.png
+      vitrail explain RUN --faithfulness
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
+    DOTTED: ClassVar[str | None] = None
+
+    model: str
+    """A run folder, a bundle, a weights file or folder, or hf:OWNER/NAME."""
+    paths: tuple[str, ...]
+    """Pictures, folders, patterns, @list.txt or -."""
+    method: (
+        Literal[
+            "relevance",
+            "legrad",
+            "grad-cam",
+            "integrated",
+            "occlusion",
+            "lens",
+            "attention",
+            "rollout",
+            "similarity",
+            "all",
+        ]
+        | None
+    ) = None
+    """How; by default relevance where a class token carries the answer, legrad where the patches do. attention, rollout
+    and similarity draw the same for every class. all: one page with every method."""
+    class_: str | None = None
+    """The class, label or column to explain; by default the one that is answered."""
+    layer: int | None = None
+    """The block to look at, counted from 0; for relevance, legrad and rollout the first that counts."""
+    heads: tuple[int, ...] | None = None
+    """For attention: only these heads, such as 0,3."""
+    patch: int | None = None
+    """For similarity: the patch that others are compared with, counted from 1 in reading order."""
+    window: int | None = None
+    """For occlusion: rows and columns of patches that are covered at once."""
+    steps: int | None = None
+    """For integrated: points on the way from the empty picture; by default as many as the gap asks for."""
+    fill: Literal["mean", "black", "white", "drop"] | None = None
+    """For integrated and occlusion: what stands for nothing, the mean of the training pictures unless said; drop takes
+    patches out of the sequence (occlusion)."""
+    figure: (
+        Literal[
+            "attention-rollout",
+            "patch-filters",
+            "position-similarity",
+            "attention-distance",
+            "attention-heads",
+            "pca",
+            "pca-whitened",
+            "token-norms",
+            "rotary-kernel",
+            "patch-grid",
+            "token-strip",
+        ]
+        | None
+    ) = None
+    """Draw one of the papers' figures of the model and the pictures, if it takes any; --layer chooses the block."""
+    image_size: str | None = None
+    """For --figure: pixels that the pictures are shown at, such as 480x640; by default the model's own."""
+    faithfulness: bool = False
+    """Draw nothing: measure how true maps are on 100 pictures that RUN has held out, or of a SOURCE in the place of
+    PATHS. relevance, legrad, grad-cam and rollout unless --method names one, or all."""
+    to: Path = Path("explained")
+    """The folder for the files; with --figure also a file that ends in .png."""
+    opacity: float = 0.75
+    """How much of the picture the strongest value hides, 0 to 1."""
+    skip_bad: bool = False
+    """Leave out pictures that cannot be read, or whose map says nothing, and name them, instead of stopping."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    json: bool = False
+    """Print the facts as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def run(self) -> int:
+        """Explain and write."""
+        if self.figure:
+            return self._draw_figure(self.figure)
+        if self.faithfulness:
+            return self._measure()
+        self._refuse("maps", {"image_size": FIGURE})
+        if not self.paths:
+            raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
+        if not 0 <= self.opacity <= 1:
+            raise UsageError(f"--opacity must lie in 0..1. Got {self.opacity:g}.")
+        from ..output import print_json
+
+        facts = []
+        for path, record in self._written():
+            facts.append({"file": str(path), **record})
+            if not self.json:
+                print(f"wrote {path}: {record['title']}")
+        if not facts:
+            raise DataError("None of the pictures could be explained; the reasons stand above.")
+        if self.json:
+            print_json(facts)
+        return 0
+
+    def _draw_figure(self, name: str) -> int:
+        from ...doors.classic import draw_classic
+        from ...doors.models import find
+        from ...doors.wishes import pixels
+        from ...explain.classic.shown import Choices
+        from ...predict.files import expand
+        from ..output import print_json
+
+        self._refuse(f"--figure {name}", NOT_FIGURE)
+        path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{name}.png"
+        size = None if self.image_size is None else pixels(self.image_size)
+        pictures = expand(self.paths) if self.paths else []
+        written = draw_classic(find(self.model), name, pictures, path, size, Choices(layer=self.layer))
+        if self.json:
+            print_json([str(file) for file in written])
+        else:
+            print(f"wrote {', '.join(map(str, written))}")
+        return 0
+
+    def _measure(self) -> int:
+        from ...doors import evaluation
+        from ...doors.faithfulness import PICTURES, faithfulness, of_method
+        from ...doors.predicting import open_predictor
+        from ...explain.methods import METHODS
+        from ...explain.truth.lines import table
+        from ..output import print_json
+
+        self._refuse("--faithfulness", NOT_FAITHFULNESS)
+        if len(self.paths) > 1:
+            raise UsageError(f"--faithfulness takes one SOURCE in the place of PATHS. Got {len(self.paths)}.")
+        predictor = open_predictor(Path(self.model), self.device)
+        if self.paths:
+            settings = evaluation.reading(self.model, self.paths[0], {}, None, predictor.task)
+            labelled = evaluation.other_source(self.paths[0], None, settings)
+        elif (Path(self.model) / "plan.toml").is_file():
+            labelled = evaluation.held_out(Path(self.model), None)
+        else:
+            raise UsageError(
+                f"Only a run folder knows which pictures it has held out, and {self.model} is none. Give a source: "
+                f"vitrail explain {self.model} SOURCE --faithfulness"
+            )
+        every = [name for name, method in METHODS.items() if "patch" not in method.uses]
+        names = {None: COMPARED, "all": tuple(every)}.get(self.method, (str(self.method),))
+        sys.stderr.write(f"measuring {', '.join(names)} on {min(PICTURES, len(labelled.rows))} pictures\n")
+        found = faithfulness(predictor, labelled, {name: of_method(name) for name in names})
+        if self.json:
+            print_json({"model": self.model, **found.to_json()})
+        else:
+            print(table(found))
+        return 0
+
+    def _refuse(self, what: str, unused: Mapping[str, str]) -> None:
+        """Name the first flag that was given and means nothing here."""
+        for field in fields(self):
+            if field.name in unused and vars(self)[field.name] != field.default:
+                flag, where = "--" + field.name.rstrip("_").replace("_", "-"), unused[field.name]
+                raise UsageError(f"{flag} has no use with {what}; it is for {where}. Leave it out.")
+
+    def _written(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Each drawing and its facts, as soon as its files are there; what is left out is named on standard error."""
+        from ...doors import counting
+        from ...doors.explained import stems
+        from ...doors.explaining import Asked, explained, fingerprint, open_explainer
+        from ...doors.side_by_side import ALL, by_all
+        from ...predict.files import expand
+
+        pictures = expand(self.paths)
+        explainer = open_explainer(self.model, self.device)
+        asked = Asked(
+            method=None if self.method == ALL else self.method, of=self.class_, layer=self.layer, heads=self.heads,
+            patch=self.patch, window=self.window, steps=self.steps, fill=self.fill,
+        )  # fmt: skip
+        beside = {"model": self.model, "weights_sha256": fingerprint(explainer.model)}
+        every = by_all if self.method == ALL else explained
+        found = counting.one_by_one(every(explainer, pictures, asked, self.skip_bad), len(pictures))
+        for stem, one in zip(stems([str(path) for path in pictures]), found, strict=True):
+            if isinstance(one, tuple):
+                counting.tell_left_out([one])
+            else:
+                yield self._saved(one, stem, beside)
+
+    def _saved(self, one: Explained | SideBySide, stem: str, beside: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+        path = one.save(self.to, stem, self.opacity, beside)
+        return path, {"title": one.title, **one.record()}

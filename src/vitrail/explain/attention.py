@@ -1,0 +1,134 @@
+"""Where a model looks, blind to classes: attention weights of one block, head by head, and of all blocks multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import UsageError
+from ..model.encoder import Block
+from ..model.vit import ViT
+from .map import Map
+from .opening import block_number, from_block, looking
+from .reading import grid_of, laid_out, shares
+
+PROBED = "attention"
+"""The pooling whose learned probe looks for itself, after the last block."""
+
+
+def attention(
+    model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None, heads: Sequence[int] | None = None
+) -> Map:
+    """How much the tokens that the answer is read from look at each patch, the mean over heads.
+
+    Args:
+        layer: the block, counted from 0; None takes the last one, or the probe of a model that pools with one.
+        heads: only these; None takes all.
+
+    Raises:
+        UsageError: a block or head that the model does not have.
+    """
+    found = by_head(model, images, layer, heads).mean(1)
+    probe = layer is None and model.config.pool == PROBED
+    where = "the pooling's probe" if probe else f"block {block_number(model, layer, -1)}"
+    which = "" if heads is None else f", head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}"
+    return Map(
+        values=found.numpy(force=True),
+        method="attention",
+        layer=where + which,
+        line="Where the model looks, not why: the same for every class.",
+    )
+
+
+def by_head(
+    model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None, heads: Sequence[int] | None = None
+) -> Float[Tensor, "B a rows columns"]:
+    """The same for each of the chosen heads. Only these heads, and where that suffices only a token's row, are opened.
+
+    The rows are those of the class token; of class and distillation token, by half; of all patches; of class token and
+    patches, by half; or of all tokens as much as the probe looks at them.
+    """
+    kind = model.pool.kind
+    with looking(model), torch.no_grad():
+        if kind == PROBED and layer is None:
+            weights = _probed(model, images, heads)  # [B, a, T]
+        else:
+            name = f"blocks.{block_number(model, layer, -1)}.attention"
+            rows = {"class": (0,), "class+distillation": (0, 1)}.get(kind)
+            kept = model.features(images, (name, "pool.attention") if kind == PROBED else (name,), heads, rows)
+            weights = _looked(model, kept[name], kept.get("pool.attention"))
+    return laid_out(weights, model, grid_of(model, images))
+
+
+def rollout(model: ViT, images: Float[Tensor, "B C H W"], first: int | None = None, residual: bool = True) -> Map:
+    """Attention of all blocks multiplied: how much of each patch has reached the answer, if attention were all.
+
+    A block takes tokens to (mean over heads + identity) / 2 of them, or without `residual` to the mean alone; the
+    answer's tokens are followed back through the blocks. Where the head reads several blocks, the mean of their maps.
+
+    Args:
+        first: the first block that counts, from 0; None takes all.
+
+    Raises:
+        UsageError: a block that the model does not have.
+
+    Source: Abnar and Zuidema 2020, section 3.
+    """
+    start = block_number(model, first, 0)
+    depth, count = model.config.depth, model.config.pool_blocks
+    with looking(model), torch.no_grad():
+        share, mixing = _mixed(model, images, start)
+        reached = torch.zeros_like(share)
+        for i in range(depth - 1, start - 1, -1):
+            reached = reached + share / count if i >= depth - count else reached
+            before = (reached[:, None] @ mixing[i - start])[:, 0]  # [B, T]
+            reached = (reached + before) / 2 if residual else before
+    return Map(
+        values=laid_out(reached, model, grid_of(model, images)).numpy(force=True),
+        method="rollout",
+        layer=from_block(model, start) + ("" if residual else ", without the residual stream"),
+        line="Attention multiplied through the blocks, not why: the same for every class.",
+    )
+
+
+def _mixed(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
+    """What the answer is read from, and the mean attention [B, T, T] of each block from `start` on."""
+    x, places = model.embed(images)
+    x = model.encoder.enter(x)
+    last: list[Tensor] = []
+    mixing: list[Tensor] = []
+    for i, block in enumerate(model.encoder.blocks):
+        assert isinstance(block, Block)
+        if i < start:
+            x = model.encoder.through(block, x, places)
+        else:
+            x, weights = block.opened(x, places, None, None)
+            mixing.append(weights.mean(1))
+        last = [*last, x][-model.config.pool_blocks :]
+    return shares(model, model.encoder.normed(last)), mixing
+
+
+def _probed(model: ViT, images: Tensor, heads: Sequence[int] | None) -> Float[Tensor, "B a T"]:
+    weights = model.features(images, ("pool.attention",))["pool.attention"][:, :, 0]
+    return weights if heads is None else weights[:, _checked(model, heads)]
+
+
+def _checked(model: ViT, heads: Sequence[int]) -> list[int]:
+    if not heads or len(set(heads)) < len(heads) or not all(0 <= head < model.config.heads for head in heads):
+        raise UsageError(f"heads must list some of 0 to {model.config.heads - 1}, each once. Got {list(heads)}.")
+    return list(heads)
+
+
+def _looked(
+    model: ViT, weights: Float[Tensor, "B a r T"], probe: Float[Tensor, "B A 1 T"] | None
+) -> Float[Tensor, "B a T"]:
+    """The rows of the tokens that the answer is read from, each by its share."""
+    if probe is not None:
+        return torch.einsum("bart,br->bat", weights, probe.mean(1)[:, 0])
+    if model.pool.kind in ("class", "class+distillation"):
+        return weights.mean(2)
+    of_patches = weights[:, :, model.config.prefix :].mean(2)
+    return of_patches if model.pool.kind == "mean" else (of_patches + weights[:, :, 0]) / 2

@@ -1,0 +1,170 @@
+"""Every way of explaining, by name, and the one function that runs any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import UsageError
+from ..model.config import ViTConfig
+from ..model.vit import ViT
+from .attention import attention, rollout
+from .gradcam import gradcam
+from .integrated import integrated
+from .legrad import legrad
+from .lens import lens
+from .map import Map, refuse_empty
+from .occlusion import occlusion
+from .relevance import relevance
+from .similarity import similarity
+from .target import Of
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Options:
+    """What can be said to a method; None leaves it to the method."""
+
+    layer: int | None = None
+    """The block that is looked at, counted from 0; of rollout, relevance and legrad the first of those that count."""
+    heads: tuple[int, ...] | None = None
+    """Only these attention heads."""
+    patch: int | None = None
+    """The patch that others are compared with, counted from 1 in reading order."""
+    window: int | None = None
+    """Rows and columns of patches that are covered at once."""
+    steps: int | None = None
+    """Points on the way from the empty picture."""
+    cover: Tensor | None = None
+    """The empty picture, or what covers a patch: normalised [1, C, H, W]."""
+    drop: bool | None = None
+    """Patches are taken out instead of covered."""
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The names of those that are not left to the method."""
+        return tuple(field.name for field in fields(self) if self.__dict__[field.name] is not None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """One way of explaining."""
+
+    run: Callable[[ViT, Tensor, Of, Options], Map]
+    uses: tuple[str, ...]
+    """The options that it knows."""
+    of_class: bool
+    """Whether it explains an output; the others draw the same for every class."""
+    empty: str
+    """What it means where its map is zero everywhere."""
+
+
+def explain(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    method: str | None = None,
+    of: Of = None,
+    options: Options | None = None,
+) -> Map:
+    """A map of each picture, right or refused.
+
+    Args:
+        images: normalised, on the model's device.
+        method: a name in METHODS; None takes `default_method`.
+        of: the output to explain, see `target.Of`.
+
+    Raises:
+        UsageError: no such method, or an option or output that it does not know.
+        EmptyMapError: a map that says nothing.
+    """
+    name = default_method(model.config) if method is None else method
+    asked = options or Options()
+    if name not in METHODS:
+        raise UsageError(f"There is no method {name!r}. The methods are {', '.join(METHODS)}.")
+    found = METHODS[name]
+    if superfluous := [option for option in asked.said if option not in found.uses]:
+        uses = f"It knows {', '.join(found.uses)}." if found.uses else "It knows no options."
+        raise UsageError(f"{name} has no use for {', '.join(superfluous)}. {uses}")
+    if of is not None and not found.of_class:
+        of_class = ", ".join(other for other, one in METHODS.items() if one.of_class)
+        raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {of_class}.")
+    return refuse_empty(found.run(model, images, of, asked), found.empty)
+
+
+def default_method(config: ViTConfig) -> str:
+    """Relevance where a class token carries the answer, LeGrad where patches do, attention where there is no answer."""
+    if not config.outputs:
+        return "attention"
+    return "relevance" if config.pool in ("class", "class+mean") else "legrad"
+
+
+def _occlusion(model: ViT, images: Tensor, of: Of, asked: Options) -> Map:
+    window = 1 if asked.window is None else asked.window
+    return occlusion(model, images, of, window, asked.cover, bool(asked.drop))
+
+
+def _similarity(model: ViT, images: Tensor, of: Of, asked: Options) -> Map:
+    if asked.patch is None:
+        raise UsageError("similarity needs the patch that others are compared with, counted from 1 in reading order.")
+    return similarity(model, images, asked.patch, asked.layer)
+
+
+METHODS: dict[str, Method] = {
+    "relevance": Method(
+        run=lambda model, images, of, asked: relevance(model, images, of, asked.layer),
+        uses=("layer",),
+        of_class=True,
+        empty="no attention raises this score",
+    ),
+    "legrad": Method(
+        run=lambda model, images, of, asked: legrad(model, images, of, asked.layer),
+        uses=("layer",),
+        of_class=True,
+        empty="more attention would raise this score nowhere",
+    ),
+    "grad-cam": Method(
+        run=lambda model, images, of, asked: gradcam(model, images, of, asked.layer),
+        uses=("layer",),
+        of_class=True,
+        empty="every patch speaks against this score, and what does is cut off",
+    ),
+    "integrated": Method(
+        run=lambda model, images, of, asked: integrated(model, images, of, asked.cover, asked.steps),
+        uses=("cover", "steps"),
+        of_class=True,
+        empty="no pixel changes this score",
+    ),
+    "occlusion": Method(
+        run=_occlusion,
+        uses=("window", "cover", "drop"),
+        of_class=True,
+        empty="no patch changes this score",
+    ),
+    "lens": Method(
+        run=lambda model, images, of, asked: lens(model, images, of, asked.layer),
+        uses=("layer",),
+        of_class=True,
+        empty="the head gives 0 for every patch",
+    ),
+    "attention": Method(
+        run=lambda model, images, of, asked: attention(model, images, asked.layer, asked.heads),
+        uses=("layer", "heads"),
+        of_class=False,
+        empty="no patch is looked at",
+    ),
+    "rollout": Method(
+        run=lambda model, images, of, asked: rollout(model, images, asked.layer),
+        uses=("layer",),
+        of_class=False,
+        empty="no patch is looked at",
+    ),
+    "similarity": Method(
+        run=_similarity,
+        uses=("patch", "layer"),
+        of_class=False,
+        empty="the token of this patch is zero",
+    ),
+}
+"""By name; the first is the default where there is a class token."""

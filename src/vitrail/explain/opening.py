@@ -1,0 +1,107 @@
+"""A forward pass whose blocks can be opened afterwards, one at a time, each with a graph of its own; no hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import UsageError
+from ..model.encoder import Block
+from ..model.vit import ViT
+
+ROOM = 2**29
+"""Bytes of attention weights up to which all opened blocks keep their graphs; above it they are computed again."""
+
+
+class Opened(NamedTuple):
+    """One block: what it read, how much its tokens looked at each other, and what it gave, in one graph."""
+
+    before: Float[Tensor, "B T D"]
+    weights: Float[Tensor, "B A T T"]
+    after: Float[Tensor, "B T D"]
+
+
+class OpenPass:
+    """The tokens before and after every block, and any block from `first` on, opened.
+
+    Only these compute attention in the open. Where the weights of all of them together need more than `room` bytes,
+    each is computed a second time when it is asked for: the same numbers, one block's memory, a third more time.
+    """
+
+    def __init__(self, model: ViT, images: Float[Tensor, "B C H W"], first: int, room: int = ROOM):
+        self.model = model
+        with torch.no_grad():
+            x, self.places = model.embed(images)
+            x = model.encoder.enter(x)
+        self.tokens: list[Tensor] = [x]
+        """What each block reads, and last what the last one gives."""
+        self._kept: dict[int, Opened] = {}
+        weights = model.config.heads * x.shape[1] ** 2 * len(x) * x.element_size()
+        keeps = weights * (model.config.depth - first) <= room
+        for i, block in enumerate(model.encoder.blocks):
+            if keeps and i >= first:
+                self._kept[i] = self._open(i)
+                x = self._kept[i].after.detach()
+            else:
+                with torch.no_grad():
+                    x = model.encoder.through(block, x, self.places)
+            self.tokens.append(x)
+
+    def block(self, i: int) -> Opened:
+        """Block `i` with a fresh graph; it is handed over, not kept."""
+        kept = self._kept.pop(i, None)
+        return self._open(i) if kept is None else kept
+
+    def read_after(self, i: int, after: Float[Tensor, "B T D"] | None = None) -> Float[Tensor, "B T P"]:
+        """What the pooling would read if block `i` were the last one.
+
+        Args:
+            after: what block `i` gives, if it is to be part of a graph.
+        """
+        count = self.model.config.pool_blocks
+        window = [*self.tokens[1 : i + 1], self.tokens[i + 1] if after is None else after][-count:]
+        return self.model.encoder.normed([window[0]] * (count - len(window)) + window)
+
+    def _open(self, i: int) -> Opened:
+        block = self.model.encoder.blocks[i]
+        assert isinstance(block, Block)
+        before = self.tokens[i].detach().requires_grad_()
+        after, weights = block.opened(before, self.places, None, None)
+        return Opened(before, weights, after)
+
+
+@contextmanager
+def looking(model: ViT) -> Iterator[None]:
+    """Dropout off and gradients on inside, whatever the caller has set; afterwards the model's mode is as it was."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        model.train(was_training)
+
+
+def block_number(model: ViT, layer: int | None, otherwise: int) -> int:
+    """A block that the model has, counted from 0; `otherwise` (-1 is the last) where none is named.
+
+    Raises:
+        UsageError: there is no such block, or there are no blocks at all.
+    """
+    depth = model.config.depth
+    if not depth:
+        raise UsageError("The model has no blocks, so there is nothing in it to look at.")
+    if layer is not None and not 0 <= layer < depth:
+        raise UsageError(f"The model has blocks 0 to {depth - 1}. Got layer={layer}.")
+    return otherwise % depth if layer is None else layer
+
+
+def from_block(model: ViT, first: int) -> str:
+    """The blocks from `first` on, for people."""
+    last = model.config.depth - 1
+    return f"block {last}" if first == last else f"blocks {first} to {last}"

@@ -1,0 +1,44 @@
+"""Artefact tokens: a few patches whose tokens are far longer than the others, which hold no picture but notes.
+
+Large models put notes about the whole picture into patches with little to see (Darcet et al. 2023, "Vision Transformers
+need registers", section 2). Attention goes there, and a map lights up where nothing is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from ..model.vit import ViT
+from .opening import block_number, looking
+from .reading import grid_of, laid_out
+
+DEVIATIONS = 6.0
+"""Median absolute deviations above the median from which on a token is one."""
+TIMES = 2.0
+"""It must also be so many times as long as the median one: pictures with a plain background deviate by little."""
+
+
+def norms(
+    model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None
+) -> Float[np.ndarray, "B rows columns"]:
+    """The length of each patch's token after a block; None is the last block, before the final norm.
+
+    Raises:
+        UsageError: a block that the model does not have.
+    """
+    name = f"blocks.{block_number(model, layer, -1)}"
+    with looking(model), torch.no_grad():
+        lengths = model.features(images, (name,))[name].norm(dim=-1)  # [B, T]
+    return laid_out(lengths, model, grid_of(model, images)).numpy(force=True)
+
+
+def outliers(lengths: Float[np.ndarray, "B rows columns"]) -> Bool[np.ndarray, "B rows columns"]:
+    """Which patches are artefacts, picture by picture."""
+    flat = lengths.reshape(len(lengths), -1)
+    median = np.median(flat, axis=1, keepdims=True)
+    deviation = np.median(np.abs(flat - median), axis=1, keepdims=True)
+    found = (flat > median + DEVIATIONS * deviation) & (flat > TIMES * median)
+    return found.reshape(lengths.shape)

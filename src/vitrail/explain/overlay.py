@@ -1,0 +1,211 @@
+"""A map over its picture: coloured as strongly as the map speaks, the picture's own values where it is silent."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, UInt8
+
+from ..errors import UsageError
+from ..files import atomic
+from .figures import bare, new_figure
+from .map import Scale
+from .words import FAINT, INK, LEADING, wrapped, write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+OPACITY = 0.75
+"""How much of the picture the strongest value of a map hides."""
+COLOURS = "inferno"
+"""Matplotlib's colour map of one-sided maps: even steps to the eye, and told apart by the colour-blind."""
+DARKEST = 0.35
+"""Where on these colours a map begins: their first third is black, which would look like shadow."""
+FOR, AGAINST = (1.0, 0.56, 0.12), (0.16, 0.62, 1.0)
+"""Orange and blue of maps with two sides, which the colour-blind tell apart too."""
+GREY = 128
+"""Half-way between black and white: what stands for 0 in maps with two sides, drawn alone."""
+SHORTER = 480
+"""Pixels that the shorter side of a drawn picture has at least; smaller ones are enlarged by whole steps."""
+TALL = 3.1
+"""Inches of a drawn picture's height, before a wide one is made smaller."""
+WIDEST = 4.6
+NARROWEST = 6.4
+"""Inches of the paper's width at least, for the words."""
+EDGE, GAP, BAR, MARKS = 0.25, 0.2, 0.16, 0.75
+TITLE, TEXT = 13.0, 8.5
+
+
+class Caption(NamedTuple):
+    """What stands around a picture."""
+
+    title: str
+    """Class and probability."""
+    below: tuple[str, ...]
+    """Method and layer, the honest line, and notes."""
+
+
+def overlay(
+    image: UInt8[np.ndarray, "H W C"],
+    heat: Float[np.ndarray, "rows columns"],
+    scale: Scale,
+    patch: tuple[int, int],
+    caption: Caption,
+    hidden: Bool[np.ndarray, "rows columns"] | None = None,
+    opacity: float = OPACITY,
+) -> Figure:
+    """The picture as it is, the same under its map, the map alone patch by patch, a scale bar, and words.
+
+    Args:
+        image: as the model sees it; one channel is grey, three are colours, of any other count the first is shown.
+        hidden: patches whose heat is left out.
+
+    Raises:
+        UsageError: opacity outside 0..1.
+    """
+    shown = shares_of(heat, scale, hidden)
+    large = enlarged(coloured(image))
+    step = large.shape[0] // image.shape[0]
+    spread = stretched(shown, image.shape[:2], patch, step)
+    mixed = blended(large, spread, scale, opacity)
+    by_patch = stretched(shown, image.shape[:2], patch, step, smooth=False)
+    alone = painted(by_patch, scale)
+    figure, (left, middle, right, bar) = _places(large.shape[1] / large.shape[0], caption)
+    for axes, drawn in ((left, large), (middle, mixed), (right, alone)):
+        axes.imshow(drawn, interpolation="nearest")
+        bare(axes)
+    _scale_bar(bar, heat if hidden is None else heat[~hidden], scale)
+    return figure
+
+
+def save(figure: Figure, path: Path, words: str) -> None:
+    """Write a figure as PNG with a description for people who cannot see it; the same figure gives the same file."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=150, metadata={"Software": None, "Description": words})
+    atomic.write_bytes(Path(path), data.getvalue())
+
+
+def shares_of(
+    heat: Float[np.ndarray, "rows columns"], scale: Scale, hidden: Bool[np.ndarray, "rows columns"] | None = None
+) -> Float[np.ndarray, "rows columns"]:
+    """A map as shares of its largest value: 0..1, or -1..1 where it speaks for and against; hidden patches are 0."""
+    kept = heat if hidden is None else heat[~hidden]
+    if scale == "cosine":
+        found = np.clip(heat, -1, 1)
+    elif scale == "signed":
+        found = heat / _or_one(float(np.abs(kept).max(initial=0)))
+    elif scale == "positive":
+        found = np.maximum(heat, 0) / _or_one(float(kept.max(initial=0)))
+    else:
+        found = (heat - kept.min()) / _or_one(float(np.ptp(kept)))
+    return np.where(False if hidden is None else hidden, 0, found).astype(np.float32)
+
+
+def stretched(
+    shares: Float[np.ndarray, "rows columns"],
+    size: tuple[int, int],
+    patch: tuple[int, int],
+    step: int,
+    smooth: bool = True,
+) -> Float[np.ndarray, "h w"]:
+    """`step` times as large as the picture, without the padding: spread between centres of patches, or in squares."""
+    whole = [count * side * step for count, side in zip(shares.shape, patch, strict=True)]
+    values = torch.from_numpy(shares)[None, None]
+    if smooth:
+        spread = F.interpolate(values, size=whole, mode="bilinear", align_corners=False)
+    else:
+        spread = F.interpolate(values, size=whole, mode="nearest-exact")
+    return spread[0, 0, : size[0] * step, : size[1] * step].numpy()
+
+
+def blended(
+    image: UInt8[np.ndarray, "h w 3"], shares: Float[np.ndarray, "h w"], scale: Scale, opacity: float = OPACITY
+) -> UInt8[np.ndarray, "h w 3"]:
+    """The picture under the colours of a map, each as opaque as the map is strong there: untouched where it is 0.
+
+    Raises:
+        UsageError: opacity outside 0..1.
+    """
+    if not 0 <= opacity <= 1:
+        raise UsageError(f"opacity must lie in 0..1. Got {opacity:g}.")
+    alpha = opacity * np.abs(shares)[..., None]
+    return np.round(image * (1 - alpha) + 255 * colours_of(shares, scale) * alpha).astype(np.uint8)
+
+
+def painted(shares: Float[np.ndarray, "h w"], scale: Scale) -> UInt8[np.ndarray, "h w 3"]:
+    """The map alone: the colours that the overlay mixes in, as they are; those of two sides over grey."""
+    if scale in ("signed", "cosine"):
+        return blended(np.full((*shares.shape, 3), GREY, np.uint8), shares, scale, opacity=1.0)
+    return np.round(255 * colours_of(shares, scale)).astype(np.uint8)
+
+
+def colours_of(shares: Float[np.ndarray, "*shape"], scale: Scale) -> Float[np.ndarray, "*shape 3"]:
+    """The colour of each share, 0..1."""
+    from matplotlib import colormaps
+
+    if scale in ("signed", "cosine"):
+        return np.where(shares[..., None] < 0, AGAINST, FOR)
+    return np.asarray(colormaps[COLOURS](DARKEST + (1 - DARKEST) * shares))[..., :3]
+
+
+def coloured(image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W 3"]:
+    """Three channels as they are; of any other count the first, as grey."""
+    return image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
+
+
+def enlarged(image: UInt8[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "h w 3"]:
+    """Every pixel as a square of pixels, so that small pictures can be seen; no value is changed."""
+    step = -(-SHORTER // min(image.shape[:2]))
+    return image.repeat(step, axis=0).repeat(step, axis=1)
+
+
+def _or_one(largest: float) -> float:
+    return largest or 1.0
+
+
+def _places(aspect: float, caption: Caption) -> tuple[Figure, tuple[Axes, Axes, Axes, Axes]]:
+    """Three pictures and a bar side by side, words above and below them, all placed in inches."""
+    width = min(TALL * aspect, WIDEST)
+    height = width / aspect
+    lefts = [EDGE + place * (width + GAP) for place in range(4)]
+    paper = max(lefts[-1] + BAR + MARKS, NARROWEST)
+    title = wrapped((caption.title,), paper - 2 * EDGE, TITLE)
+    below = wrapped(caption.below, paper - 2 * EDGE, TEXT)
+    head, foot = 0.28 + LEADING * TITLE * len(title), 0.3 + LEADING * TEXT * len(below)
+    figure = new_figure(paper, head + height + foot)
+    figure.set_layout_engine("none")
+    tall = head + height + foot
+    boxes = zip(lefts, (width, width, width, BAR), strict=True)
+    first, second, third, bar = (
+        figure.add_axes((left / paper, foot / tall, wide / paper, height / tall)) for left, wide in boxes
+    )
+    write(figure, title, EDGE, tall - 0.16, TITLE, bold=True)
+    write(figure, below, EDGE, foot - 0.14, TEXT)
+    return figure, (first, second, third, bar)
+
+
+def _scale_bar(axes: Axes, heat: np.ndarray, scale: Scale) -> None:
+    """What the colours of the map alone mean."""
+    low, high = {
+        "positive": (0.0, float(heat.max(initial=0))),
+        "signed": (-float(np.abs(heat).max(initial=0)), float(np.abs(heat).max(initial=0))),
+        "cosine": (-1.0, 1.0),
+        "range": (float(heat.min(initial=np.inf)), float(heat.max(initial=-np.inf))),
+    }[scale]
+    shares = np.linspace(-1 if scale in ("signed", "cosine") else 0, 1, 256, dtype=np.float32)[:, None]
+    axes.imshow(painted(shares, scale), aspect="auto", origin="lower", interpolation="nearest", extent=(0, 1, 0, 1))
+    axes.yaxis.tick_right()
+    axes.set(xticks=[], yticks=[0, 0.5, 1])
+    axes.set_yticklabels([_short(low), _short((low + high) / 2), _short(high)], fontsize=8, color=INK)
+    axes.tick_params(length=2, color=FAINT)
+    axes.spines[:].set_visible(False)
+
+
+def _short(number: float) -> str:
+    return f"{number:.2g}" if abs(number) < 1e5 else f"{number:.1e}"

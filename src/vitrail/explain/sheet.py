@@ -1,0 +1,88 @@
+"""One page for a picture: the picture, and its maps by all methods side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt8
+
+from .figures import bare, new_figure
+from .map import Scale
+from .overlay import OPACITY, blended, coloured, enlarged, shares_of, stretched
+from .words import LEADING, wrapped, write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ACROSS = 5
+"""Pictures in a row."""
+WIDE, TALL = 2.3, 2.6
+"""Inches of one picture at most."""
+EDGE, GAP = 0.3, 0.25
+TITLE, NAME, TEXT = 14.0, 9.5, 7.0
+LINES = 4
+"""Lines of text below a picture's name."""
+
+
+class Panel(NamedTuple):
+    """One method's part of the page."""
+
+    name: str
+    line: str
+    """The honest line, or why there is no map."""
+    heat: Float[np.ndarray, "rows columns"] | None
+    """None where there is no map: the picture stands there as it is."""
+    scale: Scale = "positive"
+
+
+def sheet(
+    image: UInt8[np.ndarray, "H W C"],
+    patch: tuple[int, int],
+    panels: Sequence[Panel],
+    title: str,
+    hidden: Bool[np.ndarray, "rows columns"] | None = None,
+    opacity: float = OPACITY,
+) -> Figure:
+    """The picture as it is, then under every map, each with its name, its numbers and its line.
+
+    Args:
+        hidden: patches whose heat is left out.
+
+    Raises:
+        UsageError: opacity outside 0..1.
+    """
+    large = enlarged(coloured(image))
+    step, aspect = large.shape[0] // image.shape[0], large.shape[1] / large.shape[0]
+    wide = min(WIDE, TALL * aspect)
+    shown = [Panel("the picture", f"{image.shape[0]} x {image.shape[1]} pixels, as the model sees it.", None), *panels]
+    across = min(ACROSS, len(shown))
+    down = -(-len(shown) // across)
+    paper = 2 * EDGE + across * WIDE + (across - 1) * GAP
+    words = LEADING * (NAME + LINES * TEXT) + 0.25
+    cell, head = wide / aspect + words, 0.3 + LEADING * TITLE
+    tall = head + down * cell
+    figure = new_figure(paper, tall)
+    figure.set_layout_engine("none")
+    write(figure, wrapped((title,), paper - 2 * EDGE, TITLE)[:1], EDGE, tall - 0.15, TITLE, bold=True)
+    for place, panel in enumerate(shown):
+        left = EDGE + place % across * (WIDE + GAP)
+        top = tall - head - place // across * cell
+        axes = figure.add_axes((left / paper, (top - wide / aspect) / tall, wide / paper, wide / aspect / tall))
+        mixed = large
+        if panel.heat is not None:
+            shares = shares_of(panel.heat, panel.scale, hidden)
+            mixed = blended(large, stretched(shares, image.shape[:2], patch, step), panel.scale, opacity)
+        axes.imshow(mixed, interpolation="nearest")
+        bare(axes)
+        below = top - wide / aspect - 0.06
+        write(figure, [panel.name], left, below, NAME, bold=True)
+        lines = wrapped((_numbers(panel), panel.line), WIDE, TEXT)[:LINES]
+        write(figure, lines, left, below - LEADING * NAME, TEXT)
+    return figure
+
+
+def _numbers(panel: Panel) -> str:
+    """From where to where the map goes."""
+    return "" if panel.heat is None else f"{panel.heat.min():.2g} to {panel.heat.max():.2g}"

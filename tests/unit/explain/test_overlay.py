@@ -1,0 +1,148 @@
+"""A map over its picture: what is coloured, what is left as it is, and what the bar says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
+
+from vitrail.errors import UsageError
+from vitrail.explain.overlay import (
+    Caption,
+    blended,
+    coloured,
+    colours_of,
+    enlarged,
+    overlay,
+    painted,
+    save,
+    shares_of,
+    stretched,
+)
+
+CAPTION = Caption("dress, 97.3%", ("relevance · blocks 0 to 7", "An honest line."))
+HEAT = np.array([[0, 1, 2], [4, 0, 0]], np.float32)
+
+
+def picture(channels: int = 3, height: int = 8, width: int = 12) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+def test_a_map_is_shown_as_shares_of_its_largest_value():
+    mixed = np.array([[-2, 1], [0, 4]], np.float32)
+    assert shares_of(mixed, "positive").tolist() == [[0, 0.25], [0, 1]]
+    assert shares_of(mixed, "signed").tolist() == [[-0.5, 0.25], [0, 1]]
+    np.testing.assert_allclose(shares_of(mixed, "range"), [[0, 0.5], [1 / 3, 1]])
+    assert shares_of(mixed / 8, "cosine").tolist() == [[-0.25, 0.125], [0, 0.5]]
+
+
+@pytest.mark.parametrize("scale", ["positive", "signed", "range", "cosine"])
+def test_hidden_patches_are_not_drawn_and_do_not_set_the_scale(scale):
+    heat = np.array([[1, 2], [100, 4]], np.float32)
+    shown = shares_of(heat, scale, np.array([[False, False], [True, False]]))
+    assert shown[1, 0] == 0 and shown[1, 1] == 1
+
+
+def test_the_picture_is_untouched_where_the_map_is_silent():
+    image = picture()
+    shares = np.zeros((8, 12), np.float32)
+    shares[2, 3] = 0.5
+    for scale in ("positive", "signed"):
+        mixed = blended(image, shares, scale)
+        changed = (mixed != image).any(-1)
+        assert changed[2, 3] and changed.sum() == 1
+        np.testing.assert_array_equal(blended(image, shares, scale, opacity=0), image)
+
+
+def test_a_full_share_at_full_opacity_is_the_colour_itself():
+    shares = np.ones((8, 12), np.float32)
+    wanted = np.round(255 * colours_of(shares, "positive"))
+    np.testing.assert_array_equal(blended(picture(), shares, "positive", opacity=1), wanted)
+
+
+def test_stronger_is_brighter_and_the_two_sides_differ_in_blue():
+    ramp = colours_of(np.linspace(0, 1, 64, dtype=np.float32), "positive")
+    brightness = ramp @ (0.2126, 0.7152, 0.0722)
+    assert (np.diff(brightness) > 0).all()
+    against, for_ = colours_of(np.array([-1, 1], np.float32), "signed")
+    assert against[2] > 0.9 and for_[2] < 0.2 and for_[0] > 0.9
+
+
+def test_a_map_alone_has_the_colours_of_the_overlay_and_grey_between_two_sides():
+    shares = np.array([[0, 0.5, 1]], np.float32)
+    np.testing.assert_array_equal(painted(shares, "range"), np.round(255 * colours_of(shares, "range")))
+    two = painted(np.array([[-1, 0, 1]], np.float32), "signed")
+    assert two[0, 1].tolist() == [128] * 3
+    np.testing.assert_array_equal(two[0, [0, 2]], np.round(255 * colours_of(np.array([-1, 1], np.float32), "signed")))
+
+
+def test_between_centres_of_patches_the_map_is_spread_evenly():
+    spread = stretched(HEAT / 4, (8, 12), (4, 4), step=1)
+    assert spread.shape == (8, 12)
+    assert spread[0, 0] == 0 and spread[7, 0] == 1
+    np.testing.assert_allclose(spread[0, 1:6], [0, 0.25 * 0.125, 0.25 * 0.375, 0.25 * 0.625, 0.25 * 0.875])
+    assert stretched(HEAT, (7, 10), (4, 4), step=3).shape == (21, 30), "what lies in the padding is not drawn"
+
+
+def test_small_pictures_are_enlarged_by_whole_steps():
+    image = coloured(picture(1))
+    large = enlarged(image)
+    assert large.shape == (480, 720, 3)
+    np.testing.assert_array_equal(large[30::60, 30::60], image)
+    assert enlarged(np.zeros((500, 700, 3), np.uint8)).shape == (500, 700, 3)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 5])
+def test_the_left_picture_is_the_one_the_model_sees(channels):
+    image = picture(channels)
+    left, right, alone, _ = overlay(image, HEAT, "positive", (4, 4), CAPTION).axes
+    drawn = np.asarray(left.images[0].get_array())
+    np.testing.assert_array_equal(drawn[30::60, 30::60], image if channels == 3 else image[..., :1].repeat(3, 2))
+    assert (np.asarray(right.images[0].get_array()) != drawn).any()
+    patches = np.asarray(alone.images[0].get_array())[120::240, 120::240]
+    np.testing.assert_array_equal(patches, painted(HEAT / 4, "positive"))
+    assert len(np.unique(patches.reshape(-1, 3), axis=0)) == 4
+
+
+@pytest.mark.parametrize(
+    ("scale", "labels"),
+    [
+        ("positive", ["0", "2", "4"]),
+        ("signed", ["-4", "0", "4"]),
+        ("cosine", ["-1", "0", "1"]),
+        ("range", ["0", "2", "4"]),
+    ],
+)
+def test_the_bar_has_its_three_marks_at_fixed_places(scale, labels):
+    bar = overlay(picture(), HEAT, scale, (4, 4), CAPTION).axes[3]
+    assert bar.get_yticks().tolist() == [0, 0.5, 1]
+    assert [label.get_text() for label in bar.get_yticklabels()] == labels
+
+
+def test_every_word_of_the_caption_is_there_and_nothing_leaves_the_paper():
+    for height, width in ((8, 12), (24, 6), (4, 24)):
+        long = Caption("a class with quite a name " * 4, (*CAPTION.below, "many words " * 30))
+        for caption in (CAPTION, long):
+            figure = overlay(picture(3, height, width), HEAT, "positive", (height // 2, width // 3), caption)
+            said = [text.get_text() for text in figure.texts]
+            assert " ".join(said).split() == " ".join((caption.title, *caption.below)).split()
+            renderer = FigureCanvasAgg(figure).get_renderer()
+            for text in figure.texts:
+                box = text.get_window_extent(renderer)
+                assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height
+                assert not any(box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes)
+
+
+def test_the_same_map_gives_the_same_file_with_a_description(tmp_path):
+    for name in ("a.png", "b.png"):
+        save(overlay(picture(), HEAT, "positive", (4, 4), CAPTION), tmp_path / name, "A dress.")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+    with Image.open(tmp_path / "a.png") as found:
+        assert found.text["Description"] == "A dress."
+        assert found.width > 800
+
+
+def test_an_opacity_that_is_none_is_refused():
+    with pytest.raises(UsageError, match=r"opacity must lie in 0\.\.1\. Got 1\.5\."):
+        overlay(picture(), HEAT, "positive", (4, 4), CAPTION, opacity=1.5)
