@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,8 +18,8 @@ from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import read as read_decisions
 from ..evaluate.scaling import KEY, scaling_in
 from ..evaluate.views import Views
-from ..files import atomic, hub
-from ..files.disk import flush, resource_errors
+from ..files import hub
+from ..files.draft import draft, keep
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from .models import NOTHING, Found, Said, find
@@ -75,12 +72,12 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
     info = _info(found)
     if to != "bundle":
         found, info = _for_others(found, info)
-    with _draft(out) as draft:
+    with draft(out) as place:
         familiar = bundle.familiar_in(found.bundle) if found.bundle is not None else None
-        writing.save(draft, found.model, found.spec, _names(found, to), to, found.task, info, familiar)
-        again = find(str(draft), _to_read_back(found.config, to))
+        writing.save(place, found.model, found.spec, _names(found, to), to, found.task, info, familiar)
+        again = find(str(place), _to_read_back(found.config, to))
         difference = _proved(found, again, to)
-        _keep(draft, out)
+        keep(place, out)
     assert again.audit is not None
     return Converted(
         path=out,
@@ -259,20 +256,3 @@ def _elsewhere(found: Found, again: Found, to: Target) -> tuple[str, ...]:
         return ()
     rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"
     return (f"on pictures of other sizes the answers differ: {rules}",)
-
-
-@contextmanager
-def _draft(out: Path) -> Iterator[Path]:
-    """A place beside `out`, by its name in a temporary folder that is gone afterwards with whatever is left in it."""
-    folder = out.with_name(f"{atomic.TEMPORARY}{secrets.token_hex(4)}")
-    with resource_errors(out):
-        try:
-            folder.mkdir(parents=True)
-            yield folder / out.name
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _keep(draft: Path, out: Path) -> None:
-    draft.rename(out)
-    flush(out.parent)

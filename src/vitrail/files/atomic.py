@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..errors import UsageError
 from . import faults
@@ -26,6 +26,7 @@ __all__ = [
     "TEMPORARY",
     "Lock",
     "append_line",
+    "file",
     "folder",
     "remove_folder",
     "remove_leftovers",
@@ -74,6 +75,27 @@ def _write(path: Path, data: bytes, name: str) -> None:
             file.flush()
         faults.reach("half-written", name)
         file.write(memoryview(data)[middle:])
+
+
+@contextmanager
+def file(path: Path) -> Iterator[BinaryIO]:
+    """Yield an empty file to fill bit by bit; afterwards it replaces `path` at once. An error leaves the old one.
+
+    Raises:
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    path = Path(path)
+    temporary = _temporary(path)
+    with resource_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("w+b") as opened:
+                yield opened
+            flush(temporary)
+            temporary.replace(path)
+            flush(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

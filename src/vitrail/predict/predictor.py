@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +14,11 @@ from torch import Tensor
 from ..checkpoints.ensemble import ensemble_in, members
 from ..data.source import Picture
 from ..data.transforms import prepare
-from ..errors import DataError, UsageError
+from ..errors import UsageError
 from ..evaluate.answers import Answers, answers_of, join
 from ..evaluate.ensemble import mean_of, shared
-from ..evaluate.table import path_of
-from ..spec import ImageSpec
 from .member import Member
-
-READERS = 4
-"""Threads that decode the next batch while the model works on this one."""
+from .reading import Name, in_batches
 
 
 class Predictor:
@@ -93,16 +86,8 @@ class Predictor:
 
     def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
-        if batch < 1:
-            raise UsageError(f"batch must be at least 1. Got {batch}.")
-        for rows in self._read(pictures, batch):
-            good = [(path, id, image) for path, id, image in rows if isinstance(image, Tensor)]
-            bad = [(path or id, image) for path, id, image in rows if isinstance(image, DataError)]
-            if bad and not skip_bad:
-                raise bad[0][1]
-            names = [(path, id) for path, id, _ in good]
-            images = torch.stack([image for _, _, image in good]) if good else None
-            yield self._answered(names, images, [(path, str(why)) for path, why in bad])
+        for names, made, skipped in in_batches(pictures, batch, lambda picture: prepare(picture, self.spec), skip_bad):
+            yield self._answered(names, torch.stack(made) if made else None, skipped)
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:
         """Outputs float32 [B, K] for pictures that `data.transforms.prepare` made ready: logits, or scaled numbers.
@@ -126,7 +111,7 @@ class Predictor:
         return self.members[0]
 
     def _answered(
-        self, names: list[tuple[str, str]], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
+        self, names: Sequence[Name], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
     ) -> Answers:
         """The mean of what all models make of prepared pictures, None for no pictures."""
         tables = []
@@ -141,33 +126,6 @@ class Predictor:
                 )
             )  # fmt: skip
         return mean_of(tables, self.decided)
-
-    def _read(
-        self, pictures: Sequence[Picture | bytes], batch: int
-    ) -> Iterator[list[tuple[str, str, UInt8[Tensor, "C H W"] | DataError]]]:
-        """Batches of (path, id, prepared picture or why not), decoded one batch ahead of the reader."""
-        with ThreadPoolExecutor(READERS) as pool:
-            ahead: deque[Future[UInt8[Tensor, "C H W"] | DataError]] = deque()
-            todo = iter(pictures)
-            for start in range(0, len(pictures), batch):
-                room = 2 * batch - len(ahead)
-                ahead.extend(pool.submit(_prepared, picture, self.spec) for picture in islice(todo, room))
-                here = range(start, min(start + batch, len(pictures)))
-                yield [(*_named(pictures[i], i), ahead.popleft().result()) for i in here]
-
-
-def _named(picture: Picture | bytes, position: int) -> tuple[str, str]:
-    """(path, id): a file is called by its name, an array by its place in what was asked."""
-    if isinstance(picture, np.ndarray | bytes):
-        return "", str(position)
-    return path_of(picture), picture.name
-
-
-def _prepared(picture: Picture | bytes, spec: ImageSpec) -> UInt8[Tensor, "C H W"] | DataError:
-    try:
-        return prepare(picture, spec)
-    except DataError as problem:
-        return problem
 
 
 def _check_alike(first: Member, other: Member) -> None:

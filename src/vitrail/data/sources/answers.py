@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +17,15 @@ from .given import array_of
 
 COLUMN, NUMBER = "label", "value"
 """What a column of labels, or of fractions, is called where nobody named it."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """Labels together with the names of their classes or columns, which are taken as they are and not guessed at."""
+
+    labels: np.ndarray
+    """Whole numbers that count in the names [n], or one column for each name [n, K]."""
+    names: tuple[str, ...]
 
 
 def answers_of(
@@ -40,6 +50,9 @@ def answers_of(
     Raises:
         DataError: not one label a picture, masks instead of labels, or values of no kind.
     """
+    if isinstance(labels, Named):
+        names, labels = labels.names, labels.labels
+        column = names[0] if len(names) == 1 else column
     values = plain(labels)
     if len(values) != count:
         raise DataError(f"{where}: {count:,} pictures, but {len(values):,} labels. Each picture needs one, in order.")

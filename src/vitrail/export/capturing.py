@@ -1,0 +1,23 @@
+"""From a module to a graph of tensor operations, for any number of pictures at once: `torch.export`."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import Dim, ExportedProgram
+
+from .answering import Answering
+
+EXAMPLES = 3
+"""Pictures that the graph is recorded with; 1 would be taken for a fact about all batches."""
+
+
+def capture(answering: Answering) -> ExportedProgram:
+    """The graph of a module, for any batch; and for any height and width where the module resizes."""
+    spec = answering.spec
+    height, width = spec.size if answering.resizing is None else (spec.height + 3, spec.width + 5)
+    images = torch.zeros(EXAMPLES, height, width, spec.channels, dtype=torch.uint8)
+    sides = {} if answering.resizing is None else {1: Dim("height"), 2: Dim("width")}
+    with torch.no_grad():
+        return torch.export.export(
+            answering.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch"), **sides}}, strict=False
+        )

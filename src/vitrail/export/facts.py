@@ -1,0 +1,36 @@
+"""What an exported file is to say about itself."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+
+import numpy as np
+from torch import nn
+
+from ..predict.exported import Facts
+from ..predict.member import Member
+from .answering import Answering
+
+
+def facts_of(answering: Answering, member: Member) -> Facts:
+    """The notes of the file that a module becomes."""
+    return Facts(
+        task=member.task,
+        classes=member.classes,
+        image=member.spec,
+        size="model" if answering.resizing is None else "any",
+        outputs=answering.names,
+        version=version("vitrail"),
+        sha256=hash_of(member.model),
+    )
+
+
+def hash_of(model: nn.Module) -> str:
+    """SHA-256 over the names, shapes and values of all tensors of a model, in the order of their names."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        values = tensor.detach().cpu().contiguous().numpy()
+        found.update(f"{name} {list(values.shape)} {values.dtype}\n".encode())
+        found.update(np.ascontiguousarray(values).data)
+    return found.hexdigest()

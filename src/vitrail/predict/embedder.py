@@ -1,0 +1,186 @@
+"""What a model makes of pictures before it answers: one vector for each, or one for each of its patches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float32, UInt8
+from torch import Tensor
+
+from ..data.source import Picture
+from ..data.transforms import normalise, prepare
+from ..errors import DataError, UsageError
+from ..evaluate.collect import NUMBER_FORMATS, answering
+from ..model.vit import ViT
+from ..spec import ImageSpec
+from .nearest import Neighbours, nearest
+from .predictor import Predictor
+from .reading import in_batches
+
+Features = Literal["pooled", "class", "mean", "patches"]
+BATCH = 64
+NOTHING = "There is no picture to take features of, or none that can be read."
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Embeddings:
+    """The features of n pictures, and which pictures they are."""
+
+    paths: tuple[str, ...]
+    """Where each picture lies; empty for one that came as an array."""
+    ids: tuple[str, ...]
+    vectors: Float32[np.ndarray, " n *D"]
+    """[n, D], or of patches [n, rows, columns, D]."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(path, reason) of pictures that could not be read and were left out on purpose."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def nearest(self, count: int, among: Embeddings | None = None) -> Neighbours:
+        """For each picture the most similar of another set, or of the same set but itself.
+
+        Raises:
+            UsageError: features of patches, or of another model; nothing to find.
+        """
+        for each in (self, among or self):
+            if each.vectors.ndim != 2:
+                raise UsageError(
+                    "Pictures are compared by one vector each, and these features have one for each patch. Take "
+                    "pooled, class or mean."
+                )
+        return nearest(self.vectors, (among or self).vectors, count, itself=among is not None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Eye:
+    """A model, how its pictures are normalised, and the number format of its products."""
+
+    model: ViT
+    spec: ImageSpec
+    number_format: str = "float32"
+
+
+class Embedder:
+    """A model that is asked for its features; of several that answer together, the features side by side.
+
+    Args:
+        eyes: models that read pictures of one size; moved to `device`.
+
+    Raises:
+        UsageError: models that read pictures of different sizes.
+    """
+
+    def __init__(self, eyes: Sequence[Eye], device: str | torch.device = "cpu"):
+        first = eyes[0]
+        for eye in eyes:
+            if (eye.spec.size, eye.model.config.grid) != (first.spec.size, first.model.config.grid):
+                raise UsageError(
+                    f"Models that look together must read pictures and patches of one size. Got {first.spec.size} in "
+                    f"{tuple(first.model.config.grid)} patches and {eye.spec.size} in {tuple(eye.model.config.grid)}."
+                )
+            eye.model.to(device)
+        self.eyes = tuple(eyes)
+        self.device = torch.device(device)
+        self.spec = first.spec
+        """How pictures are prepared."""
+
+    @classmethod
+    def of(cls, predictor: Predictor) -> Embedder:
+        """The eyes of a predictor, which go on answering.
+
+        Raises:
+            UsageError: a model of it is no Vision Transformer of ours.
+        """
+        eyes = []
+        for member in predictor.members:
+            if not isinstance(member.model, ViT):
+                raise UsageError("Features are taken from Vision Transformers. This model is none.")
+            eyes.append(Eye(model=member.model, spec=member.spec, number_format=member.number_format))
+        own = cls(eyes, predictor.device)
+        own.spec = predictor.spec
+        return own
+
+    def embed(
+        self, pictures: Sequence[Picture | bytes], features: Features = "pooled", skip_bad: bool = False
+    ) -> Embeddings:
+        """The features of all pictures, in order.
+
+        Raises:
+            DataError: no pictures, or one that cannot be read, by name (unless `skip_bad`).
+            UsageError: as `parts`.
+        """
+        return join(list(self.parts(pictures, features, skip_bad=skip_bad)))
+
+    def parts(
+        self,
+        pictures: Sequence[Picture | bytes],
+        features: Features = "pooled",
+        batch: int = BATCH,
+        skip_bad: bool = False,
+    ) -> Iterator[Embeddings]:
+        """The same batch by batch: for progress bars and for more pictures than memory.
+
+        Raises:
+            UsageError: the class token of a model that has none.
+        """
+        if features == "class" and not all(eye.model.config.class_token for eye in self.eyes):
+            raise UsageError("This model has no class token. Take pooled, mean or patches.")
+        for names, made, skipped in in_batches(pictures, batch, lambda picture: prepare(picture, self.spec), skip_bad):
+            vectors = np.zeros((0, 0), np.float32)
+            if made:
+                seen = [vectors_of(eye, torch.stack(made), self.device, features) for eye in self.eyes]
+                vectors = np.concatenate(seen, axis=-1)
+                _refuse_not_finite(vectors)
+            paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
+            yield Embeddings(paths=paths, ids=ids, vectors=vectors, skipped=tuple(skipped))
+
+
+def join(parts: Sequence[Embeddings]) -> Embeddings:
+    """One table from several of the same model.
+
+    Raises:
+        DataError: there is no picture in any of them.
+    """
+    there = [part.vectors for part in parts if len(part)]
+    if not there:
+        raise DataError(NOTHING)
+    return Embeddings(
+        paths=tuple(path for part in parts for path in part.paths),
+        ids=tuple(id for part in parts for id in part.ids),
+        vectors=np.concatenate(there),
+        skipped=tuple(pair for part in parts for pair in part.skipped),
+    )
+
+
+def vectors_of(
+    eye: Eye, images: UInt8[Tensor, "B C H W"], device: torch.device, features: Features
+) -> Float32[np.ndarray, " B *D"]:
+    """What one model makes of prepared pictures: [B, D], or of patches [B, rows, columns, D].
+
+    Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
+    """
+    dtype, model = NUMBER_FORMATS[eye.number_format], eye.model
+    with answering(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+        x = normalise(images.to(device), eye.spec)  # [B, C, H, W]
+        if features == "patches":
+            found = model.dense(x).permute(0, 2, 3, 1)
+        elif features == "pooled":
+            found = model.features(x, keep=("pooled",))["pooled"]
+        else:
+            tokens = model.features(x, keep=("tokens",))["tokens"].float()  # [B, T, D]
+            found = tokens[:, 0] if features == "class" else tokens[:, model.config.prefix :].mean(1)
+    values: np.ndarray = found.float().cpu().numpy()
+    return values
+
+
+def _refuse_not_finite(vectors: np.ndarray) -> None:
+    if bad := int(np.count_nonzero(~np.isfinite(vectors))):
+        raise DataError(
+            f"{bad:,} of {vectors.size:,} features are NaN or infinite, so nothing can be made of them. The model is "
+            "damaged, or its number format is too small for it."
+        )

@@ -1,0 +1,86 @@
+"""What an exported file says about itself: whose answers it gives, to which pictures, and what its numbers are called.
+
+Nothing here needs torch, so that a file can be opened without it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from .. import config
+from ..errors import DamagedFileError
+from ..spec import ImageSpec
+
+PREFIX = "vitrail."
+"""Before every name in a file's notes."""
+IMAGES = "images"
+"""The only input: uint8 [B, H, W, C]."""
+PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
+    "probabilities", "values", "logits", "decisions", "abstained", "distances",
+)  # fmt: skip
+REASONS = ("", "unsure", "unlike")
+"""Why a picture is not answered, by the number that stands in `abstained`."""
+Size = Literal["model", "any"]
+FORMAT = 1
+"""Raised when files of an older version can no longer be read as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The notes of an exported file."""
+
+    format: int = FORMAT
+    task: Literal["classes", "labels", "number"]
+    classes: tuple[str, ...]
+    """Names of the classes, labels or columns, in the order of the outputs."""
+    image: ImageSpec
+    """How a picture is brought to the model."""
+    size: Size = "model"
+    """model: pictures come at the model's size; any: the graph resizes them."""
+    outputs: tuple[str, ...]
+    """Names of the outputs, in order."""
+    number_format: str = "float32"
+    """In which the model computes."""
+    version: str
+    """Of Vitrail, which wrote the file."""
+    sha256: str
+    """Of the weights that were exported."""
+
+    def notes(self) -> dict[str, str]:
+        """As a file keeps them: words, each value as JSON."""
+        return {f"{PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
+
+
+def outputs_of(task: str, distances: bool) -> tuple[str, ...]:
+    """Names of the outputs of a file.
+
+    Args:
+        distances: whether it knows how far pictures lie from those of the training.
+    """
+    answers = (VALUES, LOGITS) if task == "number" else (PROBABILITIES, LOGITS, DECISIONS)
+    return (*answers, ABSTAINED, *((DISTANCES,) if distances else ()))
+
+
+def read(notes: Mapping[str, str], where: str) -> Facts:
+    """What a file has noted.
+
+    Raises:
+        DamagedFileError: nothing, something that cannot be, or what only a newer version writes.
+    """
+    ours = {name.removeprefix(PREFIX): text for name, text in notes.items() if name.startswith(PREFIX)}
+    if not ours:
+        raise DamagedFileError(
+            f"{where} says nothing of its classes and pictures, so Vitrail has not written it. Give a file that "
+            "`vitrail export` made."
+        )
+    try:
+        values = {name: json.loads(text) for name, text in ours.items()}
+        found = values.get("format")
+        if isinstance(found, int) and found > FORMAT:
+            raise DamagedFileError(f"{where} is of format {found}, expected at most {FORMAT}. Install a newer vitrail.")
+        return config.read(Facts, values, where)
+    except ValueError as error:
+        raise DamagedFileError(f"What {where} notes cannot be: {error} Export it again.") from error

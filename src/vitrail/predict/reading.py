@@ -1,0 +1,82 @@
+"""Pictures read ahead of whoever answers them, by threads: each made ready, or the reason why it cannot be."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ..data.source import Picture
+from ..errors import DataError, UsageError
+from ..evaluate.table import path_of
+
+READERS = 4
+"""Threads that make the next batch ready while the model works on this one."""
+Made = TypeVar("Made")
+
+
+class Name(NamedTuple):
+    """What a row of answers calls its picture."""
+
+    path: str
+    id: str
+
+
+def in_batches(
+    pictures: Sequence[Picture | bytes], batch: int, make: Callable[[Picture | bytes], Made], skip_bad: bool
+) -> Iterator[tuple[list[Name], list[Made], list[tuple[str, str]]]]:
+    """Batch by batch the names of the pictures that could be read, what was made of them, and what was left out.
+
+    Args:
+        skip_bad: leave unreadable pictures out, as (path, reason), instead of raising at the first.
+
+    Raises:
+        DataError: a picture that cannot be read, by name.
+        UsageError: batch below 1.
+    """
+    if batch < 1:
+        raise UsageError(f"batch must be at least 1. Got {batch}.")
+    for rows in _ahead(pictures, batch, make):
+        names: list[Name] = []
+        images: list[Made] = []
+        skipped: list[tuple[str, str]] = []
+        for name, image in rows:
+            if not isinstance(image, DataError):
+                names.append(name)
+                images.append(image)
+            elif skip_bad:
+                skipped.append((name.path or name.id, str(image)))
+            else:
+                raise image
+        yield names, images, skipped
+
+
+def _ahead(
+    pictures: Sequence[Picture | bytes], batch: int, make: Callable[[Picture | bytes], Made]
+) -> Iterator[list[tuple[Name, Made | DataError]]]:
+    """Batches in order, one of them being made ready while the last one is answered."""
+
+    def made(picture: Picture | bytes) -> Made | DataError:
+        try:
+            return make(picture)
+        except DataError as problem:
+            return problem
+
+    with ThreadPoolExecutor(READERS) as pool:
+        ahead: deque[Future[Made | DataError]] = deque()
+        todo = iter(pictures)
+        for start in range(0, len(pictures), batch):
+            ahead.extend(pool.submit(made, picture) for picture in islice(todo, 2 * batch - len(ahead)))
+            here = range(start, min(start + batch, len(pictures)))
+            yield [(_named(pictures[i], i), ahead.popleft().result()) for i in here]
+
+
+def _named(picture: Picture | bytes, position: int) -> Name:
+    """A file is called by its name, an array by its place in what was asked."""
+    if isinstance(picture, np.ndarray | bytes):
+        return Name("", str(position))
+    return Name(path_of(picture), picture.name)

@@ -1,0 +1,36 @@
+"""The resize inside a graph gives the grey levels of the resize outside."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.data.transforms import fit, to_tensor
+from vitrail.export.resizing import Resizing
+from vitrail.spec import ImageSpec
+
+SIZES = [(12, 20), (40, 33), (100, 21), (7, 5), (13, 64), (300, 260)]
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize(("way", "fraction"), [("squash", 1.0), ("squash", 0.8), ("crop", 0.875), ("pad", 1.0)])
+def test_grey_levels_are_those_of_the_run(interpolation, antialias, way, fraction):
+    spec = ImageSpec(
+        height=24, width=20, interpolation=interpolation, antialias=antialias, fit=way, crop_fraction=fraction
+    )
+    generator = np.random.default_rng(0)
+    for height, width in SIZES:
+        images = generator.integers(0, 256, (2, height, width, 3), dtype=np.uint8)
+        expected = fit(to_tensor(images), spec).permute(0, 2, 3, 1).numpy().astype(int)
+        found = Resizing(spec)(torch.from_numpy(images)).numpy().astype(int)
+        apart = np.abs(found - expected)
+        assert apart.max() <= 1, (height, width)
+        assert (apart > 0).mean() < (0.001 if antialias else 0.03), (height, width, (apart > 0).mean())
+
+
+def test_pictures_of_the_right_size_are_left_as_they_are():
+    spec = ImageSpec(height=24, width=20)
+    images = np.random.default_rng(1).integers(0, 256, (2, 24, 20, 3), dtype=np.uint8)
+    np.testing.assert_array_equal(Resizing(spec)(torch.from_numpy(images)).numpy(), images)
