@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from .kinds import group_in, kinds_of, one_line, words
@@ -33,7 +34,7 @@ def describe(cls: type[Any]) -> list[Field]:
     return list(_describe(cls, None, ""))
 
 
-def _describe(cls: type[Any], instance: Any, prefix: str) -> Iterator[Field]:
+def _describe(cls: Any, instance: Any, prefix: str) -> Iterator[Field]:
     docs = _field_docs(cls)
     for field in dataclasses.fields(cls):
         kind = kinds_of(cls)[field.name]
@@ -48,7 +49,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _field_docs(cls: type[Any]) -> dict[str, str]:
+@cache
+def _field_docs(cls: Any) -> dict[str, str]:
     """The string under each annotated field, from the source; base classes first."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):

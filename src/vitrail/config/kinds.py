@@ -6,12 +6,18 @@ import dataclasses
 import difflib
 import types
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def kinds_of(cls: Any) -> dict[str, Any]:
     """Field name -> resolved annotation, in the order of the class."""
+    return _resolved(cls)
+
+
+@cache
+def _resolved(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 

@@ -1,0 +1,108 @@
+"""`vitrail embed`: what a model makes of pictures before it answers, and which of them are most alike."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ...errors import UsageError
+from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...doors.embedding import Embedded
+    from ...predict.embedder import Embedder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Embed(Command):
+    """Write the features of pictures to a file, or find the pictures that are most alike.
+
+    PATHS are as `vitrail predict` takes them. The model may be any weights file, with or without names of classes.
+
+      vitrail embed RUN films/ --to films.npy
+      vitrail embed dinov2_small/ photos/ --features patches --to photos.npy
+      vitrail embed RUN new.png --nearest 5 --of films/
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "paths")
+    DOTTED: ClassVar[str | None] = "changes"
+
+    model: str
+    """A run folder, a bundle, weights of any known layout, or hf:OWNER/NAME."""
+    paths: tuple[str, ...]
+    """Pictures, folders, patterns, @list.txt or -."""
+    to: Path | None = None
+    """Write the features to this file: .npy, with the names of its rows in a .csv beside it, or .parquet."""
+    features: Literal["pooled", "class", "mean", "patches"] = "pooled"
+    """What the head reads, the class token, the mean of the patches, or every patch: [n, rows, columns, D]."""
+    nearest: int = 0
+    """Print the so many most similar pictures for each, by the cosine of their features."""
+    of: str = ""
+    """Search these instead of PATHS themselves: one picture, folder, pattern or @list.txt."""
+    skip_bad: bool = False
+    """Leave out pictures that cannot be read and name them, instead of stopping."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    json: bool = False
+    """Print what was done as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """How files are opened, where that is no part of the model: --image.page 2, --image.max_pixels 100000000."""
+
+    def run(self) -> int:
+        """Embed, write, and compare."""
+        self._check()
+        from ...doors import counting, embedding
+        from ...doors.embedding import open_embedder
+        from ..output import print_json
+
+        embedder = open_embedder(self.model, self.device, dict(self.changes))
+        asked = self._of(embedder, self.paths, self.to)
+        counting.tell_left_out(asked.skipped)
+        rows = None
+        if self.nearest:
+            others = self._of(embedder, [self.of], None) if self.of else None
+            counting.tell_left_out(() if others is None else others.skipped)
+            assert asked.kept is not None
+            rows = embedding.similar(asked.kept, self.nearest, None if others is None else others.kept)
+        done = f"Features {list(asked.shape)} of {asked.count:,} pictures written to {self.to}"
+        if self.json:
+            told = {"pictures": asked.count, "features": self.features, "shape": list(asked.shape)}
+            print_json(told | {"to": None if self.to is None else str(self.to), "nearest": rows})
+        elif rows is not None:
+            sys.stderr.write(f"{done}\n" if self.to is not None else "")
+            sys.stdout.flush()
+            sys.stdout.buffer.write(embedding.as_csv(rows))  # paths may hold bytes that are no text
+        else:
+            print(done)
+        return 0
+
+    def _of(self, embedder: Embedder, paths: tuple[str, ...] | list[str], to: Path | None) -> Embedded:
+        """The features of some pictures, counted as they come."""
+        from ...doors import counting
+        from ...doors.embedding import embedded
+        from ...predict.files import expand
+
+        pictures = expand(paths)
+        parts = embedder.parts(pictures, self.features, skip_bad=self.skip_bad)
+        return embedded(counting.answered(parts, len(pictures)), to, keep=self.nearest > 0)
+
+    def _check(self) -> None:
+        """Refuse what cannot be, before a model is read."""
+        if not self.paths:
+            raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
+        if self.nearest < 0:
+            raise UsageError(f"--nearest is how many pictures to find for each, at least 1. Got {self.nearest}.")
+        if self.to is None and not self.nearest:
+            raise UsageError("Features go into a file, --to FILE.npy or FILE.parquet, or are compared, --nearest 5.")
+        if self.of and not self.nearest:
+            raise UsageError("--of names pictures to search, so it needs --nearest and how many are to be found.")
+        if self.nearest and self.features == "patches":
+            raise UsageError("--nearest compares one vector a picture: --features pooled, class or mean, not patches.")
+        if self.to is not None:
+            from ...doors.embedded_files import check_ending
+
+            check_ending(self.to)

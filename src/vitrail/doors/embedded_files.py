@@ -1,0 +1,144 @@
+"""Files of features, written batch by batch: `.npy` with a table of names beside it, or `.parquet`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+
+from ..data.formulas import guarded, lines
+from ..errors import UsageError
+from ..files import atomic
+from ..files.growing import Rows, rows_of
+from ..predict.embedder import Embeddings
+
+ARRAY, TABLE = ".npy", ".parquet"
+BESIDE = ("row", "path", "id")
+ROW_GROUP = 2**24
+"""Bytes of features that are written to a Parquet file at once."""
+
+
+class Writer(Protocol):
+    """Where features go."""
+
+    def add(self, part: Embeddings) -> None:
+        """Write one batch, of at least one picture."""
+        ...
+
+
+def writing(path: Path) -> AbstractContextManager[Writer]:
+    """A file that takes features batch by batch; it is there when all have come, whole or not at all.
+
+    `.npy`: one array [n, ...], and beside it a table of the same name in `.csv`: row, path, id.
+    `.parquet`: path, id and features, one row a picture; features of patches lie flat, and `shape` in the metadata of
+    the file says their rows, columns and numbers.
+
+    Raises:
+        UsageError: another ending, or no picture came.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    check_ending(path)
+    return _table(path) if path.suffix.lower() == TABLE else _array(path)
+
+
+def check_ending(path: Path) -> None:
+    """Refuse a file whose name says no format of features, or one that cannot be written here.
+
+    Raises:
+        UsageError: neither .npy nor .parquet, or pyarrow is not installed.
+    """
+    if path.suffix.lower() not in (ARRAY, TABLE):
+        raise UsageError(f"--to writes features to a file whose name ends in {ARRAY} or {TABLE}. Got {path}.")
+    if path.suffix.lower() == TABLE:
+        try:
+            import pyarrow.parquet  # noqa: F401 - asked before the model has worked for an hour
+        except ImportError as error:
+            raise UsageError("Parquet files need pyarrow: pip install 'vitrail[data]'.") from error
+
+
+@contextmanager
+def _array(path: Path) -> Iterator[Writer]:
+    with rows_of(path) as rows:
+        array = _Array(rows)
+        yield array
+        atomic.write_bytes(path.with_suffix(".csv"), array.names())
+
+
+class _Array:
+    """Features into an array, and the names of its rows."""
+
+    def __init__(self, rows: Rows):
+        self._rows = rows
+        self._names: list[tuple[str, str]] = []
+
+    def add(self, part: Embeddings) -> None:
+        """As `Writer`."""
+        self._rows.add(part.vectors)
+        self._names += zip(part.paths, part.ids, strict=True)
+
+    def names(self) -> bytes:
+        """The table beside the array."""
+        cells = ((str(row), guarded(path), guarded(id)) for row, (path, id) in enumerate(self._names))
+        return "".join(lines([BESIDE, *cells])).encode("utf-8", "surrogateescape")
+
+
+@contextmanager
+def _table(path: Path) -> Iterator[Writer]:
+    with atomic.file(path) as opened:
+        table = _Table(opened)
+        try:
+            yield table
+        finally:
+            table.close()
+        if not table.rows:
+            raise UsageError(f"{path} would hold no rows, so it was not written.")
+
+
+class _Table:
+    """Features into a Parquet file, in row groups of some size."""
+
+    def __init__(self, file: BinaryIO):
+        self.rows = 0
+        self._file = file
+        self._writer: Any = None
+        self._waiting: list[Embeddings] = []
+
+    def add(self, part: Embeddings) -> None:
+        """As `Writer`."""
+        self.rows += len(part)
+        self._waiting.append(part)
+        if sum(each.vectors.nbytes for each in self._waiting) >= ROW_GROUP:
+            self._write()
+
+    def close(self) -> None:
+        """Write what waits, and the end of the file."""
+        if self._waiting:
+            self._write()
+        if self._writer is not None:
+            self._writer.close()
+
+    def _write(self) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        vectors = np.concatenate([part.vectors for part in self._waiting])
+        flat = vectors.reshape(len(vectors), -1)
+        kind = pyarrow.list_(pyarrow.float32(), flat.shape[1])
+        shape = {"shape": ",".join(map(str, vectors.shape[1:]))}
+        names = [("path", pyarrow.string()), ("id", pyarrow.string()), ("features", kind)]
+        schema = pyarrow.schema(names, metadata=shape)
+        if self._writer is None:
+            self._writer = pyarrow.parquet.ParquetWriter(self._file, schema)
+        paths = [_text(path) for part in self._waiting for path in part.paths]
+        ids = [_text(id) for part in self._waiting for id in part.ids]
+        features = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), flat.shape[1])
+        self._writer.write_table(pyarrow.table([paths, ids, features], schema=schema))
+        self._waiting = []
+
+
+def _text(name: str) -> str:
+    """A name as text, which the bytes of a file's name need not be."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,0 +1,42 @@
+"""A run in a few lines of HTML, as notebooks show it below a cell."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from ..errors import DamagedFileError, UsageError
+from ..report import facts, page
+from .amounts import duration
+
+SHOWN = 8
+"""Classes that are named."""
+ACCENT = "#2a8fb0"
+"""Legible on white and on black."""
+STYLE = (
+    "font:14px/1.5 system-ui,sans-serif;display:inline-block;max-width:46em;margin:.5em 0;padding:.7em 1.1em;"
+    f"border:1px solid #8884;border-left:4px solid {ACCENT};border-radius:6px"
+)
+
+
+def card(run: Path) -> str:
+    """What a run has learnt, on how much, how well, and where its report lies; of one without a report, its folder."""
+    try:
+        told = facts.read(run)
+    except (UsageError, DamagedFileError):
+        return f'<div style="{STYLE}"><b>A run without a report</b><br><code>{escape(str(run))}</code></div>'
+    figures = told.measured(told.held_out)
+    names = ", ".join(told.classes[:SHOWN]) + (f" and {len(told.classes) - SHOWN} more" if told.classes[SHOWN:] else "")
+    counts = ", ".join(f"{count.n:,} {count.split}" for count in told.counts if count.n)
+    report = escape((run / page.NAME).resolve().as_uri())
+    lines = [
+        f'<span style="opacity:.75">{escape(told.title)}</span>',
+        "" if figures is None else f"<b>{escape(figures.headline())}</b>",
+        f"{told.parameters:,} parameters, {told.steps:,} steps in {duration(told.seconds)}; pictures: {escape(counts)}",
+        f"{_NOUNS[told.task]}: {escape(names)}",
+        f'<a style="color:{ACCENT}" href="{report}">report</a> in <code>{escape(str(run))}</code>',
+    ]
+    return f'<div style="{STYLE}">{"<br>".join(line for line in lines if line)}</div>'
+
+
+_NOUNS = {"classes": "classes", "labels": "labels", "number": "numbers"}
