@@ -78,3 +78,14 @@ def test_the_trained_model_is_a_module_like_any_other(run):
     assert isinstance(run.path, Path) and isinstance(model, torch.nn.Module)
     with torch.inference_mode():
         assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+
+
+def test_its_features_find_the_most_similar_picture(run):
+    from sklearn.datasets import load_digits
+
+    digits = list(np.rint(load_digits().images[:40] * (255 / 16)).astype(np.uint8))
+    found = run.embed([*digits, digits[7]])
+    assert found.vectors.shape == (41, 32) and found.nearest(1).rows[[7, 40], 0].tolist() == [40, 7]
+    assert run.embed(digits[:3], "patches").vectors.shape == (3, *run.plan.model.grid, 32)
+    with pytest.raises(ValueError, match=r"embed takes a list of pictures\. Got 'a\.png'"):
+        run.embed("a.png")

@@ -9,15 +9,36 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
+    from .estimators.classifier import ViTClassifier
+    from .estimators.multilabel import ViTMultiLabel
+    from .estimators.regressor import ViTRegressor
 
 __version__ = "0.1.0"
-__all__ = ["Run", "__version__", "create", "fit", "load", "open"]
+__all__ = [
+    "Run",
+    "ViTClassifier",
+    "ViTMultiLabel",
+    "ViTRegressor",
+    "__version__",
+    "create",
+    "fit",
+    "load",
+    "open",
+]
 
 
 def __getattr__(name: str) -> object:
-    """The public name itself, from api.py."""
+    """The public name itself, from api.py, or from the estimators, which import scikit-learn."""
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
+    if name.startswith("ViT"):
+        from .estimators import classifier, multilabel, regressor
+
+        return {
+            "ViTClassifier": classifier.ViTClassifier,
+            "ViTMultiLabel": multilabel.ViTMultiLabel,
+            "ViTRegressor": regressor.ViTRegressor,
+        }[name]
     from . import api
 
     return {"Run": api.Run, "create": api.create, "fit": api.fit, "load": api.load, "open": api.open}[name]

@@ -17,7 +17,8 @@ from vitrail.spec import ImageSpec
 
 
 def test_the_public_names_are_these():
-    assert vitrail.__all__ == ["Run", "__version__", "create", "fit", "load", "open"]
+    estimators = ["ViTClassifier", "ViTMultiLabel", "ViTRegressor"]
+    assert vitrail.__all__ == ["Run", *estimators, "__version__", "create", "fit", "load", "open"]
     assert dir(vitrail) == vitrail.__all__
 
 
@@ -27,12 +28,12 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_another_name_is_refused_with_the_known_ones():
-    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has Run, __version__, create"):
+    with pytest.raises(AttributeError, match=r"vitrail has no 'trian'\. It has Run, ViTClassifier, .* create"):
         vitrail.trian  # noqa: B018
 
 
-def test_importing_the_package_imports_neither_torch_nor_numpy():
-    script = "import sys, vitrail; assert not {'torch', 'numpy'} & set(sys.modules)"
+def test_importing_the_package_imports_neither_torch_nor_numpy_nor_scikit_learn():
+    script = "import sys, vitrail; assert not {'torch', 'numpy', 'sklearn'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -65,10 +65,14 @@ def parse(command: type[Verb], line: Sequence[str]) -> Verb:
 
 
 def flag_names(command: type[Command]) -> dict[str, str]:
-    """Every flag of a command and the field that it fills, in written order."""
+    """Every flag of a command and the field that it fills, in written order; --for and --class fill for_ and class_."""
     hidden = (*command.POSITIONAL, command.DOTTED)
     fields = [field.name for field in dataclasses.fields(command) if field.name not in hidden]
-    return {"--" + name.replace("_", "-"): name for name in fields}
+    return {_flag(name): name for name in fields}
+
+
+def _flag(name: str) -> str:
+    return "--" + name.rstrip("_").replace("_", "-")
 
 
 def _sort(command: type[Command], line: list[str]) -> _Found:
@@ -125,7 +129,7 @@ def _spelled(asked: Verb, name: str, text: str, kind: Any) -> Verb:
         return config.override(asked, {name: text})
     except UsageError as error:
         allowed = " or ".join(words(member) for member in members_of(kind) if member is not type(None))
-        raise UsageError(f"--{name.replace('_', '-')} must be {allowed}. Got {text!r}.") from error
+        raise UsageError(f"{_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 
 def _free(command: type[Command], kinds: Mapping[str, Any], free: list[str]) -> dict[str, Any]:

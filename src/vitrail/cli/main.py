@@ -16,7 +16,10 @@ from .arguments import HELP, Command, parse
 from .commands.check import Check
 from .commands.convert import Convert
 from .commands.doctor import Doctor
+from .commands.embed import Embed
 from .commands.evaluate import Evaluate
+from .commands.explain import Explain
+from .commands.export import Export
 from .commands.inspect import Inspect
 from .commands.predict import Predict
 from .commands.report import Report
@@ -28,7 +31,10 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "evaluate": Evaluate,
     "predict": Predict,
+    "embed": Embed,
+    "explain": Explain,
     "inspect": Inspect,
+    "export": Export,
     "convert": Convert,
     "report": Report,
     "check": Check,

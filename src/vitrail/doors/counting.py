@@ -5,18 +5,34 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ..evaluate.answers import Answers
 from .amounts import duration
 from .progress import SECONDS_BETWEEN_LINES
 
 Thing = TypeVar("Thing")
+
+
+class Counted(Protocol):
+    """What was made of some pictures."""
+
+    @property
+    def skipped(self) -> tuple[tuple[str, str], ...]:
+        """(path, reason) of those that were left out."""
+        ...
+
+    def __len__(self) -> int:
+        """How many were not."""
+        ...
+
+
+Part = TypeVar("Part", bound=Counted)
 SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LOOKS = 0.2
 
 
-def answered(parts: Iterator[Answers], total: int) -> Iterator[Answers]:
+def answered(parts: Iterator[Part], total: int) -> Iterator[Part]:
     """The same parts, passed on one by one; a terminal has one line that changes, a file one every five seconds."""
     return _counted(parts, total, lambda part: len(part) + len(part.skipped))
 

@@ -15,13 +15,14 @@ from ..data.sources.given import values_of
 from ..errors import UsageError
 from ..predict.member import Member
 from ..predict.predictor import Predictor
+from ..spec import ImageSpec
 from .models import find, located
 
 OPENING = ("image.page", "image.max_pixels")
 """Fields that say how a file is opened, not what the model reads."""
 
 
-def several(pictures: object) -> list[Picture | bytes]:
+def several(pictures: object, verb: str = "predict") -> list[Picture | bytes]:
     """What a person hands over as pictures, as the predictor takes them; files are read when their turn comes.
 
     Raises:
@@ -30,10 +31,10 @@ def several(pictures: object) -> list[Picture | bytes]:
     """
     axes = getattr(pictures, "ndim", None)
     if (axes is None and not isinstance(pictures, Sequence)) or isinstance(pictures, str | bytes):
-        raise UsageError(f"predict takes a list of pictures. Got {_short(pictures)}; write [{_short(pictures)}].")
+        raise UsageError(f"{verb} takes a list of pictures. Got {_short(pictures)}; write [{_short(pictures)}].")
     if axes is not None and axes < 4:
         raise UsageError(
-            f"predict takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; "
+            f"{verb} takes a list of pictures, or an array [n, H, W, C] of them. Got one array with {axes} axes; "
             "write [picture], or list(pictures) if they are grey."
         )
     return [
@@ -51,16 +52,26 @@ def reread(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:
     Raises:
         UsageError: any other name, for what a picture means to the model was settled by its training.
     """
+    predictor.spec = opening(predictor.spec, changes)
+    return predictor
+
+
+def opening(spec: ImageSpec, changes: Mapping[str, str]) -> ImageSpec:
+    """The same pictures from files that are opened in another way.
+
+    Args:
+        changes: "image.page" and "image.max_pixels", as text.
+
+    Raises:
+        UsageError: any other name, for what a picture means to the model was settled by its training.
+    """
     for name in changes:
         if name not in OPENING:
             raise UsageError(
                 f"--{name} was settled when the model was trained. Only --{' and --'.join(OPENING)} can be said with a "
                 "trained model."
             )
-    predictor.spec = config.override(
-        predictor.spec, {name.removeprefix("image."): text for name, text in changes.items()}
-    )
-    return predictor
+    return config.override(spec, {name.removeprefix("image."): text for name, text in changes.items()})
 
 
 def _short(given: object) -> str:

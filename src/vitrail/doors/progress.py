@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -44,6 +45,11 @@ class Display(Protocol):
     def show(self, event: Event) -> None:
         """Draw one event."""
         ...
+
+
+def stream(quiet: bool) -> Stream:
+    """Where progress is shown; nowhere if it shall be quiet."""
+    return StringIO() if quiet else sys.stderr
 
 
 def follow(events: Iterable[Event], out: Path, stream: Stream | None = None) -> Finished | None:

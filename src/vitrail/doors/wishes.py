@@ -82,6 +82,11 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
     return wanted, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
 
 
+def wants_all_folds(asked: Asked, wanted: Wishes) -> bool:
+    """Whether a model is to be trained for every fold, and not for the one that data.fold names."""
+    return wanted.data.folds > 0 and "data.fold" not in (asked.changes or {})
+
+
 def changed(plan: Plan, asked: Asked) -> Plan:
     """A written plan with what was asked beside it; a choice that the plan has already made cannot be asked again.
 

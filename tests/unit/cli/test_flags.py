@@ -11,14 +11,19 @@ FLAGS = {
     "train": """--model --weights --minutes --epochs --steps --image-size --channels --seed --device --data-root
                 --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
                 --help-plan --json --debug""",
-    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --split --data-root --skip-bad --device
-                   --json --debug""",
-    "predict": "--to --skip-bad --device --json --debug",
+    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --unlike --split --data-root --skip-bad
+                   --device --json --debug""",
+    "predict": "--to --sets --skip-bad --device --json --debug",
+    "embed": "--to --features --nearest --of --skip-bad --device --json --debug",
+    "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
+                  --faithfulness --to --opacity --skip-bad --device
+                  --json --debug""",
     "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
+    "export": "--to --out --resize --json --debug",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
-    "report": "--json --debug",
+    "report": "--for --positive --prevalence --parts-per-minute --hours --json --debug",
     "check": "--data-root --group --task --exclude --image-size --out --json --debug",
     "doctor": "--device --json --debug",
 }
@@ -26,7 +31,10 @@ WORDS = {
     "train": ("source",),
     "evaluate": ("model", "source"),
     "predict": ("model", "paths"),
+    "embed": ("model", "paths"),
+    "explain": ("model", "paths"),
     "inspect": ("model",),
+    "export": ("model",),
     "convert": ("model",),
     "report": ("run_folder",),
     "check": ("source",),

@@ -17,8 +17,10 @@ from unit.doors.test_comparing import run_on
 from vitrail.data.doctor import excluded
 from vitrail.data.source import Source
 from vitrail.doors.evaluation import Labelled
-from vitrail.doors.suspects import COLUMNS, Listed, features_of, list_suspects, parted_by
+from vitrail.doors.reading import features_of
+from vitrail.doors.suspects import list_suspects, parted_by
 from vitrail.errors import DataError, UsageError
+from vitrail.evaluate.suspect_list import COLUMNS, Listed
 from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
 from vitrail.spec import ImageSpec

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...errors import UsageError, printable
 from ..arguments import Command
 
 if TYPE_CHECKING:
     from ...data.source import Task
-    from ...doors.evaluation import Labelled
+    from ...doors.evaluation import Evaluation, Labelled
+    from ...evaluate.shortcuts import Shortcuts
+    from ...evaluate.slices import Slices
     from ...predict.predictor import Predictor
 
 
@@ -33,6 +36,7 @@ class Evaluate(Command):
       vitrail evaluate RUN --by view,age --shortcuts
       vitrail evaluate RUN --suspects suspects.csv
       vitrail evaluate RUN --corruptions films
+      vitrail evaluate RUN OTHER --unlike
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model", "source")
@@ -55,6 +59,8 @@ class Evaluate(Command):
     five severities each, and follow one figure."""
     most: int | None = None
     """How many pictures are disturbed; 500 if nothing is said."""
+    unlike: bool = False
+    """Does the model tell the pictures of SOURCE, whatever they show, from those that its run has held out?"""
     split: str | None = None
     """train, val, test or all; by default test, or val where there is no test; with --suspects all."""
     data_root: Path | None = None
@@ -72,14 +78,16 @@ class Evaluate(Command):
 
     def run(self) -> int:
         """Answer every picture, measure, print."""
-        from ...doors import counting, evaluation, shortcuts, slicing
         from ...doors.predicting import open_predictor, reread
-        from ..output import print_json
+        from ...train import folding
 
         self._check_one_thing()
+        if self.unlike:
+            return self._tell_apart()
+        if not self.source and folding.is_folds(Path(self.model)):
+            return self._of_folds()
         if self.source:
-            image = {name: text for name, text in self.changes if name.startswith(IMAGE)}
-            predictor = reread(open_predictor(self.model, self.device), image)
+            predictor = reread(open_predictor(self.model, self.device), self._said(of_files=True))
             labelled = self._other(predictor.task)
         else:
             labelled = self._held_out()
@@ -89,24 +97,35 @@ class Evaluate(Command):
         if self.suspects:
             return self._suspect(predictor, labelled)
         _tell(labelled)
-        if self.corruptions:
-            return self._disturb(predictor, labelled, self.corruptions)
+        return self._disturb(predictor, labelled) if self.corruptions else self._measure(predictor, labelled)
+
+    def _measure(self, predictor: Predictor, labelled: Labelled) -> int:
+        from ...doors import counting, evaluation, shortcuts, slicing
+
         if self.by:
             slicing.chosen(labelled.source, self.by)  # before anything is answered
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
-        told: dict[str, Any] = {"metrics": measured.metrics.to_json()}
-        text = f"{self.model} on {measured.source}, split {measured.metrics.split}\n{measured.metrics.table()}"
+        beside: dict[str, Slices | Shortcuts] = {}
         if self.by:
-            parts = slicing.by_columns(labelled, measured.predictions, self.by)
-            told["slices"], text = parts.to_json(), f"{text}\n\n{parts.table()}"
+            beside["slices"] = slicing.by_columns(labelled, measured.predictions, self.by)
         if self.shortcuts:
-            seen = shortcuts.look_at_border(predictor, labelled, measured.predictions, self.skip_bad, counting.answered)
-            told["shortcuts"], text = seen.to_json(), f"{text}\n\n{seen.table()}"
+            whole = measured.predictions
+            seen = shortcuts.look_at_border(predictor, labelled, whole, self.skip_bad, counting.answered)
+            beside["shortcuts"] = seen
+        return self._show(measured, beside)
+
+    def _show(self, measured: Evaluation, beside: Mapping[str, Slices | Shortcuts]) -> int:
+        from ...doors import counting
+        from ..output import print_json
+
+        figures = measured.metrics
         if self.json:
-            print_json({"model": self.model, "source": measured.source, **told})
-        else:
-            print(printable(text))
-            counting.tell_skipped(measured.predictions)
+            told = {name: one.to_json() for name, one in beside.items()}
+            print_json({"model": self.model, "source": measured.source, "metrics": figures.to_json(), **told})
+            return 0
+        head = f"{self.model} on {measured.source}, split {figures.split}\n{figures.table()}"
+        print(printable("\n\n".join([head, *(one.table() for one in beside.values())])))
+        counting.tell_skipped(measured.predictions)
         return 0
 
     def _check_one_thing(self) -> None:
@@ -116,14 +135,52 @@ class Evaluate(Command):
             raise UsageError("--against compares two models. Ask for --by and --shortcuts without it.")
         if self.corruptions and (self.against or self.suspects or self.by or self.shortcuts):
             raise UsageError("--corruptions disturbs the pictures of one model. Leave out what else is asked of it.")
+        if self.unlike and (self.against or self.suspects or self.by or self.shortcuts or self.corruptions):
+            raise UsageError("--unlike looks at pictures, not at answers. Leave out what else is asked of the model.")
+        if self.unlike and not self.source:
+            raise UsageError(
+                f"--unlike needs pictures of another kind beside those that the run has held out: vitrail evaluate "
+                f"{self.model} OTHER --unlike"
+            )
         if self.most is not None and not self.corruptions:
             raise UsageError("--most says how many pictures are disturbed. Give --corruptions imagenet-c or films too.")
 
-    def _disturb(self, predictor: Predictor, labelled: Labelled, suite: str) -> int:
+    def _of_folds(self) -> int:
+        """Every picture by the one model that has not seen it, as the folds have answered."""
+        from ...doors import folds, slicing
+
+        if self.against or self.suspects or self.shortcuts or self.corruptions:
+            raise UsageError(
+                f"{self.model} holds several folds, whose answers are kept; only --by can be asked of those. Ask one "
+                f"of the folds, such as {Path(self.model) / 'fold-0'}, or give a SOURCE that they have not seen."
+            )
+        labelled, measured = folds.out_of_fold(Path(self.model), self.split)
+        _tell(labelled)
+        parts = slicing.by_columns(labelled, measured.predictions, self.by) if self.by else None
+        return self._show(measured, {} if parts is None else {"slices": parts})
+
+    def _tell_apart(self) -> int:
+        from ...doors import counting, evaluation, unlike
+        from ...doors.predicting import open_predictor, reread
+        from ..output import print_json
+
+        own = evaluation.held_out(self._run_folder(), self.split)
+        settings = evaluation.reading(self.model, self.source, self._said(), self.data_root, "auto")
+        predictor = reread(open_predictor(self.model, self.device), self._said(of_files=True))
+        _tell(own)
+        found = unlike.told_apart(predictor, own, unlike.whole(self.source, settings), self.skip_bad, counting.answered)
+        if self.json:
+            print_json({"model": self.model, **found.to_json()})
+        else:
+            print(printable(found.table()))
+        return 0
+
+    def _disturb(self, predictor: Predictor, labelled: Labelled) -> int:
         from ...doors import counting, robustness
         from ..output import print_json
 
         most = robustness.MOST if self.most is None else self.most
+        suite = self.corruptions or ""
         stood = robustness.disturbed(predictor, labelled, suite, most, self.skip_bad, counted=counting.in_lots)
         if self.json:
             print_json({"model": self.model, "source": stood.source, "robustness": stood.robustness.to_json()})
@@ -178,9 +235,12 @@ class Evaluate(Command):
     def _other(self, task: Task) -> Labelled:
         from ...doors import evaluation
 
-        said = {name: text for name, text in self.changes if not name.startswith(IMAGE)}
-        settings = evaluation.reading(self.model, self.source, said, self.data_root, task)
+        settings = evaluation.reading(self.model, self.source, self._said(), self.data_root, task)
         return evaluation.other_source(self.source, self._split(), settings)
+
+    def _said(self, of_files: bool = False) -> dict[str, str]:
+        """What was said about how files are opened, or about the source."""
+        return {name: text for name, text in self.changes if name.startswith(IMAGE) == of_files}
 
     def _held_out(self) -> Labelled:
         from ...doors import evaluation
@@ -189,12 +249,17 @@ class Evaluate(Command):
             raise UsageError(
                 f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
             )
-        if not (Path(self.model) / "plan.toml").is_file():
+        return evaluation.held_out(self._run_folder(), self._split())
+
+    def _run_folder(self) -> Path:
+        from ...train import folding
+
+        if not (Path(self.model) / "plan.toml").is_file() and not folding.is_folds(Path(self.model)):
             raise UsageError(
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. "
                 f"Give a source: vitrail evaluate {self.model} SOURCE"
             )
-        return evaluation.held_out(Path(self.model), self._split())
+        return Path(self.model)
 
     def _split(self) -> str | None:
         return self.split or ("all" if self.suspects else None)

@@ -164,7 +164,7 @@ class Train(Command):
             return out, fit.fit_plan(plan, out)
         wanted, settings = wishes.wishes(asked)
         out = self.out or default_path(wanted.data.source, wanted.model or "automatic", datetime.now())
-        if wanted.data.folds and "data.fold" not in (asked.changes or {}) and not self.dry_run:
+        if wishes.wants_all_folds(asked, wanted) and not self.dry_run:
             return out, folding.fit_folds(wanted, settings, out)
         return out, fit.fit(wanted, settings, out, self.dry_run)
 

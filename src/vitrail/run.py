@@ -1,0 +1,307 @@
+"""`Run`: a training that has been done, and everything that can be asked of it, under the names of the verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from .doors import (
+    comparing,
+    embedding,
+    evaluation,
+    explaining,
+    exporting,
+    folds,
+    notebook,
+    progress,
+    robustness,
+    shortcuts,
+    slicing,
+    suspects,
+    unlike,
+)
+from .doors.explained import Explained
+from .doors.predicting import open_predictor, several
+from .errors import UsageError
+from .evaluate.answers import Answers
+from .evaluate.apart import Apart
+from .evaluate.comparing import Comparison
+from .evaluate.measuring import Figures
+from .evaluate.robustness import Robustness
+from .evaluate.sets import with_sets
+from .evaluate.shortcuts import Shortcuts
+from .evaluate.slices import Slices
+from .evaluate.suspect_list import Listed
+from .predict.embedder import Embedder, Embeddings
+from .predict.predictor import Predictor
+from .train import fit as training
+from .train import folding
+from .train.dataset import MEMORY
+from .train.keeping.extend import Extension
+from .train.plan import Plan
+from .train.run import RunFolder
+
+
+class Run:
+    """A training that has been done: its folder, its plan, and its model to ask.
+
+    Of a training of several folds the model is the ensemble, and every picture's answer that of the one model which
+    has not seen it.
+
+    Raises:
+        UsageError: the folder is not one that a training has made.
+    """
+
+    def __init__(self, path: str | Path, trained_on: object | None = None, device: str = "auto"):
+        self.path = Path(path)
+        """The run folder."""
+        self.plan: Plan = RunFolder.existing(folding.first(self.path)).read_plan()
+        """Every setting of the run; of several folds, of the first one."""
+        self._trained_on = trained_on  # an object that only this program has
+        self._device = device
+
+    @property
+    def report(self) -> Path:
+        """The self-contained HTML page."""
+        return self.path / "report.html"
+
+    @property
+    def folds(self) -> tuple[Run, ...]:
+        """The runs of the single folds; none where the pictures were parted once."""
+        return tuple(Run(path, self._trained_on, self._device) for path in folding.folders(self.path))
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The trained model with its class names, on the fit's device or the best one here; opened when first asked."""
+        return open_predictor(self.path, self._device)
+
+    def predict(self, pictures: Sequence[object], skip_bad: bool = False, sets: bool = False) -> Answers:
+        """One row per picture, in order; a picture is what `fit` takes as one.
+
+        Args:
+            pictures: paths, encoded bytes, arrays [H, W] or [H, W, C], tensors [C, H, W], or Pillow pictures.
+            sets: also the classes, or the range of each number, that hold the truth as often as `answers.miss` says.
+
+        Raises:
+            DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
+            UsageError: sets of a model that has none.
+        """
+        asked = several(pictures)
+        answers = self.predictor.predict(asked, skip_bad=skip_bad)
+        return with_sets(answers, self.predictor.decided) if sets else answers
+
+    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Figures:
+        """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
+
+        Args:
+            source: as `fit` takes it; None is what the run was trained on.
+            split: train, val, test or all; None takes test, or what there is of held-out pictures.
+
+        Raises:
+            DataError: the source cannot be read, or has classes, labels or columns that the model does not know.
+        """
+        return self._measured(source, split, skip_bad)[1].metrics
+
+    def slices(
+        self, by: str = slicing.ALL, source: object | None = None, split: str | None = None, skip_bad: bool = False
+    ) -> Slices:
+        """The headline figure for every value of further columns; what `vitrail evaluate --by` does.
+
+        Args:
+            by: the name of a column, several with commas between them, or "all". The others are as in `evaluate`.
+
+        Raises:
+            UsageError: a column that the source does not have.
+        """
+        labelled, measured = self._measured(source, split, skip_bad)
+        return slicing.by_columns(labelled, measured.predictions, by)
+
+    def shortcuts(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Shortcuts:
+        """Whether the border alone tells the answer; what `vitrail evaluate --shortcuts` does.
+
+        Args:
+            source, split, skip_bad: as `evaluate`.
+        """
+        labelled = self._labelled(source, split)
+        whole = evaluation.answer(self.predictor, labelled, skip_bad)
+        return shortcuts.look_at_border(self.predictor, labelled, whole, skip_bad)
+
+    def corruptions(
+        self,
+        suite: str = "films",
+        source: object | None = None,
+        split: str | None = None,
+        most: int = robustness.MOST,
+        skip_bad: bool = False,
+    ) -> Robustness:
+        """One figure on disturbed pictures; what `vitrail evaluate --corruptions` does.
+
+        Args:
+            suite: "imagenet-c" or "films".
+            most: how many pictures are disturbed. The others are as in `evaluate`.
+        """
+        labelled = self._labelled(source, split)
+        return robustness.disturbed(self.predictor, labelled, suite, most, skip_bad).robustness
+
+    def suspects(self, source: object | None = None, split: str = evaluation.ALL, skip_bad: bool = False) -> Listed:
+        """Labels that are likely to be wrong; what `vitrail evaluate --suspects` does, `write_csv` keeps the list.
+
+        Args:
+            source, split, skip_bad: as `evaluate`, but for all pictures unless said.
+        """
+        labelled = suspects.parted_by(self.path, self._labelled(source, split))
+        return suspects.list_suspects(self.predictor, labelled, skip_bad)
+
+    def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> Apart:
+        """How well the model tells another source from its held-out pictures; what `vitrail evaluate --unlike` does.
+
+        Args:
+            other: as `fit` takes a source; its labels do not matter.
+            split: of the run's own pictures, as `evaluate`.
+        """
+        own = evaluation.held_out(self.path, split, self._trained_on)
+        return unlike.told_apart(self.predictor, own, unlike.whole(other), skip_bad)
+
+    def _measured(
+        self, source: object | None, split: str | None, skip_bad: bool
+    ) -> tuple[evaluation.Labelled, evaluation.Evaluation]:
+        if source is None and folding.is_folds(self.path):
+            return folds.out_of_fold(self.path, split, self._trained_on)
+        labelled = self._labelled(source, split)
+        return labelled, evaluation.evaluate(self.predictor, labelled, skip_bad)
+
+    def _labelled(self, source: object | None, split: str | None) -> evaluation.Labelled:
+        if source is None:
+            return evaluation.held_out(self.path, split, self._trained_on)
+        settings = evaluation.reading(self.path, source, {}, task=self.predictor.task)
+        return evaluation.other_source(source, split, settings)
+
+    def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
+        """Both models on the same pictures, with a p-value for each figure; what `vitrail evaluate --against` does.
+
+        Pictures that either run has learnt from are left out, where its data is the same; `notes` say so.
+
+        Args:
+            other: a run, or any model that knows its classes.
+            source, split: as `evaluate`.
+
+        Raises:
+            DataError: the models answer different tasks or names, or the other has learnt from all the pictures.
+        """
+        path = other.path if isinstance(other, Run) else Path(other)
+        labelled = self._labelled(source, split)
+        for model in (path,) if source is None else (self.path, path):
+            labelled = comparing.unseen_by(model, labelled)
+        return comparing.against(self.predictor, open_predictor(path), labelled).comparison
+
+    def explain(
+        self,
+        pictures: object,
+        method: str | None = None,
+        of: str | None = None,
+        layer: int | None = None,
+        heads: Sequence[int] | None = None,
+        patch: int | None = None,
+        window: int | None = None,
+        steps: int | None = None,
+        fill: explaining.Fill | None = None,
+    ) -> list[Explained]:
+        """Which patches the answers come from, one for each picture; what `vitrail explain` does without files.
+
+        `.found.values` holds a map [1, rows, columns], `.figure()` draws it, `.save(folder, name)` keeps both.
+
+        Args:
+            pictures: one or a list, as `predict` takes them.
+            method: a name of `explain.methods.METHODS`; None takes the default for the model.
+            of: the class, label or column to explain; None takes the one that is answered (--class of the verb).
+            layer, heads, patch, window, steps, fill: as the flags of these names.
+
+        Raises:
+            DataError: a picture that cannot be read.
+            UsageError: what was asked for cannot be, or a map says nothing.
+        """
+        chosen = None if heads is None else tuple(heads)
+        asked = explaining.Asked(
+            method=method, of=of, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
+        )
+        return explaining.of_pictures(self.predictor, str(self.path), pictures, asked)
+
+    def resume(self, source: object | None = None, quiet: bool = False) -> Run:
+        """Go on where the run was stopped, exactly as its plan says; what `vitrail train --resume` does.
+
+        Args:
+            source: the object that it was begun with, if it was one and this program has no hold of it any more.
+
+        Raises:
+            UsageError: such an object is missing, or something is given to a run that knows where its pictures are.
+            as `fit`.
+        """
+        if source is not None and self.plan.data.source != MEMORY:
+            raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
+        given = self._trained_on if source is None else source
+        whole = folding.is_folds(self.path)
+        events = folding.resume(self.path, given) if whole else training.resume(self.path, given)
+        progress.follow(events, self.path, progress.stream(quiet))
+        return Run(self.path, given, self._device)
+
+    def extend(
+        self,
+        minutes: float | None = None,
+        epochs: float | None = None,
+        steps: int | None = None,
+        source: object | None = None,
+        quiet: bool = False,
+    ) -> Run:
+        """Train for so much longer, also after the end; what `vitrail train --resume RUN --extend` does.
+
+        Args:
+            minutes, epochs, steps: one of them.
+            source: as `resume`.
+
+        Raises:
+            as `resume`.
+        """
+        if folding.is_folds(self.path):
+            raise UsageError(
+                f"{self.path} holds several folds, which go on as they were begun. Extend one of them, such as "
+                f"{folding.first(self.path)}."
+            )
+        longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
+        given = self._trained_on if source is None else source
+        progress.follow(training.resume(self.path, given, longer), self.path, progress.stream(quiet))
+        return Run(self.path, given, self._device)
+
+    def export(self, to: str, out: str | Path | None = None) -> Path:
+        """The model as a file or folder for other programs, compared with the run before it is kept.
+
+        Args:
+            to: pt2, one file that answers as the run does; or timm, transformers, torchvision, google-npz, bundle.
+            out: the file or folder to make; None makes one in the run's `exports/`.
+
+        Raises:
+            UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
+            DamagedFileError: what was written answers otherwise; nothing is kept.
+        """
+        place = None if out is None else Path(out)
+        return exporting.export(str(self.path), to, place, trained_on=self._trained_on).path
+
+    def embed(self, pictures: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
+        """What the model makes of pictures before it answers; `nearest` finds the most similar of them.
+
+        Args:
+            pictures: as `predict`.
+            features: "pooled", what the head reads; "class", the class token; "mean", the mean of the patches; or
+                "patches", one vector for each patch, laid out as they lie.
+
+        Raises:
+            UsageError: another word, or a class token that the model does not have.
+            DataError: as `predict`, or no picture is left.
+        """
+        return Embedder.of(self.predictor).embed(several(pictures, "embed"), embedding.kind(features), skip_bad)
+
+    def _repr_html_(self) -> str:
+        return notebook.card(self.path)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
