@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..spec import ImageSpec, Interpolation
 from .decode import decode, to_bytes
-from .fitting import inner_size
 from .source import Picture
 
 
@@ -46,9 +45,16 @@ def fit(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C
     """
     if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
         return images
-    inner = inner_size((images.shape[-2], images.shape[-1]), spec)
-    if spec.fit != "pad":
+    if spec.fit == "squash":
+        return _centre(resize(images, spec.cover, spec.interpolation, spec.antialias), spec)
+    height, width = images.shape[-2:]
+    if spec.fit == "crop":
+        cover = spec.cover
+        scale = max(cover[0] / height, cover[1] / width)
+        inner = (max(cover[0], round(height * scale)), max(cover[1], round(width * scale)))
         return _centre(resize(images, inner, spec.interpolation, spec.antialias), spec)
+    scale = min(spec.height / height, spec.width / width)
+    inner = (min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale))))
     top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
     border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
     return F.pad(resize(images, inner, spec.interpolation, spec.antialias), border)

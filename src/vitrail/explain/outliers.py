@@ -37,8 +37,11 @@ def norms(
 
 def outliers(lengths: Float[np.ndarray, "B rows columns"]) -> Bool[np.ndarray, "B rows columns"]:
     """Which patches are artefacts, picture by picture."""
-    flat = lengths.reshape(len(lengths), -1)
-    median = np.median(flat, axis=1, keepdims=True)
-    deviation = np.median(np.abs(flat - median), axis=1, keepdims=True)
-    found = (flat > median + DEVIATIONS * deviation) & (flat > TIMES * median)
-    return found.reshape(lengths.shape)
+    limits = np.array([limit(one) for one in lengths])
+    return lengths > limits[:, None, None]
+
+
+def limit(lengths: Float[np.ndarray, "*shape"]) -> float:
+    """The length beyond which a token is an artefact, from all that are given."""
+    median = float(np.median(lengths))
+    return max(median + DEVIATIONS * float(np.median(np.abs(lengths - median))), TIMES * median)

@@ -10,9 +10,12 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from ..data.fitting import REACH, SIXTEEN_BITS
 from ..spec import ImageSpec, Interpolation
 
+REACH: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
+"""How far a pixel's weight goes to either side, in pixels of the smaller picture."""
+SIXTEEN_BITS = 1 << 15
+"""Weights are whole numbers below this."""
 BITS = 22
 """Behind the point of a weight, at most."""
 
@@ -34,7 +37,7 @@ class Resizing(nn.Module):
         return x.permute(0, 3, 2, 1).round().clamp(0, 255).to(torch.uint8)
 
     def _inner(self, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-        """`fitting.inner_size` in tensors, because the size is known only when the graph runs."""
+        """The size before the centre is cut out or a border laid around, known only when the graph runs."""
         spec, cover = self.spec, self.spec.cover
         if spec.fit == "squash":
             return torch.full_like(height, cover[0]), torch.full_like(width, cover[1])
@@ -58,7 +61,7 @@ class Resizing(nn.Module):
 
 
 def covering(new: Tensor, places: Tensor, old: Tensor, inner: Tensor, way: Interpolation) -> Float[Tensor, "n N"]:
-    """Weights of all old pixels in each new one that covers several: `fitting.covering` as a full table."""
+    """Weights of all old pixels in each new one that covers several; each row sums to 1."""
     scale = old / inner
     wide = scale.clamp(min=1)
     centre = (scale * (new + 0.5))[:, None]
@@ -70,7 +73,7 @@ def covering(new: Tensor, places: Tensor, old: Tensor, inner: Tensor, way: Inter
 
 
 def whole_numbers(weights: Float[Tensor, "n N"]) -> tuple[Tensor, Tensor]:
-    """The weights as whole numbers, and what 1 has become: `fitting.whole_numbers` in tensors."""
+    """The weights as whole numbers, and what 1 has become: as many bits behind the point as fit 16."""
     powers = 2.0 ** torch.arange(1, BITS + 1, dtype=torch.float64)
     fits = ((weights.max() * powers + 0.5).floor() < SIXTEEN_BITS).to(torch.float64)
     one = 2.0 ** fits.sum()

@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import UsageError
-from ...model.attention import attention_weights
 from ...model.encoder import Block
-from ...model.heads import ProbePooling
 from ...model.vit import ViT
+from ..reading import shares
 
 
 def blocks(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterator[Float[Tensor, "B A T T"]]:
@@ -33,26 +32,7 @@ def readers(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T"
     The class token alone; class and distillation token by halves; all patches alike where their mean is taken; class
     token and patches by halves where both are; where a learned probe pools, what it attends to, the mean of its heads.
     """
-    config = model.config
-    tokens = model.features(images)["tokens"]
-    shares = tokens.new_zeros(tokens.shape[:2])
-    if config.pool == "attention":
-        assert isinstance(model.pool.attention, ProbePooling)
-        return _probed(model.pool.attention, tokens)
-    if config.distillation_head:
-        shares[:, :2] = 1 / 2
-        return shares
-    patches = {"class": 0.0, "mean": 1.0, "class+mean": 0.5}[config.pool]
-    shares[:, 0] = 1 - patches
-    shares[:, config.prefix :] += patches / (tokens.shape[1] - config.prefix)
-    return shares
-
-
-def _probed(probe: ProbePooling, tokens: Float[Tensor, "B T D"]) -> Float[Tensor, "B T"]:
-    """The probe's weights as `ProbePooling` computes them."""
-    q = probe.q(probe.probe.expand(len(tokens), -1, -1)).unflatten(-1, (probe.heads, -1)).transpose(1, 2)
-    k = probe.kv(tokens).unflatten(-1, (2, probe.heads, -1))[:, :, 0].transpose(1, 2)  # [B, A, T, d]
-    return attention_weights(q, k, q.shape[-1] ** -0.5).mean(1)[:, 0]
+    return shares(model, model.features(images)["tokens"])
 
 
 def reader_words(model: ViT) -> str:

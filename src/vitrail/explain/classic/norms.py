@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ...model.vit import ViT
 from ...spec import Grid
+from ..outliers import DEVIATIONS
+from ..outliers import limit as limit_of
 from ..truth.scores import asked
 from .drawing import FIRST, SECOND, SOFT, WIDTH, heat, listed, outline, page, panels, photograph, plain, scale
 from .looking import block_of
@@ -19,9 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SOURCE = "Darcet et al. 2023, figures 3 and 4"
-FAR, TIMES = 6, 2
-"""A token is an outlier from so many median absolute deviations above the median, if that is also so many times as
-long: where all are nearly equal, small differences mean nothing. A fixed length would fit one model only."""
 PICTURES = 4
 """Pictures that get a map; all of them are in the histogram."""
 
@@ -33,7 +32,7 @@ def token_norms(model: ViT, shown: Shown, choices: Choices) -> Drawn:
     """
     block = block_of(model, choices.layer)
     found = lengths(model, shown.images)  # [L, B, rows, columns]
-    here, limit = found[block], outlier_limit(found[block])
+    here, limit = found[block], limit_of(found[block])
     far = here > limit
     some = min(len(here), PICTURES)
     height, width = shown.images.shape[2:]
@@ -42,9 +41,9 @@ def token_norms(model: ViT, shown: Shown, choices: Choices) -> Drawn:
         2.9 + 2 * tall,
         "How long the patch tokens are",
         f"{listed(shown.names)}. Euclidean length of the {here.size:,} patch tokens. Above left: median, middle 98 % "
-        f"and longest after every block. Above right: after block {block}; the line is the median and {FAR} median "
-        f"absolute deviations, at least twice the median: {limit:.1f}. {_beyond(int(far.sum()))} {SOURCE}; their limit "
-        "is a fixed length.",
+        f"and longest after every block. Above right: after block {block}; the line is the median and {DEVIATIONS:g} "
+        f"median absolute deviations, at least twice the median: {limit:.1f}. {_beyond(int(far.sum()))} {SOURCE}; "
+        "their limit is a fixed length.",
     )
     parts = figure.add_gridspec(2, 1, height_ratios=(2.9, 2 * tall))
     above, below = (figure.add_subfigure(parts[half, 0]) for half in (0, 1))
@@ -81,12 +80,6 @@ def lengths(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray,
             tokens = [kept[name][0, model.config.prefix :].double().norm(dim=1).view(tuple(grid)) for name in names]
             found.append(np.stack([one.cpu().numpy() for one in tokens]))
     return np.stack(found, axis=1)
-
-
-def outlier_limit(values: Float64[np.ndarray, "*shape"]) -> float:
-    """The median and six median absolute deviations, and at least twice the median."""
-    middle = float(np.median(values))
-    return max(middle + FAR * float(np.median(np.abs(values - middle))), TIMES * middle)
 
 
 def _by_block(axes: Axes, found: Float64[np.ndarray, "depth B rows columns"], block: int) -> None:

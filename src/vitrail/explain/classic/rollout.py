@@ -8,10 +8,9 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from ...model.vit import ViT
-from ...spec import Grid
-from ..truth.scores import asked
+from ..attention import rollout
 from .drawing import WIDTH, heat, listed, page, panels, photograph, scale, smooth
-from .looking import blocks, reader_words, readers
+from .looking import reader_words
 from .shown import Choices, Drawn, Shown
 
 SOURCE = "Dosovitskiy et al. 2020, figure 6 and appendix D; Abnar and Zuidema 2020"
@@ -48,14 +47,7 @@ def rolled(model: ViT, image: Float[Tensor, "1 C H W"], residual: bool) -> Float
     Args:
         residual: each block's matrix is half attention and half identity; otherwise attention alone.
     """
-    patch, prefix = model.config.patch, model.config.prefix
-    grid = Grid(image.shape[2] // patch[0], image.shape[3] // patch[1])
-    with asked(model):
-        mixing = [weights.mean(1)[0].double() for weights in blocks(model, image)]  # L x [T, T]
-        row = readers(model, image)[0].double()  # [T]
-        for matrix in reversed(mixing):
-            row = (row @ matrix + row) / 2 if residual else row @ matrix
-    return np.asarray(row[prefix:].view(tuple(grid)).cpu().numpy(), np.float64)
+    return np.asarray(rollout(model, image, residual=residual).values[0], np.float64)
 
 
 def _darkened(picture: np.ndarray, one: np.ndarray) -> np.ndarray:

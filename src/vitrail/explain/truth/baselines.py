@@ -15,7 +15,8 @@ from torch import Tensor
 from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
 from ...randomness import uniform
-from .maps import Method, grid_of
+from ..reading import grid_of
+from .maps import Method
 
 BASELINES = ("random", "centre", "edges")
 

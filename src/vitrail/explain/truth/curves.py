@@ -19,7 +19,8 @@ from torch import Tensor
 from ...errors import UsageError
 from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
-from .maps import checked, grid_of, most_relevant_first
+from ..reading import grid_of
+from .maps import checked, most_relevant_first
 from .removal import Way, answer, stand_in
 from .scores import Score, asked, probability
 

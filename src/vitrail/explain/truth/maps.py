@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -13,15 +12,10 @@ from ...errors import UsageError
 from ...model.vit import ViT
 from ...randomness import uniform
 from ...spec import Grid
+from ..reading import grid_of
 
 Method = Callable[[ViT, Tensor, Tensor], Tensor | np.ndarray]
 """(model, images [B, C, H, W], classes [B]) to maps [B, rows, columns] over the model's patches."""
-
-
-def grid_of(model: ViT, images: Float[Tensor, "B C H W"]) -> Grid:
-    """Rows and columns of patches of these images, after the padding of a model that pads."""
-    sides = zip(images.shape[-2:], model.config.patch, strict=True)
-    return Grid(*(math.ceil(pixels / patch) for pixels, patch in sides))
 
 
 def maps_of(

@@ -15,11 +15,12 @@ from ...errors import UsageError
 from ...model.vit import ViT
 from ...spec import ImageSpec
 from ...stats.intervals import bootstrap
+from ..reading import grid_of
 from . import evidence
 from .baselines import BASELINES, baselines
 from .curves import POINTS, curves
 from .differences import differences, verdict
-from .maps import Method, grid_of, maps_of
+from .maps import Method, maps_of
 from .randomised import cascade
 from .removal import Way, ways_of
 from .results import Compared, Estimate, Faithful, Located, Row, Truth

@@ -13,9 +13,10 @@ from vitrail.errors import UsageError
 from vitrail.explain.classic.components import otsu, principal, towards_the_middle, without_specks
 from vitrail.explain.classic.filters import filters_of
 from vitrail.explain.classic.kernel import kernel_of
-from vitrail.explain.classic.norms import lengths, outlier_limit
+from vitrail.explain.classic.norms import lengths
 from vitrail.explain.classic.pca import as_in_dinov2, as_in_dinov3, project
 from vitrail.explain.classic.similarity import similarity
+from vitrail.explain.outliers import limit
 from vitrail.model.config import ViTConfig
 from vitrail.model.rotary import rotate
 from vitrail.model.vit import create
@@ -194,9 +195,9 @@ def test_lengths_are_those_of_the_patch_tokens_after_every_block(config):
 def test_planted_outliers_lie_beyond_the_limit_and_hardly_anything_else_does():
     generator = np.random.default_rng(0)
     ordinary = generator.normal(50, 4, 100_000)
-    assert (ordinary > outlier_limit(ordinary)).mean() <= 1e-3
+    assert (ordinary > limit(ordinary)).mean() <= 1e-3
     mixed = np.concatenate([ordinary, generator.normal(200, 20, 2_000)])
-    beyond = mixed > outlier_limit(mixed)
+    beyond = mixed > limit(mixed)
     assert beyond[100_000:].mean() >= 0.99 and beyond[:100_000].mean() <= 1e-3
-    assert outlier_limit(np.array([1.0, 2, 3, 4, 100])) == 3 + 6 * 1
-    assert outlier_limit(np.array([50.0, 50, 50, 51])) == 100
+    assert limit(np.array([1.0, 2, 3, 4, 100])) == 3 + 6 * 1
+    assert limit(np.array([50.0, 50, 50, 51])) == 100
