@@ -35,7 +35,7 @@ WHY = {
     "torchvision": "oracle, as timm, and for resizing; never imported by the package",
     "vit-pytorch": "oracle, as timm",
     "open_clip_torch": "oracle, as timm, for CLIP towers",
-    "onnx": "writes the honest ONNX models that the guard of hostile ones must let pass; opens a published one in CI",
+    "captum": "oracle: integrated gradients and occlusion of explanations",
     "webdataset": "oracle: tar shards must give it and us the same samples",
     "datasets": "reads Hugging Face data sets (extra `data`)",
     "pyarrow": "reads Parquet manifests (extra `data`)",
@@ -45,6 +45,14 @@ WHY = {
     "pylibjpeg-openjpeg": "the same, for JPEG 2000 (extra `medical`)",
     "pylibjpeg-rle": "the same, for run lengths (extra `medical`)",
     "tifffile": "TIFF files that Pillow cannot read (extra `medical`)",
+    "fastapi": "the server (extra `serve`)",
+    "uvicorn": "carries the server (extra `serve`)",
+    "python-multipart": "reads pictures sent as forms (extra `serve`)",
+    "httpx2": "asks the server in tests",
+    "onnx": "checks exported files, writes hostile ones for tests (extra `export`)",
+    "onnxscript": "turns a captured graph into ONNX (extra `export`)",
+    "onnxruntime": "answers from ONNX files (extra `export`)",
+    "playwright": "drives Debian's Chromium in the tests of pages",
 }
 
 HEAD = """# Dependencies

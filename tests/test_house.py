@@ -43,8 +43,9 @@ EXTRAS = {
     "track": ["tensorboard"],
     "dev": [
         *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"),
-        *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "onnx", "webdataset"),
+        *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
+        *("fastapi", "uvicorn", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime", "playwright"),
     ],
 }
 FILE_LINES = 350
