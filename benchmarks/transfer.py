@@ -1,6 +1,6 @@
 """From a checkpoint to few pictures: every way to go on, and the plan's own choice beside them.
 
-    python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data          # everything: about five hours
+    python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data          # everything: about three hours
     python benchmarks/transfer.py DINOV2 DIR/elpv_dataset/data --stop-after 80     # begin nothing after 80 minutes
     python benchmarks/transfer.py --starts fashion masked --data digits-100 --seeds 0
     python benchmarks/transfer.py DINOV2 --starts dinov2 --ways linear automatic
@@ -8,8 +8,9 @@
 Starts: a Fashion-MNIST run of ours, supervised; one of masked autoencoding without labels; DINOv2-S/14, which
 benchmarks/making/real_dinov2.py makes; none, for the plan's own model from random values. Data: 100, 500 and 1,437 of
 scikit-learn's digits, tested on the other 360 of a stratified fifth; ELPV (see benchmarks/elpv.py), tested on a
-stratified fifth. The seed decides which pictures and everything else. Trainings run two at a time with one thread and
-the same minutes each, and a tuned model that is below the frozen probe on the validation pictures (a fifth of the
+stratified fifth. The seed decides which pictures and everything else. From one start to the same data all ways have as
+many steps as lp-ft makes in the minutes on all cores of a quiet machine (`making/paces.py`), and the trainings run two
+at a time with one thread each. A tuned model that is below the frozen probe on the validation pictures (a fifth of the
 training pictures) gives way to it, as the verb does it for everybody:
 
   scratch    from random values                        linear   the frozen probe
@@ -17,13 +18,13 @@ training pictures) gives way to it, as the verb does it for everybody:
   lora       adapters beside the matrices              knn      nearest training pictures; k by validation
   automatic  what the plan does by itself: lp-ft, and WiSE-FT's means of it and the probe
 
-Rows and complete run folders are not run again. Writes benchmarks/results/transfer.json.
+Rows and complete run folders are not run again. Writes benchmarks/results/transfer.json, and the paces.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -33,6 +34,7 @@ import torch
 from elpv import read_cells, source_words, write_tables
 from fashion_mnist import folder_of
 from fashion_mnist import run as fashion_run
+from making.paces import steps_of
 from making.records import Job, Results, Row, number, spread, trained
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
@@ -75,9 +77,9 @@ def main() -> None:
         "--stop-after", type=float, default=float("inf"), help="begin no training after so many minutes"
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--minutes", type=float, default=1.0, help="of each training on digits")
-    parser.add_argument("--elpv-minutes", type=float, default=5.0, help="of each training on ELPV")
-    parser.add_argument("--start-minutes", type=float, default=20.0, help="of each Fashion-MNIST run")
+    parser.add_argument("--minutes", type=float, default=0.5, help="of each training on digits")
+    parser.add_argument("--elpv-minutes", type=float, default=1.5, help="of each training on ELPV")
+    parser.add_argument("--start-minutes", type=float, default=13.0, help="of each Fashion-MNIST run")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     results = Results("transfer")
@@ -86,12 +88,16 @@ def main() -> None:
     if len(data) < len(options.data):
         print("elpv: left out, needs the folder of ELPV's pictures; see --help")
     sources = {(each, seed): source_of(each, seed, options) for each in data for seed in options.seeds}
+    steps = {
+        (start, each): paced_steps(str(weights[start]), start, each, sources[each, options.seeds[0]], options)
+        for start, each in product((start for start in weights if weights[start]), data)
+    }
     trainings: list[Job] = []
     readings: list[Job] = []
     for seed, start, each in product(options.seeds, (start for start in weights if weights[start]), data):
         for way in ("scratch",) if start == "none" else options.ways:
             key = {"start": start, "data": each, "way": way, "seed": seed}
-            job = (key, partial(measured, str(weights[start]), sources[each, seed], key, options))
+            job = (key, partial(measured, str(weights[start]), sources[each, seed], steps[start, each], key, options.folder))
             (readings if way == "knn" else trainings).append(job)
     for jobs in (trainings, readings):  # neighbours are looked for in what the run of linear has left
         for row in results.side_by_side(jobs, options.stop_after):
@@ -128,13 +134,25 @@ def encoder_of(run: Path) -> Path:
     return folder
 
 
-def measured(weights: str, source: list[object], key: Mapping[str, object], options: argparse.Namespace) -> Row:
-    """One training, or the neighbours in the features of the run of linear."""
-    start, data, way, seed = str(key["start"]), str(key["data"]), str(key["way"]), int(str(key["seed"]))
+def paced_steps(
+    weights: str, start: str, data: str, source: Sequence[object], options: argparse.Namespace
+) -> list[object]:
+    """The words for as many steps as the minutes of these data allow from this start."""
     minutes = options.elpv_minutes if data == "elpv" else options.minutes
+    way = "scratch" if start == "none" else "lp-ft"
+    words = [*source, "--weights", weights, *WAYS.get(way, [])]
+    return steps_of(f"transfer-{start}-{data}-{minutes:g}min-paces", {way: words}, minutes)[way]
+
+
+def measured(
+    weights: str, source: Sequence[object], steps: Sequence[object], key: Mapping[str, object], folder: Path
+) -> Row:
+    """One training, or the neighbours in the features of the run of linear."""
+    start, data, way, seed = (str(key[name]) for name in ("start", "data", "way", "seed"))
     trains = "linear" if way == "knn" else way
-    run = options.folder / f"transfer-{start}-{data}-{trains}-{minutes:g}min-seed{seed}"
-    words = ["--seed", seed, "--minutes", minutes, "--compute.threads", 1, "--weights", weights]
+    run = folder / f"transfer-{start}-{data}-{trains}-seed{seed}"
+    budget = [] if trains == "linear" else steps
+    words = ["--seed", seed, *budget, "--compute.threads", 1, "--weights", weights]
     row = trained(run, *source, *words, *WAYS.get(trains, []))
     return nearest(run) if way == "knn" else row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -36,9 +37,25 @@ def test_slices_and_shortcuts_stand_below_the_figures(vitrail, run_folder, flowe
     assert told["shortcuts"]["n"] == 10 and told["metrics"]["n"] == 10 and told["shortcuts"]["guess"] == 0.5
 
 
+def test_what_is_kept_stands_in_the_next_report(vitrail, run_folder, tmp_path):
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    answer = vitrail("evaluate", run, "--shortcuts", "--keep")
+    assert answer.code == 0 and f"Kept in {run / 'shortcuts.json'}. vitrail report {run} shows it." in answer.err
+    assert vitrail("evaluate", run, "--corruptions", "films", "--most", 2, "--keep", "--json").code == 0
+    assert vitrail("report", run).code == 0
+    page = (run / "report.html").read_text()
+    assert "Does it look at the border" in page and "How it stands disturbance" in page
+
+
+def test_what_another_source_shows_is_not_kept(vitrail, run_folder, flowers):
+    answer = vitrail("evaluate", run_folder, flowers, "--by", "all", "--keep")
+    assert answer.code == 2 and "Leave out SOURCE, or leave out --keep." in answer.err
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (("--keep",), "--keep is for what --by, --shortcuts or --corruptions finds."),
         (("--by", "ward"), "has no further column 'ward'"),
         (("--suspects", "list.csv", "--shortcuts"), "--suspects judges labels, not the model."),
         (("--against", "other", "--by", "all"), "--against compares two models."),

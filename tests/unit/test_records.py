@@ -169,6 +169,11 @@ def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
     )
     assert tables["labels"].read_text().splitlines()[1:] == ["images/a.png,1,0,1.00 mono", "images/b.png,0,1,0.33 poly"]
     assert tables["number"].read_text().splitlines()[2] == "images/b.png,0.3333333333333333,0.33 poly"
+    assert tables["levels"].read_text().splitlines()[1:] == [
+        "images/a.png,3 defective,1.00 mono", "images/b.png,1 perhaps defective,0.33 poly",
+    ]  # fmt: skip
+    assert "--answers.ordered" in elpv.way_words("levels", None)
+    assert elpv.source_words(tables, "levels", tmp_path)[4] == "classes"
 
 
 def test_a_share_of_the_peers_time_is_that_of_the_first_checkpoint_as_good():

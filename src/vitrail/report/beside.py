@@ -1,24 +1,29 @@
 """What `vitrail evaluate` found beyond the figures, where a person has kept it in the run folder.
 
-`vitrail evaluate RUN --by COLUMNS --json > RUN/slices.json`, `--corruptions SUITE --json > RUN/corruptions.json`, and
-`--suspects RUN/suspects.csv`.
+`vitrail evaluate RUN --by COLUMNS --shortcuts --keep`, `--corruptions SUITE --keep`, and `--suspects RUN/suspects.csv`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import config
 from ..data.formulas import unguarded
 from ..errors import DamagedFileError
 from ..evaluate.robustness import Robustness
+from ..evaluate.shortcuts import Shortcuts
 from ..evaluate.slices import Slices
+from ..files import atomic
 from . import stored
 
-SLICES, CORRUPTIONS, SUSPECTS = "slices.json", "corruptions.json", "suspects.csv"
+FILES = {"slices": "slices.json", "shortcuts": "shortcuts.json", "robustness": "corruptions.json"}
+"""Where each kind of finding lies in a run folder, under its name."""
+SUSPECTS = "suspects.csv"
+Kind = TypeVar("Kind")
 COLUMNS = ("id", "path", "given", "suggested", "score", "reason")
 
 
@@ -35,6 +40,7 @@ class Beside(NamedTuple):
     """None of what is not there."""
 
     slices: Slices | None
+    shortcuts: Shortcuts | None
     robustness: Robustness | None
     suspects: tuple[Suspect, ...] | None
     """The worst first, all of them."""
@@ -47,23 +53,36 @@ def read(folder: Path) -> Beside:
         DamagedFileError: a file that is there and is not what the command writes.
         UsageError: one that this version does not know in full.
     """
-    slices, robustness = _part(folder / SLICES, "slices"), _part(folder / CORRUPTIONS, "robustness")
     return Beside(
-        slices=None if slices is None else config.read(Slices, slices, str(folder / SLICES)),
-        robustness=None if robustness is None else config.read(Robustness, robustness, str(folder / CORRUPTIONS)),
+        slices=_part(folder, "slices", Slices),
+        shortcuts=_part(folder, "shortcuts", Shortcuts),
+        robustness=_part(folder, "robustness", Robustness),
         suspects=_suspects(folder / SUSPECTS),
     )
 
 
-def _part(path: Path, name: str) -> dict[str, Any] | None:
-    """One table of what `vitrail evaluate --json` printed."""
+def keep(folder: Path, found: Mapping[str, Slices | Shortcuts | Robustness]) -> list[Path]:
+    """Write findings by their names, each into its file of a run folder, in the place of older ones.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    kept = [folder / FILES[name] for name in found]
+    for path, (name, one) in zip(kept, found.items(), strict=True):
+        atomic.write_json(path, {name: one.to_json()})
+    return kept
+
+
+def _part(folder: Path, name: str, kind: type[Kind]) -> Kind | None:
+    """One finding, also where it is what `vitrail evaluate --json` printed."""
+    path = folder / FILES[name]
     found = stored.table(path)
     if found is None:
         return None
-    part = found.get(name)
+    part: Any = found.get(name)
     if not isinstance(part, dict):
-        raise DamagedFileError(f"{path} must hold {name}, as vitrail evaluate --json prints them. It does not.")
-    return part
+        raise DamagedFileError(f"{path} must hold {name}, as vitrail evaluate --keep writes them. It does not.")
+    return config.read(kind, part, str(path))
 
 
 def _suspects(path: Path) -> tuple[Suspect, ...] | None:

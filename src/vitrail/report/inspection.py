@@ -106,7 +106,7 @@ def _missing(first: First, known: ReportFacts) -> list[Missing]:
         Missing("Drift of the scores", "no pictures from the line, or golden samples, are stored beside these"),
     ]
     if first.beside.slices is None:
-        because = "none are stored: vitrail evaluate RUN --by camera,module,date --json > RUN/slices.json"
+        because = "none are stored: vitrail evaluate RUN --by camera,module,date --keep"
         found.append(Missing("Failures by size, module, camera and date", because))
     if first.beside.suspects is None:
         because = "nobody has looked for any: vitrail evaluate RUN --suspects RUN/suspects.csv"

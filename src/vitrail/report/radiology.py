@@ -67,6 +67,6 @@ def _missing(first: First) -> list[Missing]:
         Missing("Dates of the pictures", "no source states them"),
     ]
     if first.beside.slices is None:
-        because = "none are stored: vitrail evaluate RUN --by age,sex,view --json > RUN/slices.json"
+        because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
         found.insert(0, Missing("Subgroups, such as age, sex, view and device", because))
     return found

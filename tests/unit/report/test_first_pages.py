@@ -210,7 +210,7 @@ def test_what_evaluate_kept_beside_the_run_is_shown(cells):
     one = {"value": "night", "n": 40, "few": False, "worst": True, "figure": 0.5, "interval": [0.4, 0.6]}
     column = {"name": "shift", "slices": [one, {"value": "day", "n": 5, "few": True}]}
     slices = {"figure": "accuracy", "higher_is_better": True, "split": "test", "n": 45, "overall": 0.9, "judged": 1}
-    write(cells / beside.SLICES, {"slices": {**slices, "columns": [column]}})
+    write(cells / beside.FILES["slices"], {"slices": {**slices, "columns": [column]}})
     lines = ["id,path,given,suggested,score,reason", "7,7.png,good,defect,0.9,because"]
     (cells / beside.SUSPECTS).write_text("\n".join(lines) + "\n")
     html = built(cells, INSPECTION)
@@ -218,10 +218,10 @@ def test_what_evaluate_kept_beside_the_run_is_shown(cells):
     text = plain(html)
     assert "shift night worst 40 0.500 0.400 to 0.600" in text and "7: given good, rather defect" in text
     assert "1 label is likely to be wrong" in text
-    write(cells / beside.SLICES, {"metrics": {}})
-    with pytest.raises(DamagedFileError, match=r"slices\.json must hold slices, as vitrail evaluate --json"):
+    write(cells / beside.FILES["slices"], {"metrics": {}})
+    with pytest.raises(DamagedFileError, match=r"slices\.json must hold slices, as vitrail evaluate --keep"):
         built(cells, INSPECTION)
-    (cells / beside.SLICES).unlink()
+    (cells / beside.FILES["slices"]).unlink()
     (cells / beside.SUSPECTS).write_text("id,path\n")
     with pytest.raises(DamagedFileError, match=r"suspects\.csv must have the columns id,path,given"):
         built(cells, INSPECTION)
@@ -232,11 +232,24 @@ def test_disturbance_is_on_every_page_and_the_most_harmful_comes_first(cells):
     kinds.append({"kind": "jpeg", "by_severity": [0.5, 0.4, 0.3, 0.2, 0.1], "mean": 0.3})
     stood = {"suite": "films", "split": "test", "n": 500, "seed": 0, "figure": "accuracy", "higher_is_better": True}
     stood |= {"clean": 0.9, "mean": 0.55, "disturbances": kinds}
-    write(cells / beside.CORRUPTIONS, {"robustness": stood})
+    write(cells / beside.FILES["robustness"], {"robustness": stood})
     for asked in (None, RADIOLOGY):
         html = built(cells, asked)
         whole(html)
         assert "jpeg 0.500 0.400 0.300 0.200 0.100 0.300 -0.600 lens blur 0.800" in plain(html)
+
+
+def test_what_the_border_tells_is_on_every_page(cells):
+    seen = {"figure": "accuracy", "split": "test", "n": 500, "guess": 0.5, "whole": 0.9, "whole_interval": [0.88, 0.92]}
+    seen |= {"border": 0.8, "centre": 0.6, "kept_by_border": 0.75, "kept_by_centre": 0.25, "alarm": True}
+    write(cells / beside.FILES["shortcuts"], {"shortcuts": seen})
+    html = built(cells, RADIOLOGY)
+    whole(html)
+    text = plain(html)
+    assert "Alarm. The border alone tells much" in text and "whole pictures 0.900 0.880 to 0.920" in text
+    assert "their border, the outer eighth of each side 0.800 – 75" in text and "nothing (guessing) 0.500" in text
+    write(cells / beside.FILES["shortcuts"], {"shortcuts": {**seen, "alarm": False}})
+    assert "No alarm: by the border alone the model knows little." in plain(built(cells, INSPECTION))
 
 
 def test_panes_are_a_hundred_and_say_what_they_show():

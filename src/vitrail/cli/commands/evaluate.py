@@ -14,6 +14,7 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from ...data.source import Task
     from ...doors.evaluation import Evaluation, Labelled
+    from ...evaluate.robustness import Robustness
     from ...evaluate.shortcuts import Shortcuts
     from ...evaluate.slices import Slices
     from ...predict.predictor import Predictor
@@ -33,7 +34,7 @@ class Evaluate(Command):
       vitrail evaluate RUN holdout/ --json
       vitrail evaluate RUN holdout.csv --data.targets finding
       vitrail evaluate RUN --against OTHER_RUN
-      vitrail evaluate RUN --by view,age --shortcuts
+      vitrail evaluate RUN --by view,age --shortcuts --keep
       vitrail evaluate RUN --suspects suspects.csv
       vitrail evaluate RUN --corruptions films
       vitrail evaluate RUN OTHER --unlike
@@ -59,6 +60,8 @@ class Evaluate(Command):
     five severities each, and follow one figure."""
     most: int | None = None
     """How many pictures are disturbed; 500 if nothing is said."""
+    keep: bool = False
+    """Also keep what --by, --shortcuts and --corruptions find in the run folder, where vitrail report shows it."""
     unlike: bool = False
     """Does the model tell the pictures of SOURCE, whatever they show, from those that its run has held out?"""
     split: str | None = None
@@ -119,6 +122,7 @@ class Evaluate(Command):
         from ..output import print_json
 
         figures = measured.metrics
+        self._keep(beside)
         if self.json:
             told = {name: one.to_json() for name, one in beside.items()}
             print_json({"model": self.model, "source": measured.source, "metrics": figures.to_json(), **told})
@@ -128,7 +132,20 @@ class Evaluate(Command):
         counting.tell_skipped(measured.predictions)
         return 0
 
+    def _keep(self, found: Mapping[str, Slices | Shortcuts | Robustness]) -> None:
+        from ...report import beside
+
+        for path in beside.keep(Path(self.model), found) if self.keep else ():
+            print(printable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
+
     def _check_one_thing(self) -> None:
+        if self.keep and not (self.by or self.shortcuts or self.corruptions):
+            raise UsageError("--keep is for what --by, --shortcuts or --corruptions finds. Ask for one of them too.")
+        if self.keep and self.source:
+            raise UsageError(
+                "--keep is for the pictures that the run has held out, as its report is. Leave out SOURCE, or leave "
+                "out --keep."
+            )
         if self.suspects and (self.against or self.by or self.shortcuts):
             raise UsageError("--suspects judges labels, not the model. Leave out --against, --by and --shortcuts.")
         if self.against and (self.by or self.shortcuts):
@@ -182,6 +199,7 @@ class Evaluate(Command):
         most = robustness.MOST if self.most is None else self.most
         suite = self.corruptions or ""
         stood = robustness.disturbed(predictor, labelled, suite, most, self.skip_bad, counted=counting.in_lots)
+        self._keep({"robustness": stood.robustness})
         if self.json:
             print_json({"model": self.model, "source": stood.source, "robustness": stood.robustness.to_json()})
             return 0
