@@ -50,12 +50,14 @@ class Attention(nn.Module):
         )
         self.out = nn.Linear(inner, config.width, bias=config.out_bias)
 
-    def forward(self, x: Float[Tensor, "B T D"], places: Places) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], places: Places, reads: int | None = None) -> Float[Tensor, "B r D"]:
+        """What the first `reads` tokens (None: all, then r is T) gather from all."""
         q, k, v = self._heads(x, places.rotary)  # 3 x [B, A, T, d]
         if self.relative is not None:
-            y = self._from_weights(self._weights(q, k, places), v, places)
+            y = self._from_weights(self._weights(q, k, places), v, places)[:, :, :reads]
         else:
-            y = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._path(q))  # [B, A, T, d]
+            dropout = self.dropout if self.training else 0.0
+            y = attend(q[:, :, :reads], k, v, self.scale, dropout, self._path(k))  # [B, A, r, d]
         return self.out(y.transpose(1, 2).flatten(2))
 
     def opened(
@@ -138,8 +140,8 @@ def _pasted(
 
 def attend(
     q: Float[Tensor, "B A T d"],
-    k: Float[Tensor, "B A T d"],
-    v: Float[Tensor, "B A T d"],
+    k: Float[Tensor, "B A S d"],
+    v: Float[Tensor, "B A S d"],
     scale: float,
     dropout: float,
     path: Path,
@@ -147,7 +149,7 @@ def attend(
     """Values averaged by the softmax of scaled products; one function, by a fused kernel or in the open."""
     if path == "fused":
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
-    weights = attention_weights(q, k, scale)  # [B, A, T, T]
+    weights = attention_weights(q, k, scale)  # [B, A, T, S]
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
 
 

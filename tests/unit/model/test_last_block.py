@@ -1,0 +1,83 @@
+"""The last block computes only the tokens that the head reads: the same answers and gradients for less work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import ViT, create
+
+PLAIN = {
+    "image_height": 16, "image_width": 24, "patch_height": 8, "patch_width": 8,
+    "channels": 1, "width": 16, "depth": 2, "heads": 2, "outputs": 3,
+}  # fmt: skip
+KINDS = {
+    "class": {},
+    "class and distillation": {"distillation_token": True, "distillation_head": True},
+    "registers": {"registers": 3},
+    "parallel": {"parallel": True},
+    "relative": {"relative": 2},
+    "rotary": {"rotary": "axial"},
+    "norms of queries and keys, no norm at the end": {"qk_norm": True, "final_norm": False, "layer_scale": 0.1},
+    "recomputed": {"recompute": True},
+    "no blocks": {"depth": 0},
+    "one block": {"depth": 1},
+    "two blocks read": {"pool_blocks": 2},
+    "mean": {"pool": "mean"},
+    "class and mean": {"pool": "class+mean"},
+    "probe": {"pool": "attention"},
+}
+
+
+def made(kind: str) -> ViT:
+    model = create(ViTConfig(**{**PLAIN, **KINDS[kind]}))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return model
+
+
+def every_token(model: ViT, images: torch.Tensor, visible: torch.Tensor | None = None) -> torch.Tensor:
+    """The outputs by way of all tokens of all blocks."""
+    x, places = model.embed(images, visible)
+    return model.head(model.pool(model.encoder(x, places, model.config.pool_blocks)))
+
+
+@pytest.mark.parametrize("path", ["fused", "open"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_and_gradients_are_those_of_all_tokens(kind, path):
+    model = made(kind)
+    for block in model.encoder.blocks:
+        block.attention.choice = path
+    images = torch.randn(3, 1, 16, 24)
+    for visible in (None, torch.tensor([[0, 2, 5]] * 3)):
+        found = []
+        for forward in (model, lambda *given: every_token(model, *given)):
+            model.zero_grad()
+            outputs = forward(images, visible)
+            outputs.square().sum().backward()
+            gradients = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+            found.append((outputs.detach(), gradients))
+        (ours, moved), (whole, expected) = found
+        torch.testing.assert_close(ours, whole, rtol=1e-5, atol=1e-5)
+        assert moved.keys() == expected.keys()
+        for name, gradient in expected.items():
+            torch.testing.assert_close(moved[name], gradient, rtol=1e-4, atol=1e-4, msg=name)
+
+
+def test_the_last_block_saves_three_quarters_of_its_products():
+    model, images = made("class").eval(), torch.randn(2, 1, 16, 24)
+    counts = []
+    for forward in (model, lambda given: every_token(model, given)):
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            forward(images)
+        counts.append(counter.get_total_flops())
+    tokens, width = 7, 16
+    matrices = 2 * 2 * (tokens - 1) * 9 * width**2  # out and the two of the MLP, of two pictures, for six tokens less
+    attention = 2 * 2 * 2 * (tokens - 1) * tokens * width
+    assert counts[1] - counts[0] == matrices + attention
+
+
+def test_a_model_that_reads_all_tokens_computes_all():
+    assert [made(kind).pool.reads for kind in ("class", "class and distillation", "mean", "probe")] == [1, 2, None, None]
