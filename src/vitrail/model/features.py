@@ -48,7 +48,7 @@ def features(
             assert isinstance(block, Block)
             x, kept[f"blocks.{i}.attention"] = block.opened(x, places, heads, rows)
         else:
-            x = model.encoder.through(block, x, places)
+            x = model.encoder.through(block, x, places, _read(model, keep) if i + 1 == model.config.depth else None)
         last = [*last, x][-model.config.pool_blocks :]
         if f"blocks.{i}" in keep:
             kept[f"blocks.{i}"] = x
@@ -79,6 +79,13 @@ def _blocks_needed(model: ViT, keep: Sequence[str]) -> int:
     if any(name in keep for name in _AFTER):
         return model.config.depth
     return max((int(name.split(".")[1]) + 1 for name in keep if name.startswith("blocks.")), default=0)
+
+
+def _read(model: ViT, keep: Sequence[str]) -> int | None:
+    """How many tokens the last block computes: as in the plain forward, unless its other tokens are asked for."""
+    last = model.config.depth - 1
+    whole = model.config.pool_blocks > 1 or any(name in keep for name in ("tokens", f"blocks.{last}"))
+    return None if whole else model.pool.reads
 
 
 def _check(model: ViT, keep: Sequence[str], heads: Sequence[int] | None, rows: Sequence[int] | None) -> None:

@@ -78,5 +78,19 @@ def test_the_last_block_saves_three_quarters_of_its_products():
     assert counts[1] - counts[0] == matrices + attention
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_answer_with_the_same_bits_unless_other_tokens_are_asked_for(kind):
+    model, images = made(kind).eval(), torch.randn(2, 1, 16, 24)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        outputs = model(images)
+        kept = model.features(images, keep=("embedded", "pooled", "outputs"))
+    assert torch.equal(kept["outputs"], outputs)
+    assert model.features(images, keep=("tokens", "outputs"))["tokens"].shape[1] == 6 + model.config.prefix
+    if model.config.depth:
+        last = f"blocks.{model.config.depth - 1}"
+        kept = model.features(images, keep=(last, f"{last}.attention"))
+        assert kept[last].shape[1] == kept[f"{last}.attention"].shape[-2] == 6 + model.config.prefix
+
+
 def test_a_model_that_reads_all_tokens_computes_all():
     assert [made(kind).pool.reads for kind in ("class", "class and distillation", "mean", "probe")] == [1, 2, None, None]
