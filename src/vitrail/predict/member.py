@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,12 @@ from ..checkpoints import bundle
 from ..data.source import Task, as_task
 from ..errors import UsageError
 from ..evaluate import decisions
-from ..evaluate.collect import answering, outputs_of
+from ..evaluate.collect import NUMBER_FORMATS, answering, outputs_of
 from ..evaluate.decisions import Decisions
 from ..evaluate.scaling import Scaling, scaling_in
 from ..evaluate.unlike import Familiar
 from ..evaluate.views import Views
+from ..model.precision import cast_once
 from ..spec import ImageSpec
 
 
@@ -79,11 +81,17 @@ class Member:
             familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FAMILIAR)),
         )
 
+    @cached_property
+    def ready(self) -> nn.Module:
+        """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
+        dtype = NUMBER_FORMATS.get(self.number_format, torch.float32)
+        return self.model if dtype == torch.float32 else cast_once(self.model, dtype)
+
     def outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
-        with answering(self.model):
+        with answering(self.ready):
             outputs, seen = outputs_of(
-                self.model, images, self.spec, device, self.number_format, self.views, self.task,
+                self.ready, images, self.spec, device, self.number_format, self.views, self.task,
                 seen=self.familiar is not None,
             )  # fmt: skip
         if self.familiar is None or seen is None:

@@ -232,3 +232,11 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
     assert answers.abstained == (*("unlike",) * 7, "")
     with pytest.raises(UsageError, match=r"nothing to compare with"):
         Member(model=own, spec=SPEC, classes=("cat", "dog", "fish"), decided=Decisions(unlike=2.0))
+
+
+def test_matrices_are_cast_once_where_answers_are_bfloat16():
+    one = Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), number_format="bfloat16")
+    assert one.ready is one.ready and one.ready is not one.model
+    assert one.ready.head.linear.weight.dtype == torch.bfloat16 and one.model.head.linear.weight.dtype == torch.float32
+    plain = replace(one, number_format="float32")
+    assert plain.ready is plain.model
