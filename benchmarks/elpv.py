@@ -13,8 +13,9 @@ comparable with others of random folds, and a little too good.
 
 Ways: scratch; chances (the same, learnt from the experts' chances instead of yes and no); probe (DINOv2 frozen, the
 plan's linear probe); tuned (the plan's own choice from DINOv2); labels (defective and poly at once, from scratch);
-levels (the four chances as classes in an order, from scratch); number (the probability itself, from scratch). Rows and complete run folders are not run again. Writes
-benchmarks/results/elpv.json.
+levels (the four chances as classes in an order, from scratch); number (the probability itself, from scratch).
+
+Rows and complete run folders are not run again. Writes benchmarks/results/elpv.json.
 """
 
 from __future__ import annotations

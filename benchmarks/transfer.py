@@ -97,7 +97,10 @@ def main() -> None:
     for seed, start, each in product(options.seeds, (start for start in weights if weights[start]), data):
         for way in ("scratch",) if start == "none" else options.ways:
             key = {"start": start, "data": each, "way": way, "seed": seed}
-            job = (key, partial(measured, str(weights[start]), sources[each, seed], steps[start, each], key, options.folder))
+            job = (
+                key,
+                partial(measured, str(weights[start]), sources[each, seed], steps[start, each], key, options.folder),
+            )
             (readings if way == "knn" else trainings).append(job)
     for jobs in (trainings, readings):  # neighbours are looked for in what the run of linear has left
         for row in results.side_by_side(jobs, options.stop_after):

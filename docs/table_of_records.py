@@ -87,7 +87,11 @@ def elpv(results: Path) -> list[str]:
     for one in read(results / "elpv.json").get("summary", ()):
         cells = [plus_minus(one[name]) if name in one else "" for name in ("accuracy", "auroc", "balanced_accuracy")]
         other = [f"{name} {plus_minus(value)}" for name, value in one.items() if name.startswith("accuracy of")]
-        other += [f"{name} {one[name]['mean']:.3f}" for name in ("quadratic_kappa", "mae", "constant_mae", "r2") if name in one]
+        other += [
+            f"{name} {one[name]['mean']:.3f}"
+            for name in ("quadratic_kappa", "mae", "constant_mae", "r2")
+            if name in one
+        ]
         longest = f"{one['longest_seconds']:.0f} s"
         lines.append(line(one["way"], f"{one['minutes']:g}", *cells, ", ".join(other), one["folds"], longest))
     return lines if len(lines) > 2 else []

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create
 
-PLAIN = {"image_size": (16, 24), "patch": (8, 8), "channels": 1, "width": 16, "depth": 2, "heads": 2, "outputs": 3}
+PLAIN = {"image_size": (16, 24), "patch": (8, 8), "channels": 1, "width": 16, "mlp_width": 64, "depth": 2, "heads": 2}
 KINDS = {
     "class": {},
     "class and distillation": {"distillation_token": True, "distillation_head": True},
@@ -29,7 +29,7 @@ KINDS = {
 
 
 def made(kind: str) -> ViT:
-    model = create(ViTConfig(**{**PLAIN, **KINDS[kind]}))
+    model = create(ViTConfig(**{**PLAIN, "outputs": 3, **KINDS[kind]}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
@@ -93,4 +93,5 @@ def test_features_answer_with_the_same_bits_unless_other_tokens_are_asked_for(ki
 
 
 def test_a_model_that_reads_all_tokens_computes_all():
-    assert [made(kind).pool.reads for kind in ("class", "class and distillation", "mean", "probe")] == [1, 2, None, None]
+    kinds = ("class", "class and distillation", "mean", "probe")
+    assert [made(kind).pool.reads for kind in kinds] == [1, 2, None, None]
