@@ -1,6 +1,6 @@
 """The parts of one cold `vitrail predict`, in the order of that verb, each with its CPU seconds; prints them as JSON.
 
-    python benchmarks/making/cold_parts.py BUNDLE PICTURE
+python benchmarks/making/cold_parts.py BUNDLE PICTURE
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import time
 
 STARTED = time.process_time()
 
-import json
-import sys
-from pathlib import Path
+import json  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 
 def main() -> None:

@@ -58,9 +58,7 @@ def reading(folder: Path, spec: ImageSpec, batch: int, workers: int) -> Job:
     return job
 
 
-def predicting(
-    model: ViT, spec: ImageSpec, files: list[Path], batch: int, device: str, number_format: str
-) -> Job:
+def predicting(model: ViT, spec: ImageSpec, files: list[Path], batch: int, device: str, number_format: str) -> Job:
     """Answers for files, from their bytes to the rows of a CSV."""
     names = tuple(f"class {number}" for number in range(model.config.outputs))
     predictor = Predictor([Member(model=model, spec=spec, classes=names, number_format=number_format)], device)

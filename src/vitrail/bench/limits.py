@@ -33,9 +33,10 @@ def block(config: ViTConfig, batch: int, dtype: torch.dtype, device: str, traini
     A share of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
     has no blocks, they are all its products.
     """
-    found = [p for p in cost.products(config) if p.part in BLOCK and config.depth] or cost.products(config)
+    every = [product for product in cost.products(config) if product.times]
+    found = [product for product in every if product.part in BLOCK] or every
     pairs = [_pair(product, batch, dtype, device) for product in found]
-    once = sum(product.flops * batch // product.count for product in found)
+    once = sum(product.flops * batch // product.times for product in found)
 
     def job() -> None:
         for x, w in pairs:

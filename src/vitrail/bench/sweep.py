@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
+from torch import nn
 
 from ..model import cost
 from ..model.vit import ViT
@@ -126,7 +127,7 @@ class Measurement:
         elif what in ("loading", "predicting") and self.spec.channels not in (1, 3):
             self.left_out.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
         elif what == "inference":
-            answering = torch.compile(model) if sweep.compile else model
+            answering = cast(nn.Module, torch.compile(model)) if sweep.compile else model
             for batch in sweep.batches:
                 yield batch, jobs.answers(answering, self.spec, batch, sweep.device, sweep.number_format), batch
         elif what == "training":

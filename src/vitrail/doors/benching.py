@@ -109,8 +109,10 @@ class Bench:
             "",
             *_aligned([HEAD, *(_cells(row) for row in self._rows)]),
             "",
-            "spread: slowest less fastest round, as a share of the median. of limit: of the rate of the same matrix "
-            "products alone.",
+            (
+                "spread: slowest less fastest round, as a share of the median. of limit: of the rate of the same "
+                "matrix products alone."
+            ),
             *(f"left out {reason}" for reason in found["left_out"]),
         ]
         return "\n".join(lines)

@@ -92,7 +92,7 @@ def lines(name: str, facts: Mapping[str, Any]) -> list[str]:
     told = {
         "operations": f"{operations(facts['forward_flops'])} a picture forward ({shares}), "
         f"{operations(facts['training_flops'])} in training",
-        "memory": f"training {memory(facts['training_memory'])} a device with {facts['batch'] // count} pictures"
+        "memory": f"training {memory(facts['training_memory'])} a device with {facts['batch'] // count:,} pictures"
         f"{engine}{room}; answers {memory(facts['inference_memory'])}",
         "step": f"{short(facts['step'])} for {facts['batch']:,} pictures, {short(facts['waiting'])} of it waiting for "
         f"other devices; {facts['training_rate']:,.0f} pictures/s",
@@ -150,10 +150,8 @@ def plan_facts(planned: Planned, count: int | None) -> dict[str, Any]:
 def plan_lines(planned: Planned, count: int | None) -> list[str]:
     """The same as sentences; as `plan_facts`."""
     facts = plan_facts(planned, count)
-    told = [
-        f"Operations: {operations(facts['forward_flops'])} a picture forward, {operations(facts['training_flops'])} in "
-        f"training, {operations(facts['run_flops'])} in the whole run."
-    ]
+    forward, training, run = (operations(facts[f"{name}_flops"]) for name in ("forward", "training", "run"))
+    told = [f"Operations: {forward} a picture forward, {training} in training, {run} in the whole run."]
     if "on_devices" in facts:
         many = facts["on_devices"]
         told.append(

@@ -15,13 +15,13 @@ TRAINED = 3
 
 
 class Product(NamedTuple):
-    """`count` times, for each picture, `stack` products of [rows, inner] with [inner, columns]."""
+    """So many `times`, for each picture, `stack` products of [rows, inner] with [inner, columns]."""
 
     part: Part
     rows: int
     inner: int
     columns: int
-    count: int = 1
+    times: int = 1
     stack: int = 1
     shared: bool = True
     """The second matrix is the same for all pictures, so that the rows of a whole batch make one product."""
@@ -29,7 +29,7 @@ class Product(NamedTuple):
     @property
     def flops(self) -> int:
         """Operations for one picture, two a multiply-add."""
-        return 2 * self.count * self.stack * self.rows * self.inner * self.columns
+        return 2 * self.times * self.stack * self.rows * self.inner * self.columns
 
 
 def products(config: ViTConfig, kept: int | None = None) -> list[Product]:
@@ -55,9 +55,16 @@ def forward_flops(config: ViTConfig, kept: int | None = None) -> int:
 
 
 def training_flops(config: ViTConfig, kept: int | None = None) -> int:
-    """Operations of one picture's share of a training step; blocks that are computed twice count once more."""
+    """Operations of one picture's share of a training step.
+
+    Blocks that are computed twice count once more, but for their last product, which only a layer scale asks for again.
+    """
     found = flops(config, kept)
-    again = sum(found[part] for part in ("projections", "attention", "mlp")) if config.recompute else 0
+    again = 0
+    if config.recompute and config.depth:
+        last = [product.flops for product in products(config, kept) if product.part == "mlp"][-1]
+        again = sum(found[part] for part in ("projections", "attention", "mlp"))
+        again -= 0 if config.layer_scale is not None else last
     return TRAINED * sum(found.values()) + again
 
 

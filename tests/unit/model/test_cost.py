@@ -46,9 +46,10 @@ def test_dropped_patches_cost_nothing_behind_the_projection(kind):
     assert cost.forward_flops(KINDS[kind], 3) == counted(KINDS[kind], 3) < cost.forward_flops(KINDS[kind])
 
 
-@pytest.mark.parametrize("kind", ["class token, learned", "two heads, recomputed"])
+@pytest.mark.parametrize("kind", ["class token, learned", "two heads, recomputed", "with layer scale"])
 def test_a_training_step_is_three_forward_passes_but_for_the_gradient_of_the_pictures(kind):
-    config = KINDS[kind]
+    again = dataclasses.replace(KINDS["two heads, recomputed"], layer_scale=0.1)
+    config = (KINDS | {"with layer scale": again})[kind]
     found = counted(config, training=True)
     assert cost.training_flops(config) - cost.flops(config)["patches"] == found
 
