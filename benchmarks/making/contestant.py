@@ -61,6 +61,8 @@ def main() -> None:
     torch.manual_seed(0)
     shape, dtype = SHAPES[asked["shape"]], {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked["format"]]
     config = configured(shape)
+    if asked["library"] != "vitrail":
+        declare()
     build = LIBRARIES[asked["library"]]
     build(configured(SHAPES["quick"]), asked)  # imports the library, so that what it takes is not the model's
     before = resident()
@@ -190,7 +192,6 @@ def of_vitrail(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
 
 def of_timm(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     """timm's VisionTransformer; its fused attention is on unless it is told otherwise."""
-    declare()
     import timm
     from timm.layers import set_fused_attn
 
@@ -204,7 +205,6 @@ def of_timm(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
 
 def of_transformers(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     """transformers' ViT with a classifier, or its DINOv2; sdpa is its default, eager its other attention."""
-    declare()
     import transformers
 
     names = {
@@ -224,7 +224,6 @@ def of_transformers(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
 
 def of_torchvision(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     """torchvision's VisionTransformer; its attention is torch's own layer."""
-    declare()
     from torchvision.models import VisionTransformer
 
     return VisionTransformer(
