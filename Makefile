@@ -52,6 +52,7 @@ docs: $(TOOLS)
 	$(BIN)/python docs/table_of_layouts.py
 	$(BIN)/python docs/table_of_pictures.py
 	$(BIN)/python docs/table_of_data_settings.py
+	$(BIN)/python docs/table_of_scale.py
 
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

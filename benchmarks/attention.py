@@ -4,7 +4,8 @@
     python benchmarks/attention.py --model             # the whole training step of the 6x128, patch-4, 49-token model
 
 Both print a table and write benchmarks/results/attention-*.json. Runs are interleaved (fused, open, fused, open),
-figures are medians, and nothing else should be running.
+figures are medians, and nothing else should be running. The first is `vitrail bench --attention`, which also says what
+should change in the table.
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ import argparse
 import dataclasses
 import json
 import platform
-import statistics
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
-from vitrail.model.attention import attend, place
+from vitrail.bench import limits
+from vitrail.bench.attention_table import FORMATS, compared, in_turn, proposals
+from vitrail.bench.clock import Clock, Timing
+from vitrail.doors.benching import attention_lines
+from vitrail.model.attention import place
 from vitrail.model.sizes import named
 from vitrail.model.vit import create
 from vitrail.runtime import cpu_name
 
 RESULTS = Path(__file__).parent / "results"
-TOKENS = (16, 25, 49, 65, 101, 145, 197, 257)
 REPEATS = 5
-FORMATS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+MEASURED_FORMATS = ("float32", "bfloat16")
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    rows = [model_row(name, options.batch) for name in FORMATS] if options.model else list(attention_rows())
+    rows = [model_row(name, options.batch) for name in MEASURED_FORMATS] if options.model else attention_rows()
     result = {"machine": machine(), "rows": rows}
     kind = "model" if options.model else "alone"
     path = RESULTS / f"attention-{kind}-{place('cpu').lower()}.json"
@@ -51,24 +52,9 @@ def main() -> None:
 
 def attention_rows() -> list[dict[str, object]]:
     """Attention alone, 4 heads of 32, about 6,000 tokens a batch."""
-    rows = []
-    print(f"{'format':9} {'gradients':9} {'tokens':>6} {'fused ms':>9} {'open ms':>9} {'fused/open':>10}")
-    for name, dtype in FORMATS.items():
-        for gradients in (True, False):
-            for tokens in TOKENS:
-                shape = (max(1, 6000 // tokens), 4, tokens, 32)
-                q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=gradients) for _ in range(3))
-                fused, open_ = interleaved(lambda path: once(q, k, v, path, gradients))  # noqa: B023 (called at once)
-                rows.append(row(name, gradients, tokens, fused, open_))
-    return rows
-
-
-def once(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, path: str, gradients: bool) -> None:
-    """One forward pass, and the backward pass where gradients flow."""
-    with torch.set_grad_enabled(gradients):
-        y = attend(q, k, v, 32**-0.5, 0.0, "fused" if path == "fused" else "open")
-        if gradients:
-            y.sum().backward()
+    found = list(compared("cpu", MEASURED_FORMATS, rounds=REPEATS))
+    print(attention_lines(found, proposals(found, "cpu")))
+    return [row(one.number_format, one.gradients, one.tokens, one.fused, one.open) for one in found]
 
 
 def model_row(name: str, batch: int) -> dict[str, object]:
@@ -83,55 +69,37 @@ def model_row(name: str, batch: int) -> dict[str, object]:
         F.cross_entropy(logits.float(), targets).backward()
         models[path].zero_grad()
 
-    fused, open_ = interleaved(step)
-    found = row(name, True, config.tokens, fused, open_)
-    print(f"{name}: {batch / fused:.0f} images/s fused, {batch / open_:.0f} open, batch {batch}")
-    return found | {"batch": batch, "fused_images_per_second": batch / fused, "open_images_per_second": batch / open_}
+    fused, open_ = in_turn(step, "cpu", REPEATS)
+    rates = {"fused_images_per_second": batch / fused.median, "open_images_per_second": batch / open_.median}
+    print(f"{name}: {batch / fused.median:.0f} images/s fused, {batch / open_.median:.0f} open, batch {batch}")
+    return row(name, True, config.tokens, fused, open_) | {"batch": batch} | rates
 
 
-def interleaved(run: Callable[[str], None]) -> tuple[float, float]:
-    """Median seconds of both paths, in turn."""
-    seconds: dict[str, list[float]] = {"fused": [], "open": []}
-    for path in seconds:
-        run(path)
-    for _ in range(REPEATS):
-        for path, taken in seconds.items():
-            began = time.perf_counter()
-            run(path)
-            taken.append(time.perf_counter() - began)
-    return statistics.median(seconds["fused"]), statistics.median(seconds["open"])
-
-
-def row(name: str, gradients: bool, tokens: int, fused: float, open_: float) -> dict[str, object]:
-    """A line of the table, printed and kept."""
-    print(
-        f"{name:9} {gradients!s:9} {tokens:6} {fused * 1e3:9.2f} {open_ * 1e3:9.2f} {fused / open_:10.2f}", flush=True
-    )
+def row(name: str, gradients: bool, tokens: int, fused: Timing, open_: Timing) -> dict[str, object]:
+    """What is kept of both paths."""
     return {
         "number_format": name, "gradients": gradients, "tokens": tokens,
-        "fused_seconds": fused, "open_seconds": open_, "repeats": REPEATS,
+        "fused_seconds": fused.median, "open_seconds": open_.median, "repeats": fused.rounds,
     }  # fmt: skip
 
 
 def machine() -> dict[str, object]:
     """What the figures were taken on, with the rate of a large product beside them as the limit."""
-    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
-    rates = {}
-    for name, dtype in FORMATS.items():
-        x, y = a.to(dtype), b.to(dtype)
-        seconds = []
-        for _ in range(4):
-            began = time.perf_counter()
-            x @ y
-            seconds.append(time.perf_counter() - began)
-        rates[name] = round(2 * 2048**3 / statistics.median(seconds[1:]) / 1e9, 1)
+    bounds = {name: limits.large(FORMATS[name], "cpu") for name in MEASURED_FORMATS}
+    clock = Clock({name: bound.job for name, bound in bounds.items()})
+    for _ in clock.warm_up():
+        pass
+    for _ in clock.rounds(3):
+        pass
     return {
         "cpu": cpu_name(),
         "capability": place("cpu"),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "matrix_gflops": rates,
+        "matrix_gflops": {
+            name: round(bound.amount / clock.timing(name).median / 1e9, 1) for name, bound in bounds.items()
+        },
     }
 
 

@@ -195,7 +195,7 @@ def _written(claim: Claim, tensors: Tensors, state: Tensors, config: ViTConfig) 
 
 def _shapes(claims: Mapping[str, Claim], state: Tensors, config: ViTConfig) -> dict[str, tuple[int, ...] | None]:
     """The shape that each of their tensors must have; None for a fixed table, whose own comparison judges it."""
-    like = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
+    like = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for name, tensor in state.items()}
     written: dict[str, Tensor] = {}
     shapes: dict[str, tuple[int, ...] | None] = {}
     for claim in _once(claims):

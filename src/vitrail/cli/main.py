@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ..errors import UsageError
 from .arguments import HELP, Command, parse
+from .commands.bench import Bench
 from .commands.check import Check
 from .commands.convert import Convert
 from .commands.doctor import Doctor
@@ -38,6 +39,7 @@ COMMANDS: dict[str, type[Command]] = {
     "convert": Convert,
     "report": Report,
     "check": Check,
+    "bench": Bench,
     "doctor": Doctor,
 }
 

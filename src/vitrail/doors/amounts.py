@@ -15,3 +15,19 @@ def duration(seconds: float) -> str:
 def memory(count: float) -> str:
     """Bytes as people say them: 850 MB, 1.2 GB; a thousand thousand bytes are a megabyte."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def operations(count: float) -> str:
+    """Operations as people say them: 9.2 GFLOP, 3.2 EFLOP."""
+    names = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP")
+    power = 0
+    while count >= 999.5 and power < len(names) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.3g} {names[power]}"
+
+
+def short(seconds: float) -> str:
+    """Seconds of which there may be few: 12.3 ms, 4.5 s, and from a minute on as `duration`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 60 else duration(seconds)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..evaluate.answers import Answers
 from .amounts import duration
-from .progress import SECONDS_BETWEEN_LINES
+
+if TYPE_CHECKING:
+    from ..evaluate.answers import Answers
 
 Thing = TypeVar("Thing")
 
@@ -29,6 +30,7 @@ class Counted(Protocol):
 
 Part = TypeVar("Part", bound=Counted)
 SECONDS_UNTIL_SHOWN = 2.0
+SECONDS_BETWEEN_LINES = 5.0
 SECONDS_BETWEEN_LOOKS = 0.2
 
 
@@ -76,3 +78,17 @@ def tell_left_out(skipped: Iterable[tuple[str, str]]) -> None:
 def _write(text: str, terminal: bool) -> None:
     sys.stderr.write(f"\r\033[K{text}" if terminal else f"{text}\n")
     sys.stderr.flush()
+
+
+def doing(words: Iterator[str]) -> Iterator[str]:
+    """The same words, passed on; a terminal shows the last in a line that changes, a file one every five seconds."""
+    terminal = sys.stderr.isatty()
+    began, last, shown = time.monotonic(), 0.0, False
+    for text in words:
+        now = time.monotonic()
+        if now - began > SECONDS_UNTIL_SHOWN and now - last > (0 if terminal else SECONDS_BETWEEN_LINES):
+            last, shown = now, True
+            _write(text, terminal)
+        yield text
+    if terminal and shown:
+        _write("", terminal)

@@ -10,7 +10,7 @@ from vitrail.cli.main import COMMANDS
 FLAGS = {
     "train": """--model --weights --minutes --epochs --steps --image-size --channels --seed --device --data-root
                 --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
-                --help-plan --json --debug""",
+                --devices --help-plan --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --unlike --split --data-root --skip-bad
                    --device --json --debug""",
     "predict": "--to --sets --skip-bad --device --json --debug",
@@ -18,13 +18,16 @@ FLAGS = {
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
                   --faithfulness --to --opacity --skip-bad --device
                   --json --debug""",
-    "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
+    "inspect": """--walk --figures --picture --token --cmap --cost --on --devices --batch --pictures --epochs
+                  --number-format --optimizer --reached --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
     "export": "--to --out --resize --json --debug",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --json --debug",
     "check": "--data-root --group --task --exclude --image-size --out --json --debug",
+    "bench": """--only --batches --device --number-format --threads --optimizer --compile --rounds --attention --to
+                --json --debug""",
     "doctor": "--device --json --debug",
 }
 WORDS = {
@@ -38,6 +41,7 @@ WORDS = {
     "convert": ("model",),
     "report": ("run_folder",),
     "check": ("source",),
+    "bench": ("model",),
     "doctor": (),
 }
 

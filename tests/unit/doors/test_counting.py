@@ -19,3 +19,11 @@ def test_lots_are_counted_in_pictures(monkeypatch, capsys):
 def test_what_was_left_out_is_named(capsys):
     counting.tell_left_out([("a.png", "no picture"), ("b.png", "cut short")])
     assert capsys.readouterr().err == "left out a.png: no picture\nleft out b.png: cut short\n"
+
+
+def test_what_is_being_done_is_told_every_five_seconds_and_passed_on(monkeypatch, capsys):
+    clock = iter(range(0, 1000, 2))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    words = [f"round {number}" for number in range(1, 8)]
+    assert list(counting.doing(iter(words))) == words
+    assert capsys.readouterr().err.splitlines() == ["round 3", "round 6"]

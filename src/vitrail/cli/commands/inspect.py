@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...errors import UsageError
 from ..arguments import Command
 
 if TYPE_CHECKING:
+    from ...doors.costing import Asked
     from ...doors.models import Found
 
 
@@ -25,6 +26,7 @@ class Inspect(Command):
       vitrail inspect RUN --figures figures --picture photo.jpg --token 12
       vitrail inspect weights.pt --layout explained --heads 4 --image-size 60x100
       vitrail inspect hf:facebook/dinov2-small --match original
+      vitrail inspect vit_small_patch16_224 --cost --on h100 --batch 1024 --pictures 1281167 --epochs 90
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
@@ -42,6 +44,24 @@ class Inspect(Command):
     """The patch that the strip shows, counted from 1 in reading order."""
     cmap: str = "viridis"
     """Matplotlib's name of the colours for pictures of one channel."""
+    cost: bool = False
+    """What training and answers cost: operations, memory, time; the next eight say of what."""
+    on: str = "here"
+    """here (this machine, measured for some seconds), h100, h200 or a100, by what their makers say."""
+    devices: int = 1
+    """Devices that train one model together."""
+    batch: int = 0
+    """Pictures in a step, of all devices together; by default 32 for each CPU, 256 for each GPU."""
+    pictures: int = 0
+    """Pictures of the data set: how long it takes to answer them, or with --epochs to train on them."""
+    epochs: float = 0.0
+    """Passes of the training."""
+    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Format of the large products."""
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """Of the training."""
+    reached: float | None = None
+    """Share of another device's published rate that is reached; 0.35 unless said."""
     layout: str | None = None
     """Layout of a weights file, such as timm or google-npz; recognised if it is not given."""
     match: str | None = None
@@ -75,6 +95,7 @@ class Inspect(Command):
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")
+        asked = self._asked()
         words = said(
             layout=self.layout,
             match=self.match,
@@ -88,14 +109,14 @@ class Inspect(Command):
             allow_nonfinite=self.allow_nonfinite,
         )
         found = find(self.model, words)
-        facts = self._facts(found)
+        facts = self._facts(found, asked)
         if self.json:
             print_json(facts)
         else:
             self._print(found, facts)
         return 0
 
-    def _facts(self, found: Found) -> dict[str, Any]:
+    def _facts(self, found: Found, asked: Asked | None) -> dict[str, Any]:
         """Everything that was asked, as plain values; the figures are drawn on the way."""
         from ...doors.anatomy import anatomy
         from ...doors.provenance import provenance
@@ -115,6 +136,10 @@ class Inspect(Command):
             facts["walk"] = [step._asdict() for step in steps]
         if self.figures is not None:
             facts["figures"] = self._draw(found, self.figures)
+        if asked is not None:
+            from ...doors.costing import cost_facts
+
+            facts["cost"] = cost_facts(found.config, found.spec, asked)
         return facts
 
     def _print(self, found: Found, facts: dict[str, Any]) -> None:
@@ -129,8 +154,39 @@ class Inspect(Command):
             print(f"\n{found.audit.table()}")
         if "walk" in facts:
             print(f"\n{walk.table([walk.Step(**step) for step in facts['walk']])}")
+        if "cost" in facts:
+            from ...doors.costing import lines as cost_lines
+
+            print("\n" + "\n".join(cost_lines(self.model, facts["cost"])))
         for path in facts.get("figures", []):
             print(f"wrote {path}")
+
+    def _asked(self) -> Asked | None:
+        """What the cost is asked for; None where it is not.
+
+        Raises:
+            UsageError: something is said of a cost that is not asked for.
+        """
+        said = (self.on, self.devices, self.batch, self.pictures, self.epochs, self.number_format, self.optimizer)
+        if not self.cost:
+            if said != ("here", 1, 0, 0, 0.0, "auto", "adamw") or self.reached is not None:
+                raise UsageError(
+                    "--on, --devices, --batch, --pictures, --epochs, --number-format, --optimizer and --reached say "
+                    "what a cost is asked for. Add --cost."
+                )
+            return None
+        from ...doors.costing import Asked
+
+        return Asked(
+            on=self.on,
+            devices=self.devices,
+            batch=self.batch,
+            pictures=self.pictures,
+            epochs=self.epochs,
+            number_format=self.number_format,
+            optimizer=self.optimizer,
+            reached=self.reached,
+        )
 
     def _draw(self, found: Found, folder: Path) -> list[str]:
         """The three figures; a model that knows no places has two."""

@@ -85,6 +85,8 @@ class Train(Command):
     """The run folder; by default runs/<date>-<time>-<source>-<model>."""
     dry_run: bool = False
     """Make the plan, print it with its reasons, and stop."""
+    devices: int | None = None
+    """With --dry-run: also what the run would take on so many devices like this one."""
     help_plan: bool = False
     """List every field of the plan with its kind, default and meaning."""
     json: bool = False
@@ -99,6 +101,11 @@ class Train(Command):
         if self.help_plan:
             return self._help_plan()
         self._check_way()
+        if self.devices is not None and not self.dry_run:
+            raise UsageError(
+                "--devices foretells what a run would take, with --dry-run. To train on several, start as many "
+                f"processes: torchrun --nproc-per-node {self.devices} -m vitrail train ..."
+            )
         from ...doors import progress
 
         out, events = self._events()
@@ -221,6 +228,7 @@ class Train(Command):
     def _show_plan(self, events: Iterator[Event]) -> int:
         """Everything up to the plan happens, and nothing after it."""
         from ... import config
+        from ...doors import costing
         from ...doors import planned as words
         from ...train.engines.group import found
         from ...train.events import Planned
@@ -237,10 +245,12 @@ class Train(Command):
                     "plan": config.write(planned.plan),
                     "reasons": planned.reasons,
                     "predicted": cost.to_json() if cost else None,
+                    **costing.plan_facts(planned, self.devices),
                 }
             )
         else:
-            print("".join(f"# {line}\n" for line in words.expected(planned)), end="\n" if cost else "")
+            told = [*words.expected(planned), *costing.plan_lines(planned, self.devices)]
+            print("".join(f"# {line}\n" for line in told))
             print(config.to_toml(planned.plan, explained(planned.plan, planned.reasons)), end="")
         return 0
 

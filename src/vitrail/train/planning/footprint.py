@@ -27,16 +27,22 @@ def peak(device: str) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def on_device(plan: Plan) -> int:
-    """Bytes that a training needs on its device at the highest point of a step.
+def on_device(plan: Plan, shares: int = 1) -> int:
+    """Bytes that a training needs on each of its devices at the highest point of a step.
 
     They are the weights, their gradients, the optimisers' moments and the running mean, all in float32; the weights
     once more in the format of the products; what the forward pass of a part of the batch keeps for the backward pass,
-    and again one block's share of it for that block's gradients.
+    and again one block's share of it for that block's gradients. Weights in shares are gathered a block at a time, and
+    the next one while that one computes.
+
+    Args:
+        shares: devices among which weights, gradients and moments are parted, as FSDP2 does; 1 has them whole.
     """
-    blocks = plan.model.depth
-    forward = kept(plan) * (1 + 1 / max(blocks, 1))
-    return round(SLACK * (_of_weights(plan) + forward))
+    blocks = max(plan.model.depth, 1)
+    forward = kept(plan) * (1 + 1 / blocks)
+    whole = weights(plan)
+    gathered = 2 * whole / blocks if shares > 1 else 0.0
+    return round(SLACK * (whole / shares + gathered + forward))
 
 
 def kept(plan: Plan) -> int:
@@ -60,7 +66,7 @@ def kept(plan: Plan) -> int:
     return -(-plan.recipe.batch // plan.recipe.accumulate) * T * model.depth * numbers
 
 
-def _of_weights(plan: Plan) -> int:
+def weights(plan: Plan) -> int:
     """Bytes of all weights, gradients, moments and the mean."""
     with torch.device("meta"):
         parameters = dict(ViT(plan.model).named_parameters())

@@ -1,0 +1,54 @@
+"""The parts of one cold `vitrail predict`, in the order of that verb, each with its CPU seconds; prints them as JSON.
+
+python benchmarks/making/cold_parts.py BUNDLE PICTURE
+"""
+
+from __future__ import annotations
+
+import time
+
+STARTED = time.process_time()
+
+import json  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+
+def main() -> None:
+    """Do what the verb does, with a look at the clock after each part."""
+    parts = {"interpreter": STARTED}
+    last = time.process_time()
+
+    def until_now(name: str) -> None:
+        nonlocal last
+        now = time.process_time()
+        parts[name] = now - last
+        last = now
+
+    import torch
+
+    until_now("import torch")
+    import vitrail.cli.main
+    import vitrail.doors.counting
+    import vitrail.doors.predicting
+    import vitrail.evaluate.answers
+    import vitrail.evaluate.sets
+    import vitrail.predict.files
+
+    until_now("import vitrail and the rest")
+    assert torch and vitrail.cli.main
+    predictor = vitrail.doors.predicting.open_predictor(sys.argv[1], "cpu")
+    until_now("reading the bundle")
+    from vitrail.data.transforms import prepare
+
+    image = prepare(Path(sys.argv[2]), predictor.spec)
+    until_now("decoding and resizing")
+    predictor.members[0].outputs(image[None], predictor.device)
+    until_now("forward")
+    predictor.predict([Path(sys.argv[2])]).csv_bytes()
+    until_now("the same again, with its table")
+    print(json.dumps(parts))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Our ViT beside those of timm, transformers, torchvision and vit-pytorch: answers and training steps a second.
+
+    python benchmarks/peers.py                  # the whole table, at most 90 minutes on two cores, nothing else running
+    python benchmarks/peers.py --only "S/16" --only bfloat16
+    python benchmarks/peers.py --quick          # tiny shapes, to see that everything runs; nothing is written
+
+Every contestant is a process of its own with a model of the same shape (parameters are compared), the same batch and
+number format, and the same lines around it: for training forward, cross entropy, backward and torch's fused AdamW, for
+answers inference mode. They work one at a time, in turn, round by round; a figure is the median over the rounds. Peers
+run as they come and with their better settings: attention fused or not, in bfloat16 with autocast or with the weights
+cast once. "vitrail loop" is `vitrail train`'s whole step, which also normalises bytes and guards against bad steps.
+Memory is the highest point of the process in two calls, less what it held when the library had been imported. Beside
+every cell stands the rate of the model's own matrix products alone, timed in the same rounds.
+
+Rows that benchmarks/results/peers.json has are kept: delete a row to measure it again. docs/table_of_speed.py writes
+the table of the README.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from making.records import RESULTS, Results, Row, commit
+
+CONTESTANT = Path(__file__).parent / "making" / "contestant.py"
+ROUNDS, SECONDS = 7, 1.0
+GOALS = {"least": 0.97, "mean": 1.05}
+OURS = "vitrail"
+
+
+class Cell(NamedTuple):
+    """A shape, what is done with it, and how."""
+
+    shape: str
+    mode: str
+    format: str
+    compiled: bool = False
+
+    @property
+    def name(self) -> str:
+        """As `--only` finds it."""
+        return f"{self.shape} {self.mode} {self.format} {'compiled' if self.compiled else 'eager'}"
+
+
+class Contestant(NamedTuple):
+    """A library with a setting."""
+
+    name: str
+    library: str
+    fused: bool = True
+    cast: bool = False
+    loop: bool = False
+
+
+def main() -> None:
+    """Measure what is missing, print it, keep it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny shapes, two rounds, nothing kept")
+    parser.add_argument("--only", action="append", default=[], help="cells whose name holds this; several: all of them")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--minutes", type=float, default=90.0, help="no cell is begun after so long")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as nowhere:
+        results = Results("peers", Path(nowhere) if options.quick else RESULTS)
+        for cell in quick_cells() if options.quick else cells():
+            if not all(word in cell.name for word in options.only):
+                continue
+            if time.perf_counter() - began > 60 * options.minutes:
+                print(f"{options.minutes:g} minutes are over. The same command goes on with {cell.name}.")
+                break
+            key = {"cell": cell.name, "threads": options.threads}
+            rounds, seconds = (2, 0.0) if options.quick else (ROUNDS, SECONDS)
+            tell(results.row(key, partial(measured, cell, options.threads, rounds, seconds)))
+        results.write(summary(results.rows))
+        print(json.dumps(summary(results.rows), indent=1))
+
+
+def cells() -> Iterator[Cell]:
+    """The table, what is quick first."""
+    for shape in ("Ti 32/4", "Ti/16", "S/16", "B/16"):
+        for mode in ("inference", "training"):
+            for number_format in ("bfloat16", "float32"):
+                yield Cell(shape, mode, number_format)
+    for number_format in ("bfloat16", "float32"):
+        yield Cell("DINOv2-S/14 518", "inference", number_format)
+    for shape in ("Ti 32/4", "S/16"):
+        for mode in ("inference", "training"):
+            yield Cell(shape, mode, "bfloat16", compiled=True)
+
+
+def quick_cells() -> Iterator[Cell]:
+    """Every kind of cell, tiny."""
+    for mode in ("inference", "training"):
+        for number_format in ("bfloat16", "float32"):
+            yield Cell("quick", mode, number_format)
+
+
+def contestants(cell: Cell) -> list[Contestant]:
+    """Every library as it comes, and the settings that may suit it better."""
+    found = [
+        Contestant("vitrail", "vitrail"),
+        Contestant("timm", "timm"),
+        Contestant("timm, not fused", "timm", fused=False),
+        Contestant("transformers", "transformers"),
+        Contestant("transformers, eager", "transformers", fused=False),
+        Contestant("torchvision", "torchvision"),
+        Contestant("vit-pytorch", "vit-pytorch"),
+    ]
+    if cell.compiled:  # minutes each: those whose code torch can make one graph of, in their better way
+        found = [one for one in found if one.name not in ("transformers, eager", "torchvision")]
+    if cell.mode == "training":
+        return [*found, Contestant("vitrail loop", "vitrail", loop=True)]
+    if cell.format == "float32":
+        return found
+    cast = [one._replace(name=f"{one.name}, weights cast", cast=True) for one in found]
+    return [found[0], *cast] if cell.compiled else [*found, *cast]
+
+
+def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
+    """Start all contestants of a cell, let each work in turn, and end them."""
+    running: dict[str, Running] = {}
+    try:
+        for one in contestants(cell):
+            asked = {**cell._asdict(), **one._asdict(), "threads": threads}
+            running[one.name] = Running(asked)
+        warm = {name: child.ask("warm") for name, child in running.items()}
+        times: dict[str, list[float]] = {name: [] for name in running}
+        limits: list[float] = []
+        for _ in range(rounds):
+            for name, child in running.items():
+                times[name].append(float(child.ask(f"time {seconds}")["seconds"]))
+            limits.append(float(running[OURS].ask(f"limit {seconds}")["rate"]))
+        bound = running[OURS].ask(f"limit {seconds}")
+    finally:
+        for child in running.values():
+            child.end()
+    batch, limit = warm_batch(cell), statistics.median(limits)
+    rows = [
+        {
+            "name": name,
+            "pictures_per_second": batch / statistics.median(taken),
+            "seconds": {"median": statistics.median(taken), "fastest": min(taken), "slowest": max(taken)},
+            "utilisation": bound["flops"] / statistics.median(taken) / limit,
+            "parameters": warm[name]["parameters"],
+            "memory": warm[name]["memory"],
+        }
+        for name, taken in times.items()
+    ]
+    return {
+        **cell._asdict(), "batch": batch, "rounds": rounds, "seconds_a_round": seconds, "warm_up": "two calls",
+        "limit_flops_per_second": limit, "contestants": rows, "machine": machine(), "commit": commit(),
+        "excluded": "pictures are random numbers in memory, normalised already (but for vitrail loop, which has bytes)",
+    }  # fmt: skip
+
+
+def warm_batch(cell: Cell) -> int:
+    """Pictures of a call."""
+    from making.contestant import SHAPES
+
+    return SHAPES[cell.shape].batch
+
+
+class Running:
+    """A contestant's process."""
+
+    def __init__(self, asked: dict[str, Any]):
+        self.asked = asked
+        self.process = subprocess.Popen(
+            [sys.executable, str(CONTESTANT), json.dumps(asked)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+
+    def ask(self, words: str) -> dict[str, Any]:
+        """One question and its answer."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(words + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            words = " ".join([sys.executable, str(CONTESTANT), f"'{json.dumps(self.asked)}'"])
+            raise SystemExit(f"A contestant has died. Run it by hand: echo warm | {words}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def end(self) -> None:
+        """Let it go, and wait until its memory is free."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+def tell(row: Row) -> None:
+    """A cell for people."""
+    limit = row["limit_flops_per_second"] / 1e9
+    print(f"\n{row['cell']}, batch {row['batch']}: {limit:,.0f} GFLOP/s in its own products")
+    ours = ours_of(row)
+    for one in sorted(row["contestants"], key=lambda one: -one["pictures_per_second"]):
+        print(
+            f"  {one['name']:<34} {one['pictures_per_second']:>9,.1f} pictures/s  {one['utilisation']:>4.0%} of limit  "
+            f"{one['memory'] / 1e6:>6,.0f} MB  ours is {ours / one['pictures_per_second']:.2f} times as fast",
+            flush=True,
+        )
+
+
+def ours_of(row: Row) -> float:
+    """Our better setting of those that the peers have, too."""
+    return max(one["pictures_per_second"] for one in row["contestants"] if is_ours(one) and "loop" not in one["name"])
+
+
+def is_ours(one: dict[str, Any]) -> bool:
+    """Whether a contestant is Vitrail."""
+    return str(one["name"]).startswith(OURS)
+
+
+def ratio(row: Row) -> float:
+    """Ours over the best of the others."""
+    return ours_of(row) / max(one["pictures_per_second"] for one in row["contestants"] if not is_ours(one))
+
+
+def summary(rows: Sequence[Row]) -> dict[str, object]:
+    """What the cells add up to, beside the goals."""
+    found = {row["cell"]: ratio(row) for row in rows}
+    if not found:
+        return {}
+    return {
+        "command": "python benchmarks/peers.py",
+        "goals": GOALS,
+        "least": min(found.values()),
+        "geometric_mean": statistics.geometric_mean(found.values()),
+        "ratios": found,
+    }
+
+
+def machine() -> dict[str, object]:
+    """What the figures depend on, with the versions of the peers."""
+    from importlib.metadata import version
+
+    from vitrail.bench.machine import facts
+
+    peers = ("timm", "transformers", "torchvision", "vit-pytorch")
+    return {**facts("cpu"), "peers": {name: version(name) for name in peers}}
+
+
+if __name__ == "__main__":
+    main()

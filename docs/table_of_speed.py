@@ -1,0 +1,68 @@
+"""Write the table of speeds beside other libraries into README.md between its two markers, from benchmarks/results/."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from markers import fill
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
+HEAD = ("pictures/s", "batch", "Vitrail", "of the limit", "best of the others", "which", "ratio", "timm as it comes")
+
+
+def main() -> None:
+    """Replace what stands between the markers."""
+    if not RESULTS.is_file():
+        raise SystemExit(f"There is no {RESULTS.relative_to(ROOT)} yet. Measure it with python benchmarks/peers.py.")
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    fill(PAGE, "speed", f"{table(found['rows'])}\n\n{around(found['rows'])}")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """One row a cell; ours is the better of the settings that the others have, too."""
+    lines = [f"| {' | '.join(HEAD)} |", "|---|---:|---:|---:|---:|---|---:|---:|"]
+    for row in rows:
+        ours = best([one for one in row["contestants"] if is_ours(one) and "loop" not in one["name"]])
+        theirs = best([one for one in row["contestants"] if not is_ours(one)])
+        timm = [one for one in row["contestants"] if one["name"].startswith("timm")]
+        ratio = ours["pictures_per_second"] / theirs["pictures_per_second"]
+        lines.append(
+            f"| {row['cell']} | {row['batch']} | {rate(ours)} | {ours['utilisation']:.0%} | {rate(theirs)} | "
+            f"{theirs['name']} | {ratio:.2f} | {rate(timm[0])} |"
+        )
+    return "\n".join(lines)
+
+
+def around(rows: Sequence[dict[str, Any]]) -> str:
+    """What the figures depend on, in a sentence."""
+    machine = rows[0]["machine"]
+    peers = ", ".join(f"{name} {version}" for name, version in machine["peers"].items())
+    return (
+        f"Medians of {rows[0]['rounds']} interleaved rounds on {machine['cpu']}, {rows[0]['threads']} threads, torch "
+        f"{machine['versions']['torch']}, {peers}; the limit is the rate of the model's own matrix products alone, in "
+        "the same minutes. `python benchmarks/peers.py` measures it again and says what is done with each."
+    )
+
+
+def best(contestants: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The fastest of them."""
+    return max(contestants, key=lambda one: float(one["pictures_per_second"]))
+
+
+def is_ours(one: dict[str, Any]) -> bool:
+    """Whether a contestant is Vitrail."""
+    return str(one["name"]).startswith("vitrail")
+
+
+def rate(one: dict[str, Any]) -> str:
+    """Pictures a second, with three digits."""
+    return f"{one['pictures_per_second']:,.1f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Up to how many tokens two products and a softmax beat the fused kernel here: the table `MEASURED` of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..model.attention import MEASURED, Path, attend, place
+from .clock import Clock, Timing
+
+TOKENS = (16, 25, 49, 65, 101, 145, 197, 257)
+HEADS, HEAD_NUMBERS = 4, 32
+TOKENS_IN_A_BATCH = 6000
+FORMATS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PATHS: tuple[Path, ...] = ("fused", "open")
+Key = tuple[str, str, bool]
+"""Place, number format and whether gradients flow, as in `MEASURED`."""
+
+
+class Compared(NamedTuple):
+    """Both paths of attention, timed in turn."""
+
+    number_format: str
+    gradients: bool
+    tokens: int
+    fused: Timing
+    open: Timing
+
+    @property
+    def ratio(self) -> float:
+        """Above 1 the open path is the faster one."""
+        return self.fused.median / self.open.median
+
+
+class Proposal(NamedTuple):
+    """A row of the table as it is, and as this machine says that it should be."""
+
+    key: Key
+    now: int
+    better: int
+
+
+def compared(
+    device: str, formats: Iterable[str], tokens: Sequence[int] = TOKENS, rounds: int = 5, least: float = 0.0
+) -> Iterator[Compared]:
+    """Attention alone, forward, and backward where gradients flow, about 6,000 tokens a batch.
+
+    Args:
+        least: seconds that each path is repeated for in a round; 0 calls it once.
+    """
+    for name in formats:
+        for gradients in (True, False):
+            for count in tokens:
+                shape = (max(1, TOKENS_IN_A_BATCH // count), HEADS, count, HEAD_NUMBERS)
+                q, k, v = (
+                    torch.randn(shape, device=device).to(FORMATS[name]).requires_grad_(gradients) for _ in range(3)
+                )
+                fused, open_ = in_turn(_once(q, k, v, gradients), device, rounds, least)
+                yield Compared(name, gradients, count, fused, open_)
+
+
+def in_turn(run: Callable[[Path], object], device: str, rounds: int, least: float = 0.0) -> tuple[Timing, Timing]:
+    """Something that takes either path, timed with both in turn."""
+    clock = Clock({path: _bound(run, path) for path in PATHS}, device, least)
+    for _ in clock.warm_up():
+        pass
+    for _ in clock.rounds(rounds):
+        pass
+    return clock.timing("fused"), clock.timing("open")
+
+
+def proposals(found: Iterable[Compared], device: str, table: Mapping[Key, int] = MEASURED) -> list[Proposal]:
+    """For every format, with gradients and without: the most tokens up to which the open path has never lost.
+
+    Those that the table says already are left out.
+    """
+    here, faster, lost = place(device), dict[Key, int](), set[Key]()
+    for row in found:
+        key = (here, row.number_format, row.gradients)
+        faster.setdefault(key, 0)
+        if row.ratio <= 1:
+            lost.add(key)
+        elif key not in lost:
+            faster[key] = row.tokens
+    told = [Proposal(key, table.get(key, 0), tokens) for key, tokens in faster.items()]
+    return [row for row in told if row.now != row.better]
+
+
+def _once(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[Path], None]:
+    def run(path: Path) -> None:
+        with torch.set_grad_enabled(gradients):
+            y = attend(q, k, v, HEAD_NUMBERS**-0.5, 0.0, path)
+            if gradients:
+                y.sum().backward()
+
+    return run
+
+
+def _bound(run: Callable[[Path], object], path: Path) -> Callable[[], object]:
+    return lambda: run(path)

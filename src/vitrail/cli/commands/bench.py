@@ -1,0 +1,102 @@
+"""`vitrail bench`: how fast a model is on this machine, how much memory it takes, and how near the limit that is."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...doors.benching import Asked
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench(Command):
+    """Measure a model here: answers, training steps, reading files, and from files to answers, at several batches.
+
+    Everything is warmed up, then timed in turn, round by round; beside it stands what the machine can do at most, by
+    the model's own matrix products alone. Nothing else should be running.
+
+      vitrail bench vit_small_patch16_224
+      vitrail bench RUN --only inference --batches 1,64 --number-format float32 --to bench.json
+      vitrail bench --attention
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
+    DOTTED: ClassVar[str | None] = None
+
+    model: str = "vit_tiny_patch16_224"
+    """A run folder, a bundle, a weights file or folder, hf:OWNER/NAME, or a named size."""
+    only: tuple[str, ...] = ()
+    """Measure only some of inference, training, loading and predicting."""
+    batches: tuple[int, ...] = ()
+    """Pictures at a time; by default 1, 8 and 32 on a CPU, 1, 32 and 256 on a GPU."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Format of the large products."""
+    threads: int = 0
+    """Threads of the CPU's products; 0 takes every core that this process may use."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    """Of the training steps."""
+    compile: bool = False
+    """Measure what torch.compile makes of the model and of the training step."""
+    rounds: int = 5
+    """How often everything is timed."""
+    attention: bool = False
+    """Measure both paths of attention instead, and say which rows of their table this machine would change."""
+    to: Path | None = None
+    """Keep the result in this JSON file, too."""
+    json: bool = False
+    """Print the result as JSON."""
+    debug: bool = False
+    """Show tracebacks."""
+
+    def run(self) -> int:
+        """Measure and tell."""
+        from ...doors import benching
+
+        facts, told = self._attention() if self.attention else self._model()
+        facts = {"command": " ".join(["vitrail", *sys.argv[1:]]), **facts}
+        if self.to is not None:
+            benching.keep(self.to, facts)
+        if self.json:
+            from ..output import print_json
+
+            print_json(facts)
+        else:
+            print(told)
+        return 0
+
+    def _model(self) -> tuple[dict[str, Any], str]:
+        from ...doors.benching import Bench as Measured
+        from ...doors.counting import doing
+
+        bench = Measured(self.model, self._asked())
+        for _ in doing(bench.run()):
+            pass
+        return bench.facts, bench.table()
+
+    def _attention(self) -> tuple[dict[str, Any], str]:
+        from ...doors import benching
+
+        asked = self._asked()
+        found, proposed = benching.attention(asked)
+        return benching.attention_facts(found, proposed, asked), benching.attention_lines(found, proposed)
+
+    def _asked(self) -> Asked:
+        from ...doors.benching import Asked
+
+        return Asked(
+            batches=self.batches,
+            only=self.only,
+            device=self.device,
+            number_format=self.number_format,
+            threads=self.threads,
+            optimizer=self.optimizer,
+            compile=self.compile,
+            rounds=self.rounds,
+        )

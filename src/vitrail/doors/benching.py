@@ -1,0 +1,232 @@
+"""From a MODEL to how fast it is here: what to measure, the result as plain values, and a table for people."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import config, runtime
+from ..bench import attention_table, machine
+from ..bench.attention_table import Compared, Proposal
+from ..bench.sweep import Measurement, Row, Sweep, chosen, timing_facts
+from ..errors import UsageError
+from ..files.atomic import write_json
+from ..model.vit import parameter_count
+from .amounts import memory
+from .models import find
+
+BATCHES = {"cpu": (1, 8, 32), "mps": (1, 8, 64), "cuda": (1, 32, 256)}
+"""What is swept unless a person says otherwise."""
+EXCLUDED = {
+    "inference": "pictures lie prepared on the device; decoding, resizing and copying to it are left out",
+    "training": "pictures lie decoded in memory; everything that the training loop does with them is in",
+    "loading": "files were read before, so that the disk plays no part; decoded, cut, resized and normalised",
+    "predicting": "files were read before; from their bytes to the rows of a CSV, in memory",
+}
+Format = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a person says beside the model; nothing is what the machine is best at."""
+
+    batches: tuple[int, ...] = ()
+    only: tuple[str, ...] = ()
+    device: str = "auto"
+    number_format: Format = "auto"
+    threads: int = 0
+    optimizer: Literal["muon", "adamw"] = "muon"
+    compile: bool = False
+    rounds: int = 5
+    least: float = 0.2
+
+
+class Bench:
+    """A model measured on this machine; `run` tells what is being done, `facts` has the outcome.
+
+    Raises:
+        UsageError: no such model, device or thing to measure, a batch or a number of rounds below 1.
+    """
+
+    def __init__(self, given: str, asked: Asked):
+        _check(asked)
+        self.given = given
+        self.whats = chosen(asked.only)
+        self.found = find(given)
+        self.machine = chosen_machine(asked)
+        kind = self.machine.device.partition(":")[0]
+        self.sweep = Sweep(
+            whats=self.whats,
+            batches=tuple(sorted(set(asked.batches))) or BATCHES[kind],
+            device=self.machine.device,
+            number_format=self.machine.number_format,
+            workers=self.machine.workers,
+            optimizer=asked.optimizer,
+            compile=asked.compile,
+            rounds=asked.rounds,
+            least=asked.least,
+        )
+        self.facts: dict[str, Any] = {}
+        self._rows: list[Row] = []
+
+    def run(self) -> Iterator[str]:
+        """Measure, saying what is being done."""
+        with tempfile.TemporaryDirectory() as folder:
+            measurement = Measurement(self.found.model, self.found.spec, self.sweep, Path(folder))
+            yield from measurement.run()
+        self._rows = measurement.rows
+        shape, sweep = self.found.config, self.sweep
+        self.facts = {
+            "model": self.given,
+            "parameters": parameter_count(shape),
+            "machine": machine.facts(sweep.device),
+            "number_format": sweep.number_format,
+            "compiled": sweep.compile,
+            "optimizer": sweep.optimizer,
+            "workers": sweep.workers,
+            "files": {"count": sweep.files, "height": sweep.size[0], "width": sweep.size[1], "kind": "JPEG"},
+            "warm_up": "three calls of each",
+            "limits": {"large_product_flops": measurement.large, "copied_bytes_per_second": measurement.copied},
+            "rows": [_row(row) for row in measurement.rows],
+            "excluded": {what: EXCLUDED[what] for what in self.whats},
+            "left_out": measurement.left_out,
+            "architecture": config.write(shape),
+        }
+
+    def table(self) -> str:
+        """The outcome for people; after `run`."""
+        found, sweep = self.facts, self.sweep
+        around = found["machine"]
+        where = around["gpu"] if sweep.device.startswith("cuda") else f"{around['cpu']}, {around['threads']} threads"
+        large, copied = (found["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
+        compiled = ", compiled" if sweep.compile else ""
+        lines = [
+            f"{self.given} in {sweep.number_format}{compiled} on {where}",
+            f"limits: one large product {_giga(large)} GFLOP/s, copies {copied / 1e9:.1f} GB/s read and written",
+            "",
+            *_aligned([HEAD, *(_cells(row) for row in self._rows)]),
+            "",
+            (
+                "spread: slowest less fastest round, as a share of the median. of limit: of the rate of the same "
+                "matrix products alone."
+            ),
+            *(f"left out {reason}" for reason in found["left_out"]),
+        ]
+        return "\n".join(lines)
+
+
+HEAD = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
+
+
+def attention(asked: Asked, tokens: Sequence[int] = attention_table.TOKENS) -> tuple[list[Compared], list[Proposal]]:
+    """Both paths of attention measured here, and what the table of `model/attention.py` should say instead.
+
+    Raises:
+        UsageError: a device that is not here, a number of rounds below 1.
+    """
+    _check(asked)
+    here = chosen_machine(asked)
+    formats = ("float32", "bfloat16") if asked.number_format == "auto" else (here.number_format,)
+    found = list(attention_table.compared(here.device, formats, tokens, asked.rounds, asked.least))
+    return found, attention_table.proposals(found, here.device)
+
+
+def attention_facts(found: Sequence[Compared], proposed: Sequence[Proposal], asked: Asked) -> dict[str, Any]:
+    """Both as plain values."""
+    rows = [
+        {
+            "number_format": row.number_format, "gradients": row.gradients, "tokens": row.tokens,
+            "fused": timing_facts(row.fused), "open": timing_facts(row.open), "ratio": row.ratio,
+        }
+        for row in found
+    ]  # fmt: skip
+    changes = [{"key": list(row.key), "now": row.now, "better": row.better} for row in proposed]
+    return {"machine": machine.facts(chosen_machine(asked).device), "rows": rows, "changes": changes}
+
+
+def attention_lines(found: Sequence[Compared], proposed: Sequence[Proposal]) -> str:
+    """Both for people; the changes as lines of Python."""
+    head = ("format", "gradients", "tokens", "fused ms", "open ms", "fused/open")
+    cells = [
+        (
+            row.number_format, "yes" if row.gradients else "no", str(row.tokens),
+            f"{row.fused.median * 1e3:.2f}", f"{row.open.median * 1e3:.2f}", f"{row.ratio:.2f}",
+        )
+        for row in found
+    ]  # fmt: skip
+    lines = _aligned([head, *cells])
+    if not proposed:
+        return "\n".join([*lines, "", "The table MEASURED in model/attention.py says the same."])
+    told = [f"    {row.key!r}: {row.better},  # now {row.now}" for row in proposed]
+    return "\n".join([*lines, "", "Changes for the table MEASURED in model/attention.py:", *told])
+
+
+def chosen_machine(asked: Asked) -> runtime.Runtime:
+    """What the machine will compute with; torch is told of the threads.
+
+    Raises:
+        UsageError: a device or number format that is not here.
+    """
+    wanted = runtime.RuntimeSettings(
+        device=asked.device, number_format=asked.number_format, threads=asked.threads, compile=asked.compile
+    )
+    here = runtime.choose(wanted)
+    runtime.apply(here)
+    return here
+
+
+def keep(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a result as JSON, whole or not at all."""
+    write_json(path, dict(facts))
+
+
+def _check(asked: Asked) -> None:
+    if asked.rounds < 1:
+        raise UsageError(f"--rounds must be at least 1. Got {asked.rounds}.")
+    if asked.batches and min(asked.batches) < 1:
+        raise UsageError(f"--batches must be 1 or more. Got {min(asked.batches)}.")
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "what": row.what,
+        "batch": row.batch,
+        "pictures_per_second": row.rate,
+        "seconds": timing_facts(row.timing),
+        "pictures": row.pictures,
+        "flops": row.flops,
+        "limit_flops_per_second": row.limit,
+        "utilisation": row.utilisation,
+        "memory": row.memory,
+    }
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    timing = row.timing
+    return (
+        row.what,
+        str(row.batch),
+        f"{row.rate:,.1f}",
+        f"{timing.spread:.0%}",
+        f"{timing.median * 1e3 * row.batch / row.pictures:,.1f}",
+        _giga(row.flops / timing.median) if row.flops else "",
+        "" if row.utilisation is None else f"{row.utilisation:.0%}",
+        "" if row.memory is None else memory(row.memory),
+    )
+
+
+def _giga(rate: float) -> str:
+    return f"{rate / 1e9:,.1f}" if rate < 1e11 else f"{rate / 1e9:,.0f}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *numbers]))
+    return lines

@@ -1,0 +1,255 @@
+"""What a model will cost: operations, memory and time on any number of devices, and the data rates to go with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from .. import runtime
+from ..bench import devices, pace
+from ..bench.devices import HERE, Device
+from ..bench.foretold import PICTURE_BYTES, READ_BY_A_CORE, Foretold, Room, Wanted, foretell
+from ..errors import UsageError
+from ..model import cost
+from ..model.attention import place
+from ..model.config import ViTConfig
+from ..runtime import NumberFormat
+from ..spec import ImageSpec
+from ..train.events import Planned
+from ..train.plan import Plan
+from .amounts import duration, memory, operations, short
+
+LINKS = {"cpu": 1.25e9, "mps": 1.25e9, "cuda": 25e9}
+"""Bytes a second between devices like this machine's, assumed: 10 Gb/s Ethernet, or PCIe 4."""
+EACH = {"cpu": 32, "mps": 64}
+"""Pictures of a device in a step unless a person says otherwise; 256 on a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a person says beside the model.
+
+    Raises:
+        UsageError: pictures, epochs or a share that cannot be.
+    """
+
+    on: str = HERE
+    devices: int = 1
+    batch: int = 0
+    """Pictures of all devices in a step; 0 takes as many as usual."""
+    pictures: int = 0
+    """Of the data set; 0 for none in particular."""
+    epochs: float = 0.0
+    """Passes of a training over them; 0 foretells answers alone."""
+    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    optimizer: pace.Optimizer = "adamw"
+    reached: float | None = None
+    """Share of another device's published rate."""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.batch < 0:
+            raise UsageError(f"--devices and --batch must be at least 1. Got {self.devices} and {self.batch}.")
+        if self.pictures < 0 or self.epochs < 0:
+            raise UsageError(f"--pictures and --epochs must be 0 or more. Got {self.pictures} and {self.epochs:g}.")
+        if self.epochs and not self.pictures:
+            raise UsageError("--epochs are passes over so many --pictures. Give both.")
+        if self.reached is not None and self.on == HERE:
+            raise UsageError("--reached is a share of a published rate. Name the device with --on, such as --on h100.")
+        if self.reached is not None and not 0 < self.reached <= 1:
+            raise UsageError(f"--reached must lie in 0 < share <= 1. Got {self.reached:g}.")
+
+
+def cost_facts(config: ViTConfig, spec: ImageSpec, asked: Asked) -> dict[str, Any]:
+    """Everything as plain values; on this machine two shallow copies of the model are timed for some seconds.
+
+    Raises:
+        UsageError: no such device, or a batch that does not part evenly.
+    """
+    wanted, seconds, room, where, assumed = _here(config, spec, asked) if asked.on == HERE else _there(config, asked)
+    found = foretell(wanted, seconds, room)
+    return {
+        "on": where,
+        "devices": wanted.devices,
+        "batch": wanted.batch,
+        "number_format": wanted.number_format,
+        "optimizer": wanted.optimizer,
+        **asdict(found),
+        "parts": cost.flops(config),
+        "run": _run(found, asked, wanted.devices),
+        "data": {"training": _data(found.training_rate), "answers": _data(found.inference_rate)},
+        "assumed": assumed,
+    }
+
+
+def lines(name: str, facts: Mapping[str, Any]) -> list[str]:
+    """The same for people."""
+    count, total = facts["devices"], sum(facts["parts"].values())
+    shares = ", ".join(f"{part} {amount / total:.0%}" for part, amount in facts["parts"].items() if amount)
+    engine = {"alone": "", "ddp": ", a copy on each (DDP)", "fsdp": ", shared out (FSDP2)"}[facts["engine"]]
+    room = "" if facts["fits"] else "; more than it has: take a smaller --batch or more --devices"
+    told = {
+        "operations": f"{operations(facts['forward_flops'])} a picture forward ({shares}), "
+        f"{operations(facts['training_flops'])} in training",
+        "memory": f"training {memory(facts['training_memory'])} a device with {facts['batch'] // count:,} pictures"
+        f"{engine}{room}; answers {memory(facts['inference_memory'])}",
+        "step": f"{short(facts['step'])} for {facts['batch']:,} pictures, {short(facts['waiting'])} of it waiting for "
+        f"other devices; {facts['training_rate']:,.0f} pictures/s",
+        "answers": f"{facts['inference_rate']:,.0f} pictures/s",
+        **_run_lines(facts),
+        "data": _data_line(facts),
+    }
+    head = f"Cost of {name} on {count} x {facts['on']} in {facts['number_format']}, {facts['optimizer']}"
+    width = max(map(len, told))
+    assumed = [f"  {'assumed':<{width}}  {text}" for text in facts["assumed"]]
+    return [head, *(f"  {what:<{width}}  {text}" for what, text in told.items()), *assumed]
+
+
+def run_flops(plan: Plan) -> int:
+    """Operations of a planned training, with what its early steps leave out."""
+    total, recipe = 0.0, plan.recipe
+    for phase in recipe.phases():
+        step = math.ceil(phase.begin * recipe.steps)
+        shown = recipe.tokens_at(step, plan.model.grid)
+        total += phase.share * recipe.steps * recipe.batch * cost.training_flops(plan.model, shown)
+    return round(total)
+
+
+def plan_facts(planned: Planned, count: int | None) -> dict[str, Any]:
+    """Operations of a planned run, and what it takes on several devices like this machine's where they are counted.
+
+    Raises:
+        UsageError: less than one device, or a batch that does not part evenly.
+    """
+    plan = planned.plan
+    facts: dict[str, Any] = {
+        "forward_flops": cost.forward_flops(plan.model),
+        "training_flops": cost.training_flops(plan.model),
+        "run_flops": run_flops(plan),
+    }
+    if count is None or planned.cost is None:
+        return facts
+    wanted = Wanted(
+        config=plan.model, batch=plan.recipe.batch, devices=count, number_format=plan.compute.number_format,
+        optimizer=plan.recipe.optimizer,
+    )  # fmt: skip
+    each = planned.cost.training / max(plan.recipe.steps, 1) / count
+    room = _room(plan.compute.device)
+    found = foretell(wanted, pace.Seconds(forward=each, step=each), room)
+    training = found.step * plan.recipe.steps
+    together = planned.cost.preparation + training + planned.cost.evaluation
+    facts["on_devices"] = {
+        "devices": count, "engine": found.engine, "training_seconds": training, "seconds": together,
+        "waiting": found.waiting, "memory": found.training_memory, "pictures_per_second": found.training_rate,
+        "assumed": _link_words(room),
+    }  # fmt: skip
+    return facts
+
+
+def plan_lines(planned: Planned, count: int | None) -> list[str]:
+    """The same as sentences; as `plan_facts`."""
+    facts = plan_facts(planned, count)
+    forward, training, run = (operations(facts[f"{name}_flops"]) for name in ("forward", "training", "run"))
+    told = [f"Operations: {forward} a picture forward, {training} in training, {run} in the whole run."]
+    if "on_devices" in facts:
+        many = facts["on_devices"]
+        told.append(
+            f"On {count} devices like this one: {duration(many['seconds'])}, "
+            f"training {duration(many['training_seconds'])} at {many['pictures_per_second']:,.0f} pictures/s, "
+            f"{memory(many['memory'])} each ({many['engine']}); assumed {many['assumed']}."
+        )
+    return told
+
+
+_Answer = tuple[Wanted, pace.Seconds, Room, str, list[str]]
+
+
+def _here(config: ViTConfig, spec: ImageSpec, asked: Asked) -> _Answer:
+    machine = runtime.choose(runtime.RuntimeSettings(number_format=asked.number_format))
+    runtime.apply(machine)
+    wanted = _wanted(config, asked, machine.number_format, EACH.get(machine.device.partition(":")[0], 256))
+    seconds = pace.here(config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer)
+    room = _room(machine.device)
+    where = f"this machine ({runtime.cpu_name()}, {machine.threads} threads)"
+    assumed = [_link_words(room)] if wanted.devices > 1 else []
+    return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
+
+
+def _there(config: ViTConfig, asked: Asked) -> _Answer:
+    device = devices.device(asked.on)
+    number_format: NumberFormat = "bfloat16" if asked.number_format == "auto" else asked.number_format
+    wanted = _wanted(config, asked, number_format, 256)
+    reached = pace.REACHED if asked.reached is None else asked.reached
+    seconds = pace.on_paper(config, wanted.each, device, number_format, wanted.optimizer, reached)
+    room = Room(place="cuda", memory=device.memory, link=device.link(wanted.devices))
+    return wanted, seconds, room, device.name, [_reached_words(device, number_format, reached, asked)]
+
+
+def _wanted(config: ViTConfig, asked: Asked, number_format: NumberFormat, each: int) -> Wanted:
+    return Wanted(
+        config=config, batch=asked.batch or each * asked.devices, devices=asked.devices, number_format=number_format,
+        optimizer=asked.optimizer,
+    )  # fmt: skip
+
+
+def _room(device: str) -> Room:
+    kind = device.partition(":")[0]
+    held = None
+    if kind == "cuda":
+        import torch
+
+        held = float(torch.cuda.get_device_properties(device).total_memory)
+    return Room(place=place(device), memory=held, link=LINKS[kind])
+
+
+def _link_words(room: Room) -> str:
+    return f"{room.link / 1e9:g} GB/s from each device to the next"
+
+
+def _reached_words(device: Device, number_format: NumberFormat, reached: float, asked: Asked) -> str:
+    rate = device.products[number_format] / 1e12
+    said = "as --reached says" if asked.reached is not None else "not measured: see docs/scale.md"
+    return f"{reached:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"
+
+
+def _run(found: Foretold, asked: Asked, count: int) -> dict[str, float]:
+    """Seconds of the training, or of the answers to all pictures."""
+    if not asked.pictures:
+        return {}
+    shown = asked.pictures * (asked.epochs or 1)
+    rate, flops = (
+        (found.training_rate, found.training_flops) if asked.epochs else (found.inference_rate, found.forward_flops)
+    )
+    return {
+        "pictures": asked.pictures, "epochs": asked.epochs, "seconds": shown / rate,
+        "device_hours": shown / rate * count / 3600, "flops": float(shown * flops),
+        "bytes_of_the_set": float(asked.pictures * PICTURE_BYTES),
+    }  # fmt: skip
+
+
+def _run_lines(facts: Mapping[str, Any]) -> dict[str, str]:
+    run = facts["run"]
+    if not run:
+        return {}
+    count = f"{run['pictures']:,}"
+    what = f"{run['epochs']:g} epochs of {count} pictures" if run["epochs"] else f"{count} answers"
+    took = f"{duration(run['seconds'])}, {run['device_hours']:,.1f} device hours, {operations(run['flops'])}"
+    return {"whole run": f"{what}: {took}"}
+
+
+def _data(rate: float) -> dict[str, float]:
+    return {
+        "pictures_per_second": rate,
+        "bytes_per_second": rate * PICTURE_BYTES,
+        "cores": math.ceil(rate / READ_BY_A_CORE),
+    }
+
+
+def _data_line(facts: Mapping[str, Any]) -> str:
+    answers_alone = facts["run"] and not facts["run"]["epochs"]
+    found = facts["data"]["answers" if answers_alone else "training"]
+    return (
+        f"{found['bytes_per_second'] / 1e9:,.2f} GB/s of JPEG files of {PICTURE_BYTES / 1000:g} kB, decoded by "
+        f"{found['cores']:,} cores at {READ_BY_A_CORE} pictures/s each"
+    )

@@ -1,0 +1,79 @@
+"""What is timed is what the verbs do: the same answers, a real step, real files."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitrail.bench import files, jobs, peak
+from vitrail.data.transforms import normalise
+from vitrail.doors.models import plain_spec
+from vitrail.model.sizes import named
+from vitrail.model.vit import create
+from vitrail.train.loop import prepare
+from vitrail.train.plan import ComputeSettings, Plan
+from vitrail.train.recipe import Recipe
+
+CONFIG = named("vit_mu_patch8_16")
+SPEC = plain_spec(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    return folder, files.write(folder, 6, (32, 48))
+
+
+def test_answers_are_the_models_own():
+    model = create(CONFIG, 0).eval()
+    images = jobs.noise(SPEC, 3)
+    with torch.inference_mode():
+        expected = model(normalise(images, SPEC))
+    assert torch.equal(jobs.answers(model, SPEC, 3, "cpu", "float32")(), expected)
+
+
+def test_a_step_moves_the_weights():
+    model = create(CONFIG, 0)
+    before = model.encoder.blocks[0].mlp.fc1.weight.detach().clone()
+    plan = Plan(model=CONFIG, image=SPEC, recipe=Recipe(steps=9, batch=4), compute=ComputeSettings(workers=0))
+    step = jobs.step(prepare(model, plan), plan)
+    assert [step().step, step().step] == [1, 2]
+    assert not torch.equal(before, model.encoder.blocks[0].mlp.fc1.weight)
+
+
+def test_files_are_read_in_whole_batches(pictures, monkeypatch):
+    folder, _ = pictures
+    seen = []
+    monkeypatch.setattr(jobs, "normalise", lambda images, spec: seen.append(images.shape))
+    jobs.reading(folder, SPEC, 4, workers=0)()
+    assert seen == [(4, 3, 16, 16)]
+
+
+def test_predicting_ends_with_a_row_for_each_file(pictures):
+    _, paths = pictures
+    told = jobs.predicting(create(CONFIG, 0), SPEC, paths, 4, "cpu", "float32")()
+    rows = list(csv.DictReader(io.StringIO(told.decode())))
+    assert [row["path"] for row in rows] == [str(path) for path in paths]
+
+
+def test_drawn_files_are_pictures_of_the_size_that_is_asked_for_and_all_differ(pictures, tmp_path):
+    _, paths = pictures
+    images = [np.asarray(Image.open(path)) for path in paths]
+    assert {image.shape for image in images} == {(32, 48, 3)}
+    assert len({image.tobytes() for image in images}) == 6
+    assert 20 < np.std(images[0]) < 80
+    (grey,) = files.write(tmp_path, 1, (16, 16), colours=1)
+    assert np.asarray(Image.open(grey)).shape == (16, 16)
+
+
+def test_the_highest_point_is_of_what_came_after_it_was_forgotten():
+    large = torch.ones(2**26)
+    with_it = peak.highest("cpu")
+    del large
+    assert peak.forget("cpu")
+    assert peak.highest("cpu") < with_it - 2**27

@@ -1,0 +1,86 @@
+"""A sweep over a tiny model: what it measures, what it leaves out, and what its figures mean."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from vitrail.bench import sweep
+from vitrail.bench.clock import Timing
+from vitrail.bench.sweep import Measurement, Row, Sweep
+from vitrail.doors.models import plain_spec
+from vitrail.errors import UsageError
+from vitrail.model import cost
+from vitrail.model.sizes import named
+from vitrail.model.vit import create
+
+CONFIG = named("vit_mu_patch8_16")
+QUICK = Sweep(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), workers=0)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    found = Measurement(create(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
+    told = list(found.run())
+    return found, told
+
+
+def test_everything_is_measured_at_every_batch_beside_its_own_limit(measured):
+    found, told = measured
+    assert [(row.what, row.batch, row.pictures) for row in found.rows] == [
+        ("inference", 1, 1), ("inference", 2, 2), ("training", 1, 1), ("training", 2, 2), ("loading", 2, 2),
+        ("predicting", 2, 3),
+    ]  # fmt: skip
+    with_limits = [row.what for row in found.rows if row.limit is not None]
+    assert with_limits == ["inference", "inference", "training", "training"]
+    assert found.large > 1e8 and found.copied > 1e7 and found.left_out == []
+    assert "round 2 of 2, products of training, batch 2" in told
+    assert all(row.memory is None or row.memory > 50 * 2**20 for row in found.rows)
+
+
+def test_operations_are_those_of_the_pictures_of_a_call(measured):
+    found, _ = measured
+    by = {(row.what, row.batch): row.flops for row in found.rows}
+    forward = cost.forward_flops(CONFIG)
+    assert by["inference", 2] == 2 * forward and by["training", 2] == 6 * forward
+    assert by["loading", 2] == 0 and by["predicting", 2] == 3 * forward
+
+
+def test_rates_and_utilisation_follow_from_the_median():
+    row = Row("inference", 4, Timing(0.5, 0.4, 0.6, 3, 1), 4, flops=1e9, limit=8e9, memory=None)
+    assert row.rate == 8.0 and row.utilisation == 0.25
+    assert dataclasses.replace(row, limit=None).utilisation is None
+
+
+def test_a_model_of_features_alone_has_no_training_and_no_predictions(tmp_path):
+    bare = dataclasses.replace(CONFIG, outputs=0)
+    found = Measurement(create(bare, 0), plain_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path)
+    list(found.run())
+    assert [row.what for row in found.rows] == ["inference", "loading"]
+    assert found.left_out == [
+        "training: the model has no outputs, only features", "predicting: the model has no outputs, only features",
+    ]  # fmt: skip
+
+
+def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
+    def answers(model, spec, batch, device, number_format):
+        def job():
+            if batch > 1:
+                raise MemoryError
+
+        return job
+
+    monkeypatch.setattr(sweep.jobs, "answers", answers)
+    only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
+    found = Measurement(create(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
+    list(found.run())
+    assert [row.batch for row in found.rows] == [1]
+    assert found.left_out == ["inference, batch 2 and above: the memory is full"]
+
+
+def test_only_known_things_can_be_chosen():
+    assert sweep.chosen(()) == sweep.WHATS
+    assert sweep.chosen(("training", "inference")) == ("inference", "training")
+    with pytest.raises(UsageError, match=r"inference, training, loading, predicting\. Got 'speed'\."):
+        sweep.chosen(("speed",))

@@ -1,0 +1,87 @@
+"""The words around a measurement: what is refused, what the tables say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from vitrail.bench.attention_table import Compared, Proposal
+from vitrail.bench.clock import Timing
+from vitrail.doors import benching
+from vitrail.doors.benching import Asked, Bench
+from vitrail.errors import UsageError
+
+TINY = "vit_mu_patch8_16"
+
+
+@pytest.fixture(autouse=True)
+def threads_kept():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def bench():
+    before = torch.get_num_threads()
+    only = ("inference", "training")
+    asked = Asked(batches=(2, 1), only=only, number_format="float32", rounds=2, threads=1, least=0.0)
+    found = Bench(TINY, asked)
+    for _ in found.run():
+        pass
+    torch.set_num_threads(before)
+    return found
+
+
+def test_a_result_carries_what_a_claim_of_speed_must_say(bench):
+    facts = json.loads(json.dumps(bench.facts, allow_nan=False))
+    assert facts["machine"]["threads"] == 1 and facts["machine"]["versions"]["torch"] == torch.__version__
+    assert facts["machine"]["device"] == "cpu" and "commit" in facts["machine"]
+    assert (facts["number_format"], facts["compiled"], facts["optimizer"]) == ("float32", False, "muon")
+    assert [(row["what"], row["batch"]) for row in facts["rows"]] == [
+        ("inference", 1), ("inference", 2), ("training", 1), ("training", 2),
+    ]  # fmt: skip
+    for row in facts["rows"]:
+        assert row["seconds"]["rounds"] == 2 and row["seconds"]["fastest"] <= row["seconds"]["median"]
+        assert row["utilisation"] == pytest.approx(
+            row["flops"] / row["seconds"]["median"] / row["limit_flops_per_second"]
+        )
+    assert facts["limits"].keys() == {"large_product_flops", "copied_bytes_per_second"}
+    assert set(facts["excluded"]) == {"inference", "training"} and facts["architecture"]["width"] == 32
+
+
+def test_the_table_has_a_line_for_each_row_and_columns_that_align(bench):
+    lines = bench.table().splitlines()
+    assert lines[0].startswith(f"{TINY} in float32 on ") and "1 threads" in lines[0]
+    head = next(line for line in lines if "pictures/s" in line)
+    rows = [line for line in lines if line.startswith(("inference", "training"))]
+    assert len(rows) == 4 and len({len(line) for line in (head, *rows)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Asked(rounds=0), "--rounds must be at least 1. Got 0"),
+        (Asked(batches=(4, 0)), "--batches must be 1 or more. Got 0"),
+        (Asked(only=("speed",)), "Got 'speed'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(asked, words):
+    with pytest.raises(UsageError, match=words):
+        Bench(TINY, asked)
+
+
+def test_changes_of_the_attention_table_are_lines_of_python():
+    timing = Timing(0.002, 0.002, 0.002, 1, 1)
+    rows = [Compared("float32", True, 16, timing, Timing(0.001, 0.001, 0.001, 1, 1))]
+    told = benching.attention_lines(rows, [Proposal(("AVX2", "float32", True), 0, 16)])
+    assert "float32        yes      16      2.00     1.00        2.00" in told
+    assert told.splitlines()[-1] == "    ('AVX2', 'float32', True): 16,  # now 0"
+    assert benching.attention_lines(rows, []).endswith("says the same.")
+
+
+def test_attention_is_measured_in_the_formats_that_are_asked_for():
+    found, _ = benching.attention(Asked(number_format="float32", rounds=1, least=0.0, threads=1), tokens=(4,))
+    assert [(row.number_format, row.tokens) for row in found] == [("float32", 4)] * 2

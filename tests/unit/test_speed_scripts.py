@@ -1,0 +1,113 @@
+"""What the scripts of speed make of their figures, and that their processes answer. Nothing is timed in earnest."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def script(name: str, folder: str = "benchmarks") -> ModuleType:
+    sys.path.insert(0, str(ROOT / folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ROOT / folder))
+
+
+peers, cold_start, end_to_end, cost_model = map(script, ("peers", "cold_start", "end_to_end", "cost_model"))
+
+
+def row(cell: str, rates: dict[str, float]) -> dict[str, object]:
+    """A cell as peers.py keeps it."""
+    machine = {"cpu": "Some CPU", "threads": 2, "versions": {"torch": "2.13"}, "peers": {"timm": "1.0"}}
+    contestants = [
+        {"name": name, "pictures_per_second": rate, "utilisation": rate / 200, "memory": 10**9}
+        for name, rate in rates.items()
+    ]
+    return {
+        "cell": cell, "batch": 16, "rounds": 7, "threads": 2, "contestants": contestants, "machine": machine,
+        "limit_flops_per_second": 1e11,
+    }  # fmt: skip
+
+
+CELLS = [
+    row("S/16 training bfloat16 eager", {"vitrail": 110, "vitrail loop": 130, "timm": 90, "timm, not fused": 100}),
+    row("S/16 inference bfloat16 eager", {"vitrail": 40, "vitrail, weights cast": 90, "timm": 80, "torchvision": 100}),
+]
+
+
+def test_a_cell_compares_our_better_setting_with_the_best_of_the_others_and_leaves_our_loop_out():
+    assert [peers.ratio(cell) for cell in CELLS] == [1.1, 0.9]
+    found = peers.summary(CELLS)
+    assert found["least"] == 0.9 and found["geometric_mean"] == pytest.approx(0.99**0.5)
+    assert peers.summary([]) == {}
+
+
+def test_every_cell_has_every_library_with_its_settings():
+    names = {cell.name: [one.name for one in peers.contestants(cell)] for cell in peers.cells()}
+    assert len(names) == 4 * 4 + 2 + 4
+    assert "vitrail loop" in names["B/16 training float32 eager"]
+    assert names["S/16 inference bfloat16 eager"].count("timm, not fused, weights cast") == 1
+    libraries = {one.library for cell in peers.cells() if not cell.compiled for one in peers.contestants(cell)}
+    assert libraries == {"vitrail", "timm", "transformers", "torchvision", "vit-pytorch"}
+
+
+def test_the_table_of_speed_has_a_line_a_cell():
+    table = script("table_of_speed", "docs")
+    lines = table.table(CELLS).splitlines()
+    assert lines[2] == "| S/16 training bfloat16 eager | 16 | 110.0 | 55% | 100.0 | timm, not fused | 1.10 | 90.0 |"
+    assert "7 interleaved rounds on Some CPU, 2 threads, torch 2.13, timm 1.0;" in table.around(CELLS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["vitrail", "vit-pytorch", "timm", "torchvision", "transformers"])
+def test_a_contestant_answers_what_it_is_asked(library):
+    told = {
+        "library": library, "fused": True, "cast": False, "loop": False, "shape": "quick", "mode": "training",
+        "format": "float32", "compiled": False, "threads": 1,
+    }  # fmt: skip
+    words = [sys.executable, str(ROOT / "benchmarks" / "making" / "contestant.py"), json.dumps(told)]
+    done = subprocess.run(words, input="warm\ntime 0\nlimit 0\nend\n", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    warm, timed, limit = map(json.loads, done.stdout.splitlines())
+    assert warm["seconds"] > 0 and timed["seconds"] > 0 and limit["rate"] > 0
+    assert 5_300_000 < warm["parameters"] < 5_600_000
+
+
+def test_imports_are_added_up_by_library():
+    assert [cold_start.group(name) for name in ("torch.nn.functional", "json.decoder", "vitrail.cli.main")] == [
+        "torch", "Python's own", "vitrail",
+    ]  # fmt: skip
+
+
+def test_ways_from_files_are_compared_within_their_number_format_and_with_the_defaults():
+    seconds = {
+        "vitrail float32": 40.0, "vitrail bfloat16": 20.0, "timm-inference float32": 60.0, "pipeline float32": 80.0,
+        "pipeline-batched float32": 50.0, "loader float32": 44.0, "pipeline-batched bfloat16": 50.0,
+        "loader bfloat16": 26.0,
+    }  # fmt: skip
+    assert end_to_end.ratios(seconds) == {"best, float32": 1.1, "best, bfloat16": 1.3, "defaults": 3.0}
+
+
+def test_what_was_foretold_stands_beside_what_was_taken():
+    told = {"step": 1.0, "answers": 0.5, "training_memory": 2e9, "inference_memory": 1e9}
+    made = {"model": "vit_x", "batch": 8, "number_format": "float32", "optimizer": "adamw"}
+    took = {**told, "step": 1.2, "training_memory": 1.5e9}
+    found = {**made, "foretold": told, "taken": took}
+    assert cost_model.shares(found) == {"step": 1.2, "answers": 1, "training_memory": 0.75, "inference_memory": 1}
+    assert "| vit_x | 8 | float32 | adamw | 1,000 ms | 1,200 | +20% |" in cost_model.table([found])
+
+
+def test_the_page_of_large_trainings_says_what_the_command_says():
+    scale = script("table_of_scale", "docs")
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    for name in scale.CASES:
+        assert f"<!-- {name}: begin -->\n{scale.told(name)}\n<!-- {name}: end -->" in page
