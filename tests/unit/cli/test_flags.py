@@ -13,7 +13,7 @@ FLAGS = {
                 --help-plan --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --unlike --split --data-root --skip-bad
                    --device --json --debug""",
-    "predict": "--to --sets --skip-bad --device --json --debug",
+    "predict": "--to --sets --engine --part-size --skip-bad --device --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
                   --faithfulness --to --opacity --skip-bad --device
