@@ -20,7 +20,7 @@ FLAGS = {
                   --json --debug""",
     "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
-    "export": "--to --out --resize --json --debug",
+    "export": "--to --out --layout --private --dry-run --resize --json --debug",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --json --debug",
