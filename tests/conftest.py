@@ -88,6 +88,10 @@ WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {
         "Ray (pip install -c constraints.txt ray)",
         lambda: importlib.util.find_spec("ray") is not None,
     ),
+    "needs_ray_serve": (
+        "Ray Serve (pip install -c constraints.txt 'ray[serve]')",
+        lambda: all(importlib.util.find_spec(name) is not None for name in ("ray", "grpc", "aiohttp")),
+    ),
     "needs_real_dinov2": (
         "published weights (benchmarks/making/real_dinov2.py makes a folder; name it in VITRAIL_DINOV2)",
         lambda: bool(os.environ.get("VITRAIL_DINOV2")),

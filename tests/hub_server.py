@@ -1,7 +1,9 @@
-"""A Hub of one model on this machine, with the faults of real ones: cut connections, wrong bytes, gates, silence."""
+"""A Hub of one model on this machine, to read from and to write to, with the faults of real ones: cut connections,
+wrong bytes, gates, silence."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import threading
@@ -31,6 +33,13 @@ class Hub:
     """What every question about the model is answered with."""
     fault: str = ""
     """The Hub's word for that status."""
+    exists: bool = True
+    """Whether the repository is there before somebody makes it."""
+    private: bool = False
+    token: str = "good"
+    """The only one that may write."""
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    """Large files that were sent and belong to no commit yet, by their hash."""
     asked: list[str] = field(default_factory=list)
     """Method, path and range of every request."""
 
@@ -65,6 +74,61 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             self._answer(with_body=True)
 
+        def do_PUT(self) -> None:
+            hub.asked.append(f"PUT {self.path}")
+            data = self._body()
+            hub.blobs[hashlib.sha256(data).hexdigest()] = data
+            self._send(200, b"", {}, True)
+
+        def do_POST(self) -> None:
+            path = self.path.partition("?")[0]
+            hub.asked.append(f"POST {path}")
+            data = self._body()
+            if self.headers.get("Authorization") != f"Bearer {hub.token}":
+                self._send(401 if path.endswith("create") else 403, b"{}", {}, True)
+                return
+            found = self._written(path, data)
+            self._send(404 if found is None else 200, json.dumps(found or {}).encode(), {}, True)
+
+        def _written(self, path: str, data: bytes) -> dict[str, object] | None:
+            """What a request that changes something, or is about to, is answered with."""
+            address = f"http://{self.headers['Host']}"
+            if path == "/api/repos/create":
+                hub.exists, hub.private = True, json.loads(data).get("visibility") == "private"
+                return {"url": f"{address}/{hub.repository}"}
+            if path == "/api/validate-yaml":
+                return {"errors": [], "warnings": [{"message": "empty or missing metadata"}]}
+            if path == f"/api/models/{hub.repository}/preupload/main":
+                named = [file["path"] for file in json.loads(data)["files"]]
+                modes = {name: "lfs" if name.endswith(hub.large) else "regular" for name in named}
+                return {"files": [{"path": n, "uploadMode": mode, "shouldIgnore": False} for n, mode in modes.items()]}
+            if path == f"/{hub.repository}.git/info/lfs/objects/batch":
+                objects = json.loads(data)["objects"]
+                actions = [{"upload": {"href": f"{address}/put/{one['oid']}"}} for one in objects]
+                return {"objects": [{**o, "actions": a} for o, a in zip(objects, actions, strict=True)]}
+            if path == f"/api/models/{hub.repository}/commit/main":
+                self._commit([json.loads(line) for line in data.splitlines()])
+                return {"commitUrl": f"{address}/{hub.repository}/commit/{COMMIT}", "commitOid": COMMIT}
+            return None
+
+        def _commit(self, lines: list[dict[str, dict[str, str]]]) -> None:
+            for line in lines:
+                value = line["value"]
+                if line["key"] == "file":
+                    hub.files[value["path"]] = base64.b64decode(value["content"])
+                elif line["key"] == "lfsFile":
+                    hub.files[value["path"]] = hub.blobs[value["oid"]]
+
+        def _body(self) -> bytes:
+            if "Content-Length" in self.headers:
+                return self.rfile.read(int(self.headers["Content-Length"]))
+            pieces = []
+            while size := int(self.rfile.readline(), 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(pieces)
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -73,11 +137,13 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             hub.asked.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
             if hub.status != 200:
                 self._send(hub.status, b"{}", {"X-Error-Code": hub.fault}, with_body)
+            elif not hub.exists:
+                self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"}, with_body)
             elif path.startswith(f"/api/models/{hub.repository}/tree/"):
                 self._send(200, json.dumps([self._entry(name) for name in hub.files]).encode(), {}, with_body)
             elif path.startswith(f"/api/models/{hub.repository}"):
                 files = [{"rfilename": name} for name in hub.files]
-                said = {"id": hub.repository, "sha": COMMIT, "siblings": files, "private": False, "tags": []}
+                said = {"id": hub.repository, "sha": COMMIT, "siblings": files, "private": hub.private, "tags": []}
                 self._send(200, json.dumps(said).encode(), {}, with_body)
             elif path.startswith(f"/{hub.repository}/resolve/"):
                 self._file(path.rsplit("/", 1)[1], with_body)

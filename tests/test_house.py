@@ -39,7 +39,7 @@ EXTRAS = {
     "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"],
     "serve": ["fastapi", "uvicorn", "python-multipart"],
     "export": ["onnx", "onnxscript", "onnxruntime"],
-    "ray": ["ray"],
+    "ray": ["ray[data]"],
     "track": ["tensorboard"],
     "dev": [
         *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -10,9 +10,13 @@ from .data.open import is_memory
 from .doors import progress, wishes
 from .doors.creating import Size, create, load
 from .run import Run
+from .runtime import RuntimeSettings
 from .train import fit as training
 from .train import folding
+from .train.brought import Brought, OwnAugment, OwnLoss
 from .train.dataset import MEMORY
+from .train.events import Event
+from .train.planning.wishes import Wishes
 from .train.run import default_path
 
 __all__ = ["Run", "create", "fit", "load", "open"]
@@ -37,6 +41,8 @@ def fit(
     exclude: str | Path | None = None,
     folds: int | None = None,
     pretrain: bool = False,
+    loss: OwnLoss | None = None,
+    augment: OwnAugment | None = None,
     settings: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -54,6 +60,8 @@ def fit(
         exclude: a CSV of pictures to leave out, such as `vitrail check --out DIR` writes.
         folds: train a model for each of so many folds, the minutes shared; with "data.fold" in settings that one.
         pretrain: learn from the pictures without their labels first, for a part of the budget.
+        loss: a function of (outputs float32 [B, K], targets) instead of the task's own: a number for each [B], or one.
+        augment: a function of pictures uint8 [B, C, H, W], after the plan's augmentation and before mixing.
         settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
         quiet: show nothing.
 
@@ -61,22 +69,19 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see `vitrail.errors`.
         InterruptedRun: stopped and saved; the message says how to go on.
     """
-    given = source if is_memory(source) else None
+    given, brought = source if is_memory(source) else None, Brought(loss, augment)
     asked = wishes.Asked(
         source=str(source) if given is None else MEMORY,
         model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,
         seed=seed, image_size=None if image_size is None else wishes.pixels(image_size), channels=channels,
-        device=device, data_root=None if data_root is None else Path(data_root),
-        skip_bad=skip_bad, task=task, group=group, exclude=None if exclude is None else Path(exclude),
-        folds=folds, pretrain=pretrain, changes={name: _text(value) for name, value in (settings or {}).items()},
+        device=device, data_root=_path(data_root), skip_bad=skip_bad, task=task, group=group, exclude=_path(exclude),
+        folds=folds, pretrain=pretrain, changes=brought.settings | {k: _text(v) for k, v in (settings or {}).items()},
     )  # fmt: skip
     wanted, chosen = wishes.wishes(asked)
     path = _folder(out, wanted.data.source, model)
-    events = training.fit(wanted, chosen, path, given=given)
-    if wishes.wants_all_folds(asked, wanted):
-        events = folding.fit_folds(wanted, chosen, path, given)
-    progress.follow(events, path, progress.stream(quiet))
-    return Run(path, given, device)
+    every = folding.fit_folds if wishes.wants_all_folds(asked, wanted) else _once
+    progress.follow(every(wanted, chosen, path, given, brought), path, progress.stream(quiet))
+    return Run(path, given, device, brought)
 
 
 def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in
@@ -91,6 +96,17 @@ def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to rea
 def _folder(out: str | Path | None, source: str, model: str | None) -> Path:
     """The run folder that was asked for, or one named after the time, the source and the model."""
     return Path(out) if out is not None else default_path(source, model or "automatic", datetime.now())
+
+
+def _once(
+    wanted: Wishes, chosen: RuntimeSettings, path: Path, given: object | None, brought: Brought
+) -> Iterator[Event]:
+    """One training, and not one for every fold."""
+    return training.fit(wanted, chosen, path, given=given, brought=brought)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def _text(value: object) -> str:

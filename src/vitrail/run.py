@@ -15,6 +15,7 @@ from .doors import (
     folds,
     notebook,
     progress,
+    publishing,
     robustness,
     shortcuts,
     slicing,
@@ -23,6 +24,7 @@ from .doors import (
 )
 from .doors.explained import Explained
 from .doors.predicting import open_predictor, several
+from .doors.publishing import Published
 from .errors import UsageError
 from .evaluate.answers import Answers
 from .evaluate.apart import Apart
@@ -37,6 +39,7 @@ from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
 from .train import fit as training
 from .train import folding
+from .train.brought import NOTHING, Brought, OwnAugment, OwnLoss
 from .train.dataset import MEMORY
 from .train.keeping.extend import Extension
 from .train.plan import Plan
@@ -53,13 +56,16 @@ class Run:
         UsageError: the folder is not one that a training has made.
     """
 
-    def __init__(self, path: str | Path, trained_on: object | None = None, device: str = "auto"):
+    def __init__(
+        self, path: str | Path, trained_on: object | None = None, device: str = "auto", brought: Brought = NOTHING
+    ):
         self.path = Path(path)
         """The run folder."""
         self.plan: Plan = RunFolder.existing(folding.first(self.path)).read_plan()
         """Every setting of the run; of several folds, of the first one."""
         self._trained_on = trained_on  # an object that only this program has
         self._device = device
+        self._brought = brought  # and functions that only it has
 
     @property
     def report(self) -> Path:
@@ -69,7 +75,7 @@ class Run:
     @property
     def folds(self) -> tuple[Run, ...]:
         """The runs of the single folds; none where the pictures were parted once."""
-        return tuple(Run(path, self._trained_on, self._device) for path in folding.folders(self.path))
+        return tuple(Run(path, self._trained_on, self._device, self._brought) for path in folding.folders(self.path))
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -227,11 +233,18 @@ class Run:
         )
         return explaining.of_pictures(self.predictor, str(self.path), pictures, asked)
 
-    def resume(self, source: object | None = None, quiet: bool = False) -> Run:
+    def resume(
+        self,
+        source: object | None = None,
+        quiet: bool = False,
+        loss: OwnLoss | None = None,
+        augment: OwnAugment | None = None,
+    ) -> Run:
         """Go on where the run was stopped, exactly as its plan says; what `vitrail train --resume` does.
 
         Args:
             source: the object that it was begun with, if it was one and this program has no hold of it any more.
+            loss, augment: the functions that it was begun with, in the same case.
 
         Raises:
             UsageError: such an object is missing, or something is given to a run that knows where its pictures are.
@@ -240,10 +253,13 @@ class Run:
         if source is not None and self.plan.data.source != MEMORY:
             raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
         given = self._trained_on if source is None else source
-        whole = folding.is_folds(self.path)
-        events = folding.resume(self.path, given) if whole else training.resume(self.path, given)
+        brought = Brought(loss, augment) or self._brought
+        if folding.is_folds(self.path):
+            events = folding.resume(self.path, given, brought)
+        else:
+            events = training.resume(self.path, given, brought=brought)
         progress.follow(events, self.path, progress.stream(quiet))
-        return Run(self.path, given, self._device)
+        return Run(self.path, given, self._device, brought)
 
     def extend(
         self,
@@ -252,12 +268,14 @@ class Run:
         steps: int | None = None,
         source: object | None = None,
         quiet: bool = False,
+        loss: OwnLoss | None = None,
+        augment: OwnAugment | None = None,
     ) -> Run:
         """Train for so much longer, also after the end; what `vitrail train --resume RUN --extend` does.
 
         Args:
             minutes, epochs, steps: one of them.
-            source: as `resume`.
+            source, loss, augment: as `resume`.
 
         Raises:
             as `resume`.
@@ -269,21 +287,36 @@ class Run:
             )
         longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
         given = self._trained_on if source is None else source
-        progress.follow(training.resume(self.path, given, longer), self.path, progress.stream(quiet))
-        return Run(self.path, given, self._device)
+        brought = Brought(loss, augment) or self._brought
+        events = training.resume(self.path, given, longer, brought=brought)
+        progress.follow(events, self.path, progress.stream(quiet))
+        return Run(self.path, given, self._device, brought)
 
-    def export(self, to: str, out: str | Path | None = None) -> Path:
-        """The model as a file or folder for other programs, compared with the run before it is kept.
+    def export(
+        self,
+        to: str,
+        out: str | Path | None = None,
+        layout: str | None = None,
+        private: bool = False,
+        dry_run: bool = False,
+    ) -> Path | Published:
+        """The model as a file or folder for other programs, compared with the run before it is kept; or on the Hub.
 
         Args:
-            to: pt2, one file that answers as the run does; or timm, transformers, torchvision, google-npz, bundle.
+            to: pt2, one file that answers as the run does; or timm, transformers, torchvision, google-npz, bundle; or
+                "hub:OWNER/NAME", whose files, card and page the answer then names.
             out: the file or folder to make; None makes one in the run's `exports/`.
+            layout, private, dry_run: of the Hub alone, as the flags of these names.
 
         Raises:
             UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
             DamagedFileError: what was written answers otherwise; nothing is kept.
+            ResourceError: the Hub cannot be reached.
         """
         place = None if out is None else Path(out)
+        if publishing.is_place(to):
+            return publishing.publish(str(self.path), to, layout, private, dry_run, place)
+        publishing.refuse_for_files(to, layout, private, dry_run)
         return exporting.export(str(self.path), to, place, trained_on=self._trained_on).path
 
     def embed(self, pictures: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:

@@ -82,10 +82,6 @@ def test_other_libraries_get_what_convert_gives(vitrail, run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ("--to", "hub:me/flowers"),
-            "cannot put models on the Hub yet. Export with --to bundle and upload that folder",
-        ),
         (("--to", "onnx"), "Export to onnx arrives with a later version. --to pt2 writes the same graph for PyTorch."),
         (("--to", "tflite"), "A model can be exported as pt2, bundle, timm"),
         (("--to", "timm", "--resize"), "--resize is for pt2, whose file holds a graph. Got --to timm."),

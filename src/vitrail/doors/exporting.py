@@ -24,7 +24,6 @@ from .predicting import open_predictor
 TARGETS = (*making.KINDS, *converting.TARGETS)
 PICTURES = 100
 """On which a file is compared with the model."""
-HUB = "hub:"
 LATER = ("onnx",)
 Decoded = UInt8[np.ndarray, "H W C"]
 
@@ -95,10 +94,6 @@ def _kind(to: str) -> Kind | None:
     Raises:
         UsageError: there is no such target.
     """
-    if to.startswith(HUB):
-        raise UsageError(
-            f"Vitrail cannot put models on the Hub yet. Export with --to bundle and upload that folder as {to[4:]}."
-        )
     if to in LATER:
         raise UsageError(f"Export to {to} arrives with a later version. --to pt2 writes the same graph for PyTorch.")
     if to not in TARGETS:

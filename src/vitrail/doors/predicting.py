@@ -79,8 +79,11 @@ def _short(given: object) -> str:
     return repr(given) if isinstance(given, str | os.PathLike) else f"a {type(given).__name__}"
 
 
-def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
+def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) -> Predictor:
     """A predictor with class names: from a run folder, a bundle, or a published classifier that names its classes.
+
+    Args:
+        sharing: how many processes share the cores of this machine.
 
     Raises:
         UsageError: nothing at the path, nobody has named its outputs, or a device that is not here.
@@ -92,7 +95,7 @@ def open_predictor(given: str | Path, device: str = "auto") -> Predictor:
             "Answers need a trained model that knows its classes: a run folder, a bundle, or a published classifier. "
             f"{given} does not exist."
         )
-    machine = runtime.choose(runtime.RuntimeSettings(device=device))
+    machine = runtime.choose(runtime.RuntimeSettings(device=device), sharing)
     runtime.apply(machine)
     folder = ensemble_in(place.path) or bundle_in(place.path)
     if folder is not None:

@@ -18,6 +18,7 @@ from ..doors.notebook import card
 from ..doors.wishes import pixels
 from ..errors import UsageError
 from ..evaluate.answers import Answers
+from ..train.brought import OwnAugment, OwnLoss
 from .keeping import Folder, carried, unpacked
 from .pictures import ROW, Pictures, axes_of, listed, shape_of, value_range, within
 
@@ -33,6 +34,7 @@ class Estimator(BaseEstimator):
             There is no test split, because scikit-learn's users hold out pictures themselves.
         settings: fields of the plan by their dotted names, such as {"recipe.batch": 64}.
         out: the run folder; None makes a temporary one, which goes with the estimator.
+        loss, augment: functions, as `vitrail.fit` takes them; those of a pickled estimator must be importable.
         verbose: show the training as `vitrail.fit` does.
     """
 
@@ -49,6 +51,8 @@ class Estimator(BaseEstimator):
         validation_fraction: float = 0.1,
         seed: int = 0,
         device: str = "auto",
+        loss: OwnLoss | None = None,
+        augment: OwnAugment | None = None,
         settings: Mapping[str, object] | None = None,
         out: str | Path | None = None,
         verbose: bool = False,
@@ -63,6 +67,8 @@ class Estimator(BaseEstimator):
         self.validation_fraction = validation_fraction
         self.seed = seed
         self.device = device
+        self.loss = loss
+        self.augment = augment
         self.settings = settings
         self.out = out
         self.verbose = verbose
@@ -107,7 +113,7 @@ class Estimator(BaseEstimator):
             model=self.model, weights=self.weights, minutes=self.minutes, epochs=self.epochs, steps=self.steps,
             out=folder.path, seed=self.seed, image_size=self._read_at(),
             channels=self.channels, device=self.device, task=task,
-            settings=self._plan_settings(pictures), quiet=not self.verbose,
+            loss=self.loss, augment=self.augment, settings=self._plan_settings(pictures), quiet=not self.verbose,
         )  # fmt: skip
         self._folder = folder
 

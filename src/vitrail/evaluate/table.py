@@ -65,6 +65,10 @@ class Table(ABC):
         """The same table as the bytes of a file, for standard output."""
         return "".join(lines(self._rows())).encode("utf-8", "surrogateescape")
 
+    def csv_head(self) -> bytes:
+        """The first of those bytes, which name the columns."""
+        return next(lines(self._rows())).encode("utf-8", "surrogateescape")
+
     def _rows(self) -> Iterator[list[str]]:
         yield [*BEFORE, *self.header(), *AFTER]
         split = guarded(self.split)

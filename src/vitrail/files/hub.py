@@ -16,13 +16,15 @@ from typing import NamedTuple
 
 from ..errors import DamagedFileError, ResourceError, UsageError, VitrailError
 from .disk import resource_errors
-from .manifest import sha256
+from .manifest import MANIFEST, sha256
 
 PREFIX = "hf:"
 ADDRESS = "https://huggingface.co"
 PICKLED = (".bin", ".pth", ".pt", ".ckpt", ".npz")
 """Endings of weights that are taken only where there is no safetensors file."""
 CARD = "README.md"
+BESIDE = "familiar.safetensors"
+"""What a bundle keeps beside its weights; taken along where the manifest of one is."""
 
 
 class HubName(NamedTuple):
@@ -187,7 +189,8 @@ def _wanted(name: HubName, files: Collection[str]) -> tuple[list[str], list[str]
     ]
     code = [file for file in files if file.endswith(".py")]
     notes = [f"{name.repository} also holds code ({code[0]}); it was not downloaded"] if code else []
-    return [*weights, *described], notes
+    beside = [BESIDE] if {BESIDE, MANIFEST} <= set(top) else []
+    return [*weights, *beside, *described], notes
 
 
 def _weights(names: Collection[str]) -> list[str]:
@@ -254,10 +257,11 @@ def _in_words(name: HubName, cache: Path) -> Iterator[None]:
             "with `hf auth login` first."
         ) from error
     except Exception as error:  # the network library differs from version to version
-        raise _UnreachableError(_reason(error)) from error
+        raise _UnreachableError(reason_of(error)) from error
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
     return (
         f"{type(error).__name__}: {str(error).strip().splitlines()[0][:120]}"
         if str(error).strip()

@@ -49,7 +49,9 @@ def _accompany(
     """Whenever rank 0 evaluates or saves, a learner that is split over the processes is put together by all."""
     targets, blocks = dataset.learnt("train"), dataset.blocks("train")
     with listening() as wish:
-        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team):
+        for done in train(
+            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.brought
+        ):
             if len(dataset.splits["val"]) and plan.recipe.evaluates_at(done.step):
                 whole_learner(learner, plan, team)
             due, stop = team.most(int(wish.save), wish.signal or 0)

@@ -22,6 +22,7 @@ from ..errors import DataError, UsageError
 from ..evaluate.scaling import Scaling, scaling_of
 from ..randomness import permutation
 from ..spec import ImageSpec
+from .brought import NOTHING, Brought
 from .keeping import identity
 from .run import RunFolder
 
@@ -40,6 +41,8 @@ class Dataset:
     splits: Splits
     notes: tuple[str, ...] = ()
     """What a person should know about how it was parted, and about what is not as it was when the run began."""
+    brought: Brought = NOTHING
+    """What the program that has the pictures wants done with them in training."""
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """What the pictures of a split show, in the split's order, as the source has it."""
@@ -78,7 +81,11 @@ class Dataset:
 
 
 def open_dataset(
-    settings: DataSettings, seed: int, begun: RunFolder | None = None, given: object | None = None
+    settings: DataSettings,
+    seed: int,
+    begun: RunFolder | None = None,
+    given: object | None = None,
+    brought: Brought = NOTHING,
 ) -> Dataset:
     """Open the source and part it; with `begun`, as that run has parted it, if it is still the same data.
 
@@ -86,6 +93,7 @@ def open_dataset(
 
     Args:
         given: the object that the settings call "memory".
+        brought: functions of the program, which the data set carries to whoever trains on it.
 
     Raises:
         UsageError: the source cannot be had again, or a setting that it cannot follow.
@@ -94,7 +102,7 @@ def open_dataset(
     source = open_source(_asked(settings, given), settings)
     _check_obeyed(source, settings)
     if begun is not None:
-        return _again(begun, source)
+        return dataclasses.replace(_again(begun, source), brought=brought)
     splits = parts.complete(source, settings, seed)
     notes = list(_parting(source, settings, splits))
     if settings.exclude:
@@ -104,7 +112,7 @@ def open_dataset(
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
     _check_taught(source, splits["train"], settings)
-    return Dataset(source, splits, tuple(notes))
+    return Dataset(source, splits, tuple(notes), brought)
 
 
 def keep(run: RunFolder, dataset: Dataset) -> None:

@@ -149,6 +149,7 @@ def write_bundle(
         "data": {"source": dataset.source.name, "fingerprint": dataset.source.fingerprint()},
         "steps": plan.recipe.steps,
         "seed": plan.seed,
+        **{name: text for name, text in (("loss", plan.recipe.own_loss), ("augment", plan.recipe.own_augment)) if text},
         **({} if scaling is None else {KEY: scaling.to_json()}),
         **({} if decided is None else {decisions.KEY: config.write(decided)}),
     }

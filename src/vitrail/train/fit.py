@@ -21,6 +21,7 @@ from ..files.atomic import Lock, write_json
 from ..model.vit import create, parameter_count
 from . import before, sheet
 from .accompany import accompany
+from .brought import NOTHING, Brought
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .engines import agreement
 from .engines.engine import chosen
@@ -55,12 +56,14 @@ def fit(
     out: Path | None = None,
     dry_run: bool = False,
     given: object | None = None,
+    brought: Brought = NOTHING,
 ) -> Iterator[Event]:
     """Make a plan for the wishes and follow it into a new run folder; with `dry_run` stop at the plan.
 
     Args:
         out: the run folder; None makes runs/<date>-<time>-<source>-<model>.
         given: pictures and labels as an object of this program; the plan then calls its source "memory".
+        brought: a loss or an augmentation of this program's own.
 
     Raises:
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
@@ -72,11 +75,12 @@ def fit(
             team.led(lambda: RunFolder.check_free(out))
         data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
         wishes = dataclasses.replace(wishes, data=data)
-        dataset = open_dataset(wishes.data, wishes.seed, None, given)
+        dataset = open_dataset(wishes.data, wishes.seed, None, given, brought)
         yield from _told(dataset)
         found_here = look(dataset, wishes.data, wishes.overrides, wishes.seed)
         plan, reasons, notes = drafting.draft(found_here, wishes, machine)
         plan.answers.check(dataset.source.task, dataset.source.classes)
+        brought.check(plan)
         for text in notes:
             yield Note(text)
         plan = _for_all(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
@@ -101,7 +105,9 @@ def fit(
             yield from watch.kept(events, run.path, plan, cost) if team.leads else events
 
 
-def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -> Iterator[Event]:
+def fit_plan(
+    plan: Plan, out: Path | None = None, given: object | None = None, brought: Brought = NOTHING
+) -> Iterator[Event]:
     """Follow a written plan from its first step into a new run folder; it is taken as it is.
 
     Raises:
@@ -111,9 +117,10 @@ def fit_plan(plan: Plan, out: Path | None = None, given: object | None = None) -
         if out is not None:
             team.led(lambda: RunFolder.check_free(out))
         plan = dataclasses.replace(plan, data=located(plan.data))
-        dataset = open_dataset(plan.data, plan.seed, None, given)
+        dataset = open_dataset(plan.data, plan.seed, None, given, brought)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
         plan.answers.check(dataset.source.task, dataset.source.classes)
+        brought.check(plan)
         before.check_written(plan, dataset)
         if plan.start.from_checkpoint:
             weights.check(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)
@@ -132,6 +139,7 @@ def resume(
     given: object | None = None,
     longer: Extension | None = None,
     compute: Mapping[str, str] | None = None,
+    brought: Brought = NOTHING,
 ) -> Iterator[Event]:
     """Go on with a run where its newest whole checkpoint stands; without one, from its first step.
 
@@ -150,11 +158,12 @@ def resume(
         if team.led(run.finished) and longer is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
+        brought.check(begun)
         opened = team.led(lambda: _reopened(run, longer, compute))
         plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
         for text in opened["notes"]:
             yield Note(text)
-        dataset = open_dataset(plan.data, plan.seed, run, given)
+        dataset = open_dataset(plan.data, plan.seed, run, given, brought)
         for text in dataset.notes:
             yield Note(text)
         agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, plan)
@@ -183,15 +192,11 @@ def _together(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runti
 
 def _settings(plan: Plan) -> runtime.RuntimeSettings:
     """A machine as the plan says, or a refusal: a plan is followed exactly or not at all."""
+    asked = plan.compute
     return runtime.RuntimeSettings(
-        device=plan.compute.device,
-        number_format=plan.compute.number_format,
-        threads=plan.compute.threads,
-        workers=plan.compute.workers,
-        compile=plan.compute.compile,
-        engine=plan.compute.engine,
-        patience=plan.compute.patience,
-    )
+        device=asked.device, number_format=asked.number_format, threads=asked.threads, workers=asked.workers,
+        compile=asked.compile, engine=asked.engine, patience=asked.patience,
+    )  # fmt: skip
 
 
 def _for_all(team: Team, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
@@ -285,7 +290,9 @@ def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) 
 
 
 def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
-    return dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
+    pictures = dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
+    dataset.brought.try_out(plan, pictures, dataset.learnt("train"))
+    return pictures
 
 
 def _begin(
@@ -302,7 +309,7 @@ def _begin(
         write_json(run.path / "check.json", findings.to_json())
         run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
-            sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan)
+            sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan, dataset.brought)
         except DataError as error:  # pictures that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
     yield from _go(run, plan, reasons, dataset, pictures, team)

@@ -23,6 +23,7 @@ from ..evaluate.suspect_list import advice_for
 from ..files import atomic
 from ..report import choice, facts, grouping, page, thumbnails
 from . import fit as one
+from .brought import NOTHING, Brought
 from .dataset import MEMORY, located
 from .engines.group import found
 from .events import Event, Finished, Note
@@ -38,7 +39,11 @@ SUSPECTS = "suspects.csv"
 
 
 def fit_folds(
-    wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None = None
+    wishes: Wishes,
+    settings: runtime.RuntimeSettings,
+    out: Path,
+    given: object | None = None,
+    brought: Brought = NOTHING,
 ) -> Iterator[Event]:
     """Train every fold in turn into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join them.
 
@@ -54,21 +59,21 @@ def fit_folds(
     wishes = dataclasses.replace(wishes, data=data)
     _begin(out, wishes, settings)
     try:
-        yield from _follow(wishes, settings, out, given)
+        yield from _follow(wishes, settings, out, given, brought)
     finally:
         if not any(out.glob("fold-*")):  # the first of them was refused
             (out / NAME).unlink(missing_ok=True)
             out.rmdir()
 
 
-def resume(out: Path, given: object | None = None) -> Iterator[Event]:
+def resume(out: Path, given: object | None = None, brought: Brought = NOTHING) -> Iterator[Event]:
     """Go on with folds that were stopped.
 
     Raises:
         as `fit_folds`.
     """
     wishes, settings = _read_asked(out)
-    yield from _follow(wishes, settings, out, given)
+    yield from _follow(wishes, settings, out, given, brought)
 
 
 def is_folds(path: Path) -> bool:
@@ -118,7 +123,9 @@ def _begin(out: Path, wishes: Wishes, settings: runtime.RuntimeSettings) -> None
     atomic.write_json(out / NAME, text)
 
 
-def _follow(wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None) -> Iterator[Event]:
+def _follow(
+    wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None, brought: Brought
+) -> Iterator[Event]:
     folds = wishes.data.folds
     share = None if wishes.minutes is None else wishes.minutes / folds
     seconds = 0.0
@@ -127,7 +134,9 @@ def _follow(wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given:
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
         own = dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=share)
         events = (
-            one.resume(run.path, given) if run.plan_file.is_file() else one.fit(own, settings, run.path, given=given)
+            one.resume(run.path, given, brought=brought)
+            if run.plan_file.is_file()
+            else one.fit(own, settings, run.path, given=given, brought=brought)
         )
         for event in events:
             if isinstance(event, Finished):

@@ -116,7 +116,9 @@ def _kept(
     last = start
     try:
         targets, blocks = dataset.learnt("train"), dataset.blocks("train")
-        for done in train(learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team):
+        for done in train(
+            learner, pictures, targets, plan, start, blocks, dataset.source.task, guards, team, dataset.brought
+        ):
             last = done.step
             yield done
     except DivergedError as error:

@@ -18,6 +18,7 @@ from ..data.loader import Batch, Pictures, steps
 from ..data.source import Task
 from ..model.vit import ViT
 from ..randomness import derive, uniform
+from .brought import NOTHING, Brought
 from .engines import ahead
 from .engines.engine import Engine, chosen
 from .engines.team import ALONE, Team
@@ -98,6 +99,7 @@ def train(
     task: Task = "classes",
     guards: Guards | None = None,
     team: Team = ALONE,
+    brought: Brought = NOTHING,
 ) -> Iterator[Step]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
@@ -111,6 +113,7 @@ def train(
         task: decides the loss.
         guards: decide which steps are applied; new ones unless given.
         team: the processes that train together; each shows its part of the same batches.
+        brought: a loss or an augmentation of the program's own.
 
     Raises:
         PartnerError: another process of the team died.
@@ -119,7 +122,8 @@ def train(
     recipe, device = plan.recipe, plan.compute.device
     guards = guards or Guards(recipe)
     weights = balance(task, recipe, targets, plan.model.outputs)
-    loss = loss_for(task, recipe, None if weights is None else weights.to(device))
+    balanced = None if weights is None else weights.to(device)
+    loss = brought.total if brought.loss is not None else loss_for(task, recipe, balanced)
     engine = Engine(learner.model, team, learner.sharded)
     measure = measured(engine, loss, plan)
     held = ahead.held(pictures, device)
@@ -131,7 +135,7 @@ def train(
         team.step = step + 1
         rates.set_rates(learner.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([team.rank] if team.rank else [])))
-        shown = augment(batch, recipe, plan.seed, epoch, device)
+        shown = brought.augmented(augment(batch, recipe, plan.seed, epoch, device))
         shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
         said = None if learner.lesson is None else learner.lesson.answers(shown)
         piece = Shown(sized(shown, plan, step), kept_rows(batch, plan, step, epoch), expected, said)

@@ -68,6 +68,8 @@ class Recipe:
     """Negatives with a probability below this count for nothing in the loss of labels (asymmetric loss's clip)."""
     huber: float = 0.0
     """Errors beyond this many deviations count in proportion and not by their square, in numbers; 0 squares all."""
+    own_loss: str = ""
+    """Name of the function that was given as loss= in Python, where it replaces the loss of the task."""
     ema: float = 0.0
     """Keep and evaluate the running mean of the weights with this decay per step; 0 keeps none."""
     keep_patches: float = 1.0
@@ -106,6 +108,8 @@ class Recipe:
     """Pictures show through each other, in shares drawn from Beta(mixup, mixup); 0 leaves it out."""
     cutmix: float = 0.0
     """A rectangle of another picture covers an area drawn from Beta(cutmix, cutmix); 0 leaves it out."""
+    own_augment: str = ""
+    """Name of the function that was given as augment= in Python; it changes pictures after all of these but mixing."""
     repeats: int = 1
     """How often each picture is in its batch, augmented differently each time."""
     mirror: bool = False

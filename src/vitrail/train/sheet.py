@@ -2,7 +2,7 @@
 
 A training calls it once, when its run folder has been made and before the first step:
 
-    sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan)
+    sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan, dataset.brought)
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ..errors import UsageError
 from ..files import atomic
 from ..randomness import permutation
 from ..report.findings import label_of
+from .brought import NOTHING, Brought
 from .plan import Plan
 from .stepping.views import augment, mixed
 
@@ -37,32 +38,38 @@ GAP = 4
 INK, PAPER = "#1b1b22", "#ffffff"
 
 
-def write(path: Path, source: Source, pictures: Pictures, plan: Plan) -> None:
+def write(path: Path, source: Source, pictures: Pictures, plan: Plan, brought: Brought = NOTHING) -> None:
     """Draw eight training pictures, each with its views of the first seven epochs, into a PNG.
 
     Args:
         pictures: those of the training split, as the training will take them.
+        brought: an augmentation of the program's own is shown too.
     """
     held = pictures.indices
     rows = held[permutation(plan.seed, "sheet", 0, len(held))[:SIDE]]
-    images, captions = views(source, pictures, rows, plan)
+    images, captions = views(source, pictures, rows, plan, brought=brought)
     draw(path, images, captions)
 
 
 def views(
-    source: Source, pictures: Pictures, rows: Int64[np.ndarray, " n"], plan: Plan, epochs: int = SIDE - 1
+    source: Source,
+    pictures: Pictures,
+    rows: Int64[np.ndarray, " n"],
+    plan: Plan,
+    epochs: int = SIDE - 1,
+    brought: Brought = NOTHING,
 ) -> tuple[UInt8[Tensor, "images C H W"], list[str]]:
     """For each row: the picture as prediction would prepare it, then as each of the first epochs shows it.
 
     Views are those of the training, bit for bit, but that pictures are mixed with each other here, in the same shares
-    and places, and there with others of their batch.
+    and places, and there with others of their batch; and that an own augmentation may draw otherwise here.
     """
     prepared = torch.stack([prepare(source.pictures[row], plan.image) for row in rows.tolist()])
     targets = torch.from_numpy(source.targets[rows])
     columns = [prepared]
     for epoch in range(epochs):
         batch = Batch(pictures.take(rows, epoch), targets, rows)
-        shown = augment(batch, plan.recipe, plan.seed, epoch)
+        shown = brought.augmented(augment(batch, plan.recipe, plan.seed, epoch))
         columns.append(mixed(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
     names = [label_of(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -209,3 +210,22 @@ def test_notebooks_show_a_card_and_terminals_plain_text(fitted):
     report.unlink()
     assert "A run without a report" in fitted.run_._repr_html_()
     report.write_bytes(kept)
+
+
+def halved(outputs, targets):
+    """Half the loss of the task."""
+    return torch.nn.functional.cross_entropy(outputs, targets) / 2
+
+
+def same(images):
+    return images
+
+
+def test_a_loss_and_an_augmentation_of_ones_own_are_parameters_like_others():
+    X, y = digits(60, 3)
+    asked = vitrail.ViTClassifier(loss=halved, augment=same, **QUICK)
+    copy = clone(asked)
+    assert copy.loss is halved and copy.get_params()["augment"] is same
+    run = copy.fit(X, y).run_
+    assert run.plan.recipe.own_loss.endswith(".halved") and run.plan.recipe.own_augment.endswith(".same")
+    assert pickle.loads(pickle.dumps(vitrail.ViTClassifier(loss=len))).loss is len  # what can be imported

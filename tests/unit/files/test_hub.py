@@ -249,3 +249,11 @@ def test_a_cached_file_that_has_changed_since_is_removed(tmp_path):
     assert not blob.exists() and not (tmp_path / "model.safetensors").is_symlink()
     (tmp_path / "plain").write_bytes(b"x")
     assert not hub_module._matches_its_hash(tmp_path / "plain")
+
+
+def test_a_bundle_comes_with_what_it_knows_of_its_training_pictures():
+    files = ["config.json", "familiar.safetensors", "manifest.json", "model.safetensors"]
+    name = HubName("owner/name", "main")
+    assert sorted(hub_module._wanted(name, files)[0]) == files
+    files.remove("manifest.json")  # then it belongs to no bundle
+    assert "familiar.safetensors" not in hub_module._wanted(name, files)[0]

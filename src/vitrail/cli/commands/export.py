@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ...errors import UsageError
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Export(Command):
       vitrail export RUN --to pt2
       vitrail export RUN --to pt2 --resize --out flowers.pt2
       vitrail export RUN --to transformers
+      vitrail export RUN --to hub:me/flowers --dry-run
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
@@ -30,9 +32,15 @@ class Export(Command):
     model: str
     """A run folder, a bundle, or a published classifier that names its classes."""
     to: str = "pt2"
-    """pt2 (torch.export), timm, transformers, torchvision, google-npz or bundle."""
+    """pt2 (torch.export), timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
     out: Path | None = None
     """The file or folder to make; by default in the run's exports/, or beside another model."""
+    layout: str | None = None
+    """Of hub:OWNER/NAME: native (a bundle), timm or transformers."""
+    private: bool = False
+    """Of hub:OWNER/NAME: for its owner alone."""
+    dry_run: bool = False
+    """Of hub:OWNER/NAME: show the files and the card, and send nothing."""
     resize: bool = False
     """Let a pt2 file take pictures of any size and resize them itself: decisions equal, scores within 0.01."""
     json: bool = False
@@ -42,6 +50,11 @@ class Export(Command):
 
     def run(self) -> int:
         """Write, compare, say where it lies."""
+        from ...doors import publishing
+
+        if publishing.is_place(self.to):
+            return self._publish()
+        publishing.refuse_for_files(self.to, self.layout, self.private, self.dry_run)
         from ...doors.exporting import export
         from ..output import print_json
 
@@ -52,6 +65,25 @@ class Export(Command):
         print(f"wrote  {exported.path}")
         for note in exported.notes:
             print(f"       {note}")
+        return 0
+
+    def _publish(self) -> int:
+        from ...doors.publishing import publish
+        from ..output import print_json, table
+
+        if self.resize:
+            raise UsageError("--resize is for files that hold a graph. A model on the Hub is weights and settings.")
+        done = publish(self.model, self.to, self.layout, self.private, self.dry_run, self.out)
+        if self.json:
+            print_json({"model": self.model, "to": self.to, **vars(done)})
+            return 0
+        what = f"on the Hub  {done.page}" if done.page else f"would be put on the Hub as {done.repository}"
+        print(what)
+        print(table([[f"  {name}", f"{count:,} bytes"] for name, count in done.files.items()]))
+        for note in done.notes:
+            print(f"  {note}")
+        if self.dry_run:
+            print(f"\n{done.card}", end="")
         return 0
 
     def _facts(self, exported: Exported) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ...errors import UsageError
 from ..arguments import Command
@@ -22,6 +22,7 @@ class Predict(Command):
       vitrail predict RUN photo.jpg
       vitrail predict RUN "films/**/*.png" --to answers.csv
       vitrail predict RUN films/ --sets
+      vitrail predict RUN films/ --to answers.csv --part-size 1024
       find films -name '*.png' | vitrail predict RUN -
     """
 
@@ -36,12 +37,17 @@ class Predict(Command):
     """Write to this .csv file instead of standard output."""
     sets: bool = False
     """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - answers.miss)."""
+    engine: Literal["local", "ray"] = "local"
+    """Where the model answers: here, or on the workers of a Ray cluster."""
+    part_size: int = 0
+    """Answer in parts of so many pictures, which are kept beside --to and not made again when the same command is
+    given again. Processes that were started together share them, and ray its workers: of 1,024 pictures then."""
     skip_bad: bool = False
     """Leave out pictures that cannot be read and name them, instead of stopping."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
-    """Print the rows as JSON."""
+    """Print the rows as JSON; of an answer in parts, how it stands."""
     debug: bool = False
     """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -52,13 +58,15 @@ class Predict(Command):
         self._check_ending()
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
-        from ...doors import counting
+        from ...doors import counting, sharing
         from ...doors.predicting import open_predictor, reread
         from ...evaluate.answers import join
         from ...evaluate.sets import refuse_without_sets, with_sets
         from ...predict.files import expand
         from ..output import print_json
 
+        if self.part_size or self.engine == "ray" or sharing.in_company():
+            return self._in_parts()
         pictures = expand(self.paths)
         predictor = reread(open_predictor(self.model, self.device), dict(self.changes))
         if self.sets:
@@ -77,6 +85,24 @@ class Predict(Command):
         else:
             print(f"{len(predictions):,} rows written to {self.to}")
         counting.tell_skipped(predictions)
+        return 0
+
+    def _in_parts(self) -> int:
+        from ...doors import counting, on_ray, sharing
+        from ...predict.files import expand
+        from ...predict.parts import SIZE
+        from ..output import print_json
+
+        asked = sharing.Asked(
+            model=self.model, to=sharing.check_place(self.to), pictures=expand(self.paths), sets=self.sets,
+            size=self.part_size or SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
+        )  # fmt: skip
+        outcome = on_ray.predict(asked) if self.engine == "ray" else sharing.predict(asked)
+        if self.json:
+            print_json(outcome.facts())
+        else:
+            print(outcome.told())
+        counting.tell_left_out(outcome.skipped)
         return 0
 
     def _check_ending(self) -> None:

@@ -50,6 +50,7 @@ def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, tea
     steps = train(
         learner, pictures, dataset.learnt("train"), plan,
         math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task, team=team,
+        brought=dataset.brought,
     )  # fmt: skip
     list(itertools.islice(steps, WARM_UP))
     began, counted = time.perf_counter(), 0

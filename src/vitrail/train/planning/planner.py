@@ -17,6 +17,7 @@ from ..stepping import objective
 from ..teacher import planning as teaching
 from . import diet, shape
 from .pace import Pace
+from .reasons import asked
 from .wishes import Fingerprint, Reasons, Wishes
 
 DEFAULT_MINUTES = 10.0
@@ -57,8 +58,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
     if "recipe.steps" in wishes.overrides:
         plan = dataclasses.replace(plan, minutes=0.0)
     plan = diet.with_budget(plan, found.count, wishes, reasons)
-    for name in wishes.overrides:
-        reasons[name] = "asked for"
+    reasons |= asked(wishes.overrides)
     check_plan(plan, found.classes, found.task)
     reasons["model.attention"] = attention_words(plan)
     return plan, reasons

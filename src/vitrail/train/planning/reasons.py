@@ -62,6 +62,7 @@ STANDING = {
     "recipe.gamma_positive": "plain cross-entropy of each label",
     "recipe.margin": "plain cross-entropy of each label",
     "recipe.huber": "squared errors",
+    "recipe.own_loss": "the loss of the task",
     "recipe.ema": "a rate that falls to nothing does the same",
     "recipe.small_size": "smaller pictures in early steps gained nothing over dropped patches",
     "recipe.small_until": "smaller pictures in early steps gained nothing over dropped patches",
@@ -77,6 +78,7 @@ STANDING = {
     "recipe.erase": "dropped patches hide parts already",
     "recipe.mixup": "no gain measured",
     "recipe.cutmix": "no gain measured",
+    "recipe.own_augment": "no function was given",
     "recipe.repeats": "other pictures teach more than the same ones again",
     "recipe.mirror": "as the pictures are mirrored in training",
     "recipe.shift": "measured for pictures of 28 to 55 pixels alone",
@@ -98,6 +100,8 @@ UNUSED = {
     "teacher": "no teacher",
 }
 """Of groups that a plan makes no use of."""
+LEFT_TO_IT = ("recipe.smoothing", "recipe.class_weights", "recipe.mixup", "recipe.cutmix")
+"""Lines that rules set for our own losses, and that rest under another."""
 USED = {"start": "as usual after a probe", "pretrain": "as published", "teacher": "as published"}
 
 
@@ -107,6 +111,16 @@ def explained(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
     A plan without any reasons, one that somebody has written, is left without.
     """
     return _standing(plan) | dict(reasons) if reasons else {}
+
+
+def asked(overrides: Mapping[str, str]) -> Reasons:
+    """Why the lines are as they are that somebody has set by name, or by bringing a loss or an augmentation."""
+    found = dict.fromkeys(overrides, "asked for")
+    if "recipe.own_loss" in overrides:
+        resting = (name for name in LEFT_TO_IT if overrides.get(name) in ("0.0", "none"))
+        found |= dict.fromkeys(resting, "the loss is the program's own")
+    given = (name for name in ("recipe.own_loss", "recipe.own_augment") if name in overrides)
+    return found | dict.fromkeys(given, "a function was given")
 
 
 def chosen(plan: Plan, written: Mapping[str, str]) -> Reasons:

@@ -52,18 +52,18 @@ def loss_for(task: Task, recipe: Recipe, balance: Tensor | None = None) -> Calla
 
 
 def check(task: Task, recipe: Recipe) -> None:
-    """Refuse what a recipe says of a loss and its task has no use for.
+    """Refuse what a recipe says of a loss and its task, or the loss of a program, has no use for.
 
     Raises:
         UsageError: such a field differs from its default.
     """
     usual = dataclasses.asdict(Recipe())
     for name, value in dataclasses.asdict(recipe).items():
-        if name not in SERVES or value == usual[name] or task in SERVES[name][0]:
+        if name not in SERVES or value == usual[name] or (task in SERVES[name][0] and not recipe.own_loss):
             continue
+        why = f"this training has a loss of its own, {recipe.own_loss}" if recipe.own_loss else f"this task is {task}"
         raise UsageError(
-            f"recipe.{name} {SERVES[name][1]}, and this task is {task}. Leave it out or set it to {usual[name]}. "
-            f"Got {value}."
+            f"recipe.{name} {SERVES[name][1]}, and {why}. Leave it out or set it to {usual[name]}. Got {value}."
         )
 
 

@@ -18,6 +18,7 @@ from ..plan import Plan
 from ..planning import imbalance
 from ..planning.diet import MIRROR_CHANGES_MEANING
 from ..planning.planner import attention_words, check_plan, compute_of, minutes_of
+from ..planning.reasons import asked
 from ..planning.wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 from ..recipe import Recipe
 from .settings import StartSettings
@@ -66,7 +67,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Chec
     plan = config.override(plan, wishes.overrides)
     if "recipe.steps" in wishes.overrides:
         plan = replace(plan, minutes=0.0)
-    reasons |= dict.fromkeys(wishes.overrides, "asked for")
+    reasons |= asked(wishes.overrides)
     check_plan(plan, found.classes, found.task)
     check(checkpoint, plan.model, plan.start)
     reasons["model.attention"] = attention_words(plan)

@@ -1,0 +1,187 @@
+"""A model on the Hub: `vitrail export RUN --to hub:OWNER/NAME`, its files and its card, shown first if one likes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from ..checkpoints import bundle, card
+from ..errors import UsageError
+from ..files import hub_push
+from ..files.atomic import MANIFEST
+from ..files.manifest import write_manifest
+from . import converting
+from .models import Found, find
+
+Layout = Literal["native", "timm", "transformers"]
+LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+USES: Mapping[Layout, str] = {
+    "native": """```
+pip install vitrail
+vitrail predict hf:{name} picture.jpg
+```
+
+```python
+import vitrail
+model = vitrail.load("hf:{name}")
+```
+
+`config.json` holds everything that a prediction needs, `manifest.json` the size and SHA-256 of every file: change
+none of them by hand.""",
+    "timm": """```python
+import timm
+model = timm.create_model("hf_hub:{name}", pretrained=True)
+```""",
+    "transformers": """```python
+from transformers import pipeline
+answers = pipeline("{pipeline}", model="{name}")("picture.jpg")
+```""",
+}
+"""How a person opens each layout, for the card."""
+LIBRARIES: Mapping[Layout, str] = {"native": "vitrail", "timm": "timm", "transformers": "transformers"}
+USE = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+FRONT = re.compile(r"\A---\n.*?^---\n", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What was put on the Hub, or would be."""
+
+    repository: str
+    """OWNER/NAME."""
+    layout: Layout
+    files: Mapping[str, int]
+    """Every file and its size in bytes."""
+    card: str
+    """README.md, which the Hub shows as the model's page."""
+    page: str
+    """Its address; empty if nothing was sent."""
+    commit: str
+    notes: tuple[str, ...]
+    """What a person should know of it."""
+
+
+def is_place(to: str) -> bool:
+    """Whether a target of `export` is on the Hub."""
+    return to.startswith(hub_push.PREFIX)
+
+
+def publish(
+    given: str,
+    to: str,
+    layout: str | None = None,
+    private: bool = False,
+    dry_run: bool = False,
+    out: Path | None = None,
+) -> Published:
+    """Write a model's files and its card, and put them on the Hub as one commit.
+
+    Args:
+        given: a run folder, a bundle, or any model that `convert` reads.
+        to: "hub:OWNER/NAME".
+        layout: "native", which is a bundle, or "timm" or "transformers", for readers of theirs; None is native.
+        private: make the repository for its owner alone.
+        dry_run: send nothing, and ask nothing of the network.
+        out: a folder to keep what is sent.
+
+    Raises:
+        UsageError: no such layout, `out` exists, the layout cannot express the model, or see `hub_push.send`.
+        DamagedFileError: the model's files cannot be trusted, or those that were written answer otherwise.
+        ResourceError: the Hub cannot be reached; nothing was sent.
+    """
+    repository, chosen = hub_push.parse(to), _layout(layout)
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+    found = find(given)
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as above:
+        folder = Path(above) / "model"
+        notes = _write(found, chosen, folder)
+        text = _card(found, repository, chosen, notes)
+        (folder / bundle.CARD).write_text(text, encoding="utf-8")
+        if chosen == "native":
+            write_manifest(folder)
+        else:
+            (folder / MANIFEST).unlink()  # other libraries do not look at it, and people may edit their files
+        files = hub_push.listed(folder)
+        sent = hub_push.Sent("", "", ())
+        if not dry_run:
+            version = importlib.metadata.version("vitrail")
+            sent = hub_push.send(folder, repository, private, f"Written by Vitrail {version}")
+        if out is not None:
+            shutil.copytree(folder, out)
+    return Published(
+        repository=repository, layout=chosen, files=files, card=text, page=sent.page, commit=sent.commit,
+        notes=(*notes, *_unlicensed(found), *sent.notes),
+    )  # fmt: skip
+
+
+def refuse_for_files(to: str, layout: str | None, private: bool, dry_run: bool) -> None:
+    """Refuse what only a place on the Hub has a use for.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    said = {"--layout": layout, "--private": private, "--dry-run": dry_run}
+    if given := [flag for flag, value in said.items() if value]:
+        raise UsageError(f"{' and '.join(given)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
+
+
+def _layout(word: str | None) -> Layout:
+    if word is None:
+        return "native"
+    for known in LAYOUTS:
+        if word == known:
+            return known
+    raise UsageError(f"--layout is {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}. Got {word!r}.")
+
+
+def _write(found: Found, layout: Layout, folder: Path) -> tuple[str, ...]:
+    """The files of a model but for the card of the Hub, and what the layout cannot say of it."""
+    if layout == "native" and found.bundle is not None:
+        shutil.copytree(found.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
+        return ()
+    return converting.convert(found, "bundle" if layout == "native" else layout, folder).notes
+
+
+def _card(found: Found, repository: str, layout: Layout, notes: tuple[str, ...]) -> str:
+    """The model's own card with a head that the Hub reads, and how to open it from there."""
+    pipeline = card.TAGS.get(found.task, "image-feature-extraction")
+    use = USES[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
+    beside = ["", *(f"- {note}" for note in notes)] if notes else []
+    section = "\n".join(["## Use", "", use, *beside, "", ""])
+    text = FRONT.sub(lambda _: _head(found, layout, pipeline), _own_card(found), count=1)
+    return USE.sub(lambda _: section, text, count=1)
+
+
+def _own_card(found: Found) -> str:
+    if found.bundle is not None:
+        return (found.bundle / bundle.CARD).read_text(encoding="utf-8")
+    parameters = sum(parameter.numel() for parameter in found.model.parameters())
+    return card.card(found.config, parameters, found.spec, found.task, found.classes, {})
+
+
+def _head(found: Found, layout: Layout, pipeline: str) -> str:
+    """What the Hub reads of a card: library, task, licence, and whose weights these were before."""
+    lines = [f"library_name: {LIBRARIES[layout]}", f"pipeline_tag: {pipeline}", "tags: [vision-transformer, vitrail]"]
+    if _licence(found):
+        lines.append(f"license: {_licence(found)}")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", found.repository, re.ASCII):
+        lines.append(f"base_model: {found.repository}")
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def _licence(found: Found) -> str:
+    """The licence, where it is one that the Hub has a word for."""
+    return found.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", found.licence) else ""
+
+
+def _unlicensed(found: Found) -> tuple[str, ...]:
+    if _licence(found):
+        return ()
+    return ("the card states no licence; say on its page under which one others may use the model",)

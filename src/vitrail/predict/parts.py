@@ -1,0 +1,252 @@
+"""Answers in parts: each whole or absent, with what it holds written down beside it, joined in the pictures' order.
+
+A folder of parts belongs to one `Job`: one model, one list of pictures, one way to cut it. Several processes write into
+it at once, each its own share. Whoever finds all parts whole may join them; another who does so writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..evaluate.answers import Answers
+from ..files import atomic
+from ..files.manifest import sha256
+
+ENDING = ".parts"
+"""Of the folder, after the name of the file that its parts become."""
+JOB = "parts.json"
+BATCH = 64
+"""Pictures that go through the model at once, with and without parts: so that the last digit is the same."""
+SIZE = 16 * BATCH
+WORDS = {
+    "model": "another model, or other page and size limits for opening files",
+    "pictures": "another list of pictures",
+    "count": "another list of pictures",
+    "size": "another --part-size",
+    "sets": "with and without --sets",
+    "skip_bad": "with and without --skip-bad",
+    "version": "another version of Vitrail",
+}
+"""What is said of each field in which two jobs differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What all parts of a folder belong to.
+
+    Raises:
+        UsageError: parts that are no whole number of batches.
+    """
+
+    model: str
+    """As `identity.identity_of` gives it."""
+    pictures: str
+    """As `names_of` gives it."""
+    count: int
+    """Pictures in the list."""
+    size: int = SIZE
+    """Pictures in a part; the last one has what is left."""
+    sets: bool = False
+    skip_bad: bool = False
+    version: str = ""
+    """Of Vitrail."""
+
+    def __post_init__(self) -> None:
+        if self.size < BATCH or self.size % BATCH:
+            near = max(BATCH, round(self.size / BATCH) * BATCH)
+            raise UsageError(
+                f"--part-size must be a multiple of {BATCH}, so that pictures go through the model in the same batches "
+                f"as without parts and get the same answers to the last digit. Got {self.size}; use {near}."
+            )
+
+    @property
+    def parts(self) -> int:
+        """How many there are."""
+        return -(-self.count // self.size)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all fields, which every part is signed with."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """The content of one part."""
+
+    table: bytes
+    """A CSV file of its rows, header and all."""
+    head: int
+    """Bytes of that header."""
+    rows: int
+    skipped: tuple[tuple[str, str], ...]
+    """(path, reason) of pictures that were left out on purpose."""
+    seen: str
+    """The pictures as they were before they were answered, by `seen`."""
+
+    @classmethod
+    def of(cls, answers: Answers, seen: str) -> Made:
+        """The content of a part that holds these answers."""
+        return cls(
+            table=answers.csv_bytes(),
+            head=len(answers.csv_head()),
+            rows=len(answers),
+            skipped=answers.skipped,
+            seen=seen,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """The file that all parts became."""
+
+    rows: int
+    skipped: tuple[tuple[str, str], ...]
+
+
+class Parts:
+    """The folder in which the parts of a job lie; it is made if need be.
+
+    Raises:
+        UsageError: the folder holds parts of another job, or something else; the message says in what they differ.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+
+    def __init__(self, folder: Path, job: Job, pictures: Sequence[Path]):
+        self.folder, self.job = Path(folder), job
+        self._pictures = pictures
+        self._began = time.time()
+        if not (self.folder / JOB).is_file():
+            _refuse_other_things(self.folder)
+            atomic.write_json(self.folder / JOB, asdict(job))
+        self._refuse_another_job()
+
+    def share(self, rank: int, world: int) -> range:
+        """The numbers of the parts that a process makes: every one of them, whatever was done before."""
+        return range(rank, self.job.parts, world)
+
+    def pictures(self, number: int) -> Sequence[Path]:
+        """The pictures of a part."""
+        return self._pictures[number * self.job.size : (number + 1) * self.job.size]
+
+    def is_whole(self, number: int, unchanged: bool = True) -> bool:
+        """Whether a part is there, of this job, with the content that was written.
+
+        Args:
+            unchanged: and its pictures still have the sizes and dates that they had.
+        """
+        facts = self._facts(number)
+        if facts.get("job") != self.job.digest:
+            return False
+        table = self._table(number)
+        if not table.is_file() or sha256(table) != facts.get("sha256"):
+            return False
+        return not unchanged or facts.get("seen") == seen(self.pictures(number))
+
+    def missing(self) -> list[int]:
+        """The parts that are not whole yet; their content is looked at only when something lies in place of each."""
+        numbers = range(self.job.parts)
+        absent = [number for number in numbers if not self._notes(number).is_file()]
+        return absent or [number for number in numbers if not self.is_whole(number, unchanged=False)]
+
+    def write(self, number: int, made: Made) -> None:
+        """Put a part into its place: the table, then what makes it count.
+
+        Raises:
+            ResourceError: the disk is full or read-only, or permission is missing.
+        """
+        facts = {
+            "part": number,
+            "first": number * self.job.size,
+            "rows": made.rows,
+            "skipped": made.skipped,
+            "head": made.head,
+            "sha256": hashlib.sha256(made.table).hexdigest(),
+            "seen": made.seen,
+            "job": self.job.digest,
+        }
+        atomic.write_bytes(self._table(number), made.table)
+        atomic.write_bytes(self._notes(number), json.dumps(facts, indent=2).encode() + b"\n")
+
+    def join(self, out: Path) -> Joined:
+        """Write all parts as one file, the one that a single process would have written.
+
+        Raises:
+            ResourceError: the disk is full or read-only, or permission is missing.
+        """
+        rows = 0
+        skipped: list[tuple[str, str]] = []
+        with atomic.file(out) as whole:
+            for number in range(self.job.parts):
+                facts = self._facts(number)
+                with self._table(number).open("rb") as table:
+                    table.seek(facts["head"] if number else 0)
+                    shutil.copyfileobj(table, whole)
+                rows += facts["rows"]
+                skipped += [(path, reason) for path, reason in facts["skipped"]]
+        atomic.remove_leftovers(self.folder, before=self._began)
+        return Joined(rows=rows, skipped=tuple(skipped))
+
+    def _table(self, number: int) -> Path:
+        return self.folder / f"part-{number:05d}.csv"
+
+    def _notes(self, number: int) -> Path:
+        return self.folder / f"part-{number:05d}.json"
+
+    def _facts(self, number: int) -> dict[str, Any]:
+        return _read(self._notes(number))
+
+    def _refuse_another_job(self) -> None:
+        theirs, ours = _read(self.folder / JOB), asdict(self.job)
+        differing = list(dict.fromkeys(WORDS[name] for name in ours if theirs.get(name) != ours[name]))
+        if differing:
+            raise UsageError(
+                f"{self.folder} holds parts of another prediction ({', '.join(differing)}), which cannot be joined "
+                "with these. Repeat that command as it was, choose another --to, or delete that folder."
+            )
+
+
+def names_of(pictures: Iterable[Path]) -> str:
+    """SHA-256 of the paths of pictures, in their order."""
+    digest = hashlib.sha256()
+    for picture in pictures:
+        digest.update(os.fsencode(picture) + b"\0")
+    return digest.hexdigest()
+
+
+def seen(pictures: Iterable[Path]) -> str:
+    """SHA-256 of the sizes and dates of files; one that is not there counts too."""
+    digest = hashlib.sha256()
+    for picture in pictures:
+        try:
+            found = os.stat(picture)
+            digest.update(f"{found.st_size} {found.st_mtime_ns};".encode())
+        except OSError:
+            digest.update(b"gone;")
+    return digest.hexdigest()
+
+
+def _refuse_other_things(folder: Path) -> None:
+    ours = (".", "part")  # unfinished files, and what another process has written since we looked
+    if folder.exists() and not (folder.is_dir() and all(path.name.startswith(ours) for path in folder.iterdir())):
+        raise UsageError(
+            f"{folder} is where parts would lie, and it holds something else. Choose another --to, or move that away."
+        )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a small file of ours says; nothing if it is absent or damaged."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,37 @@
+"""What a prediction in parts needs before it begins, and how it says where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from vitrail.doors import sharing
+from vitrail.errors import UsageError
+from vitrail.predict.parts import Job, Parts
+
+
+@pytest.mark.parametrize(
+    ("to", "words"), [(None, r"--to FILE\.csv"), (Path("a.jsonl"), r"must end in \.csv\. Got a\.jsonl")]
+)
+def test_parts_become_a_csv_file(to, words):
+    with pytest.raises(UsageError, match=words):
+        sharing.check_place(to)
+
+
+def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
+    pictures = [Path(f"{k}.png") for k in range(1000)]
+    parts = Parts(tmp_path / "parts", Job(model="m", pictures="p", count=1000, size=64), pictures)
+    assert parts.job.parts == 16 and parts.pictures(15) == pictures[960:]
+    for world in (1, 3, 16, 40):
+        shared = [number for rank in range(world) for number in parts.share(rank, world)]
+        assert sorted(shared) == list(range(16))
+
+
+def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing():
+    facts = {"folder": Path("a.csv.parts"), "to": Path("a.csv"), "parts": 9, "written": 4, "kept": 0, "skipped": ()}
+    done = sharing.Outcome(missing=0, rows=1234, **facts)
+    assert done.told() == "1,234 rows written to a.csv, from 9 parts; a.csv.parts may be deleted now"
+    waits = sharing.Outcome(missing=5, rows=None, rank=2, world=4, **facts)
+    assert waits.told().startswith("Rank 2 of 4 has written its share; 5 of 9 parts are still to come in a.csv.parts.")
+    assert waits.facts()["missing"] == 5
