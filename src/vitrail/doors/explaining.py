@@ -25,8 +25,8 @@ from ..evaluate.predictions import Predictions
 from ..evaluate.table import path_of
 from ..explain import methods
 from ..explain.map import EmptyMapError
-from ..explain.methods import METHODS, Options
-from ..explain.outliers import norms, outliers
+from ..explain.methods import AVERAGED, METHODS, Options
+from ..explain.outliers import OF_ATTENTION, norms, outliers
 from ..files import json_text
 from ..model.vit import ViT
 from ..predict.member import Member
@@ -37,11 +37,6 @@ from .models import find, located
 from .predicting import open_predictor, several
 
 Fill = Literal["mean", "black", "white", "drop"]
-OF_ATTENTION = ("attention", "rollout", "relevance", "legrad")
-"""Methods whose heat gathers on artefact tokens."""
-AVERAGED = (
-    "The answer is the mean over {} views of the picture (mirrored or moved); the map is of the picture as it is."
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,8 @@ DEVIATIONS = 6.0
 """Median absolute deviations above the median from which on a token is one."""
 TIMES = 2.0
 """It must also be so many times as long as the median one: pictures with a plain background deviate by little."""
+OF_ATTENTION = ("attention", "rollout", "relevance", "legrad")
+"""Methods whose heat gathers on artefact tokens."""
 
 
 def norms(

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, UInt8
 
 from ..errors import UsageError
@@ -84,6 +82,29 @@ def overlay(
     return figure
 
 
+def under_map(
+    image: UInt8[np.ndarray, "H W C"],
+    heat: Float[np.ndarray, "rows columns"],
+    scale: Scale,
+    patch: tuple[int, int],
+    hidden: Bool[np.ndarray, "rows columns"] | None = None,
+    shorter: int = SHORTER,
+    opacity: float = OPACITY,
+) -> UInt8[np.ndarray, "h w 3"]:
+    """The picture under its map, with no paper around it.
+
+    Args:
+        hidden: patches whose heat is left out.
+        shorter: pixels that its shorter side shall have at least.
+
+    Raises:
+        UsageError: opacity outside 0..1.
+    """
+    large = enlarged(coloured(image), shorter)
+    spread = stretched(shares_of(heat, scale, hidden), image.shape[:2], patch, large.shape[0] // image.shape[0])
+    return blended(large, spread, scale, opacity)
+
+
 def save(figure: Figure, path: Path, words: str) -> None:
     """Write a figure as PNG with a description for people who cannot see it; the same figure gives the same file."""
     data = io.BytesIO()
@@ -115,6 +136,9 @@ def stretched(
     smooth: bool = True,
 ) -> Float[np.ndarray, "h w"]:
     """`step` times as large as the picture, without the padding: spread between centres of patches, or in squares."""
+    import torch
+    import torch.nn.functional as F
+
     whole = [count * side * step for count, side in zip(shares.shape, patch, strict=True)]
     values = torch.from_numpy(shares)[None, None]
     if smooth:
@@ -159,9 +183,9 @@ def coloured(image: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W 3"]:
     return image if image.shape[2] == 3 else np.repeat(image[..., :1], 3, axis=2)
 
 
-def enlarged(image: UInt8[np.ndarray, "H W 3"]) -> UInt8[np.ndarray, "h w 3"]:
+def enlarged(image: UInt8[np.ndarray, "H W 3"], shorter: int = SHORTER) -> UInt8[np.ndarray, "h w 3"]:
     """Every pixel as a square of pixels, so that small pictures can be seen; no value is changed."""
-    step = -(-SHORTER // min(image.shape[:2]))
+    step = -(-shorter // min(image.shape[:2]))
     return image.repeat(step, axis=0).repeat(step, axis=1)
 
 

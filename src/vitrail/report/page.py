@@ -26,9 +26,11 @@ from . import (
     beside,
     classes_page,
     curves,
+    explanations,
     facts,
     first,
     grouping,
+    heat,
     inspection,
     labels_page,
     numbers_page,
@@ -55,7 +57,7 @@ class Part(NamedTuple):
 
 
 def build(run_folder: Path, asked: Asked | None = None) -> Path:
-    """Write report.html of a run folder in one step, from report.json, predictions/*.csv, metrics.jsonl and thumbnails.
+    """Write report.html of a run folder in one step, from report.json, predictions/*.csv and what lies beside them.
 
     Args:
         asked: for whom the first page is; none leaves it out.
@@ -76,7 +78,7 @@ def build(run_folder: Path, asked: Asked | None = None) -> Path:
 
 
 def render(known: ReportFacts, answers: Answers, folder: Path, asked: Asked | None = None) -> str:
-    """The page as text. `folder` holds metrics.jsonl, thumbnails.npz and check.json, all of which may be missing."""
+    """The page as text. `folder` may lack all that it is asked for: curves, thumbnails, maps, what the check found."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     room = Environment(
@@ -110,6 +112,7 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path, asked: Asked |
         "decisions": known.decisions,
         "trust": trust.of(answers, known.decisions, grouping.load(folder, len(answers))),
         "card": data_card(folder, known, metrics),
+        "heat": heat.heat(explanations.load(folder), answers, *images),
         "beside": beside.read(folder),
         **_own(metrics, answers, images),
         **({} if asked is None else _first(known, metrics, answers, folder, asked, images)),

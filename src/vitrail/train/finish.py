@@ -27,9 +27,11 @@ from ..evaluate.unlike import Familiar
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..report import choice, facts, grouping, model_card, page, thumbnails
+from . import explained
 from .dataset import Dataset
 from .deciding import answers, look, settle
 from .events import Event, Finished, Note
+from .explained import Shown
 from .loop import Learner
 from .plan import Plan
 from .planning.planner import attention_paths
@@ -78,7 +80,7 @@ def conclude(
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     pictures = there[judged[-1].said.split].pictures
-    write_report(run, plan, reasons, dataset, judged, pictures, spent, decided)
+    write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
     yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
 
 
@@ -163,21 +165,26 @@ def write_report(
     run: RunFolder,
     plan: Plan,
     reasons: Mapping[str, str],
+    learner: Learner,
     dataset: Dataset,
     judged: Sequence[Judged],
     pictures: Pictures,
     spent: Spent,
     decided: Decisions,
 ) -> None:
-    """Thumbnails, groups, report.json and report.html; of the last split that was judged.
+    """Thumbnails, maps, groups, report.json and report.html; of the last split that was judged.
 
     Args:
         pictures: that the split's rows are of.
     """
     held_out, rows = judged[-1].said, dataset.splits[judged[-1].said.split]
     chosen = choice.with_worst(held_out, decided, THUMBNAILS)
-    images = pictures.take(rows[chosen]).permute(0, 2, 3, 1).numpy()
-    thumbnails.save(run.path, images, chosen)
+    images = pictures.take(rows[chosen])  # uint8 [k, C, H, W]
+    thumbnails.save(run.path, images.permute(0, 2, 3, 1).numpy(), chosen)
+    assert isinstance(learner.model, ViT)
+    with averaged(learner.model, learner.average):
+        given = {row: Shown(learner.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)}
+        explained.keep(run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.count)
     grouping.save(run.path, _groups(dataset, held_out.split))
     facts.write(run.path, _facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided))
     page.build(run.path)

@@ -9,9 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import config, runtime
-from ..checkpoints import ensemble
+from ..checkpoints import bundle, ensemble
 from ..data.settings import DataSettings
+from ..data.transforms import prepare
 from ..errors import UsageError
 from ..evaluate.answers import Answers
 from ..evaluate.decisions import Decisions
@@ -22,11 +25,13 @@ from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.suspect_list import advice_for
 from ..files import atomic
 from ..report import choice, facts, grouping, page, thumbnails
+from . import explained
 from . import fit as one
 from .brought import NOTHING, Brought
 from .dataset import MEMORY, located
 from .engines.group import found
 from .events import Event, Finished, Note
+from .explained import Shown
 from .finish import THUMBNAILS
 from .planning.wishes import Wishes
 from .run import RunFolder
@@ -194,6 +199,8 @@ def _report(out: Path, whole: Together, answers: Answers, figures: Figures) -> N
     grouping.save(out, whole.groups(answers))
     own = [_renamed(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
+    places, views = whole.rows(answers), plan.recipe.views.count
+    explained.keep(out, answers, chosen, lambda row: _shown(whole, row, int(places[row])), seconds, views)
     facts.write(
         out,
         dataclasses.replace(
@@ -219,6 +226,18 @@ def _report(out: Path, whole: Together, answers: Answers, figures: Figures) -> N
         ),
     )
     page.build(out)
+
+
+def _shown(whole: Together, row: int, at: int) -> Shown:
+    """The model that has not seen a picture, and the picture as that model reads it.
+
+    Args:
+        row: of the table of all answers.
+        at: the same picture's row in the source.
+    """
+    ends = np.cumsum([len(part) for part in whole.parts])
+    kept = bundle.load(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
+    return Shown(kept.model, kept.spec, prepare(whole.dataset.source.pictures[at], kept.spec))
 
 
 def _renamed(known: facts.ReportFacts, number: int) -> Figures:

@@ -67,7 +67,7 @@ class Explain(Command):
         ]
         | None
     ) = None
-    """How; by default relevance where a class token carries the answer, legrad where the patches do. attention, rollout
+    """How; by default relevance, and legrad where a learned probe pools (--model.pool attention). attention, rollout
     and similarity draw the same for every class. all: one page with every method."""
     class_: str | None = None
     """The class, label or column to explain; by default the one that is answered."""
@@ -97,6 +97,7 @@ class Explain(Command):
             "rotary-kernel",
             "patch-grid",
             "token-strip",
+            "window",
         ]
         | None
     ) = None

@@ -24,6 +24,7 @@ from .pieces import patch_grid, token_strip
 from .rollout import attention_rollout
 from .shown import Choices, Drawn, Shown, facts_of
 from .similarity import position_similarity
+from .window import window
 
 
 class Entry(NamedTuple):
@@ -49,6 +50,7 @@ FIGURES: Mapping[str, Entry] = {
     "rotary-kernel": Entry(rotary_kernel, "none", (), "what rotation tells of places"),
     "patch-grid": Entry(patch_grid, "one", (), "the patches, numbered"),
     "token-strip": Entry(token_strip, "one", ("token",), "one patch as its numbers"),
+    "window": Entry(window, "some", (), "the panes, lit where the answer comes from"),
 }
 
 

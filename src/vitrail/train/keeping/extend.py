@@ -25,7 +25,7 @@ from ..plan import Plan
 from ..run import RunFolder
 from . import state
 
-REPORT = ("report.html", "report.json", "thumbnails.npz", "groups.npy")
+REPORT = ("report.html", "report.json", "thumbnails.npz", "explanations.npz", "groups.npy")
 RESULTS = (*REPORT, "results.csv", "model", "predictions", "exports")
 ROUNDS = 8  # in which the number of steps settles
 ASKED = 200

@@ -12,9 +12,11 @@ import torch
 from ...data.loader import Pictures
 from ...evaluate.collect import collect
 from ...model.vit import create
+from ...report.explanations import MOST
 from ..dataset import Dataset
 from ..deciding import FAMILIAR_PICTURES
 from ..events import Event, Finished
+from ..explained import LEAST, SHARE
 from ..plan import Plan
 from . import cost, footprint
 from .cost import Cost
@@ -26,6 +28,8 @@ TIMED = 250
 """Pictures whose answers are timed."""
 REPORT_SECONDS = 4.0
 """Figures with intervals, the bundle, the sheet and the report page, with the libraries that they import."""
+PASSES = 6
+"""Answers that one map for the report costs: two or three, of one picture at a time."""
 REPORT_BYTES = 30 * 2**20
 """What those libraries take in memory, on top of the training's highest point."""
 
@@ -76,11 +80,13 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
     familiar = min(FAMILIAR_PICTURES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.count
     held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
+    training = plan.recipe.steps * pace.mean + spent
+    maps = min(2 * MOST * PASSES * answer, max(LEAST, SHARE * training))
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return Cost(
         preparation=watch.elapsed(),
-        training=plan.recipe.steps * pace.mean + spent,
-        evaluation=looks + held_out + REPORT_SECONDS,
+        training=training,
+        evaluation=looks + held_out + maps + REPORT_SECONDS,
         memory=footprint.on_device(plan) if on_gpu else footprint.peak(plan.compute.device) + REPORT_BYTES,
     )
 

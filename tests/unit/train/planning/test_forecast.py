@@ -66,4 +66,5 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
     assert told.training == 20.0
     looks = 20 * 10 * 0.01
     held_out = 100 * 0.01 * views + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar
-    assert told.evaluation == pytest.approx(looks + held_out + forecast.REPORT_SECONDS)
+    maps = 12 * 6 * 0.01
+    assert told.evaluation == pytest.approx(looks + held_out + maps + forecast.REPORT_SECONDS)

@@ -1,0 +1,98 @@
+"""A map taken for a segmentation: the protocol by which papers compare methods on ImageNet-Segmentation.
+
+A map is stretched to the picture, scaled to 0..1, and what lies above its mean is called the object. It is a crude
+judge: a model may know a dog by its head. But its figures are published for many methods.
+
+Source: Guillaumin et al. 2014 for the pictures and masks; Chefer et al. 2021, section 4.2, for the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64
+
+from ...errors import UsageError
+
+
+class Segmented(NamedTuple):
+    """Counts of pixels and one figure a picture, so that parts of a data set can be joined."""
+
+    right: int
+    """Pixels that are called what they are."""
+    pixels: int
+    both: tuple[int, int]
+    """Pixels of background and of object that are called so and are so."""
+    either: tuple[int, int]
+    """Pixels that are called so or are so."""
+    precisions: Float64[np.ndarray, " B"]
+    """Average precision of each picture, over the pixels of object and background together."""
+
+    @property
+    def accuracy(self) -> float:
+        """Share of all pixels that are called what they are."""
+        return self.right / self.pixels
+
+    @property
+    def overlap(self) -> float:
+        """Intersection over union over all pictures, the mean of object and background (mIoU)."""
+        return float(np.mean([both / max(1, either) for both, either in zip(self.both, self.either, strict=True)]))
+
+    @property
+    def precision(self) -> float:
+        """The mean over pictures (mAP)."""
+        return float(self.precisions.mean())
+
+
+def segmented(maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray, "B H W"]) -> Segmented:
+    """Compare maps with masks of the objects.
+
+    Raises:
+        UsageError: not one mask a map, a mask without object or without background, or a flat map.
+    """
+    if len(maps) != len(masks) or not len(maps):
+        raise UsageError(f"Every map needs its mask. Got {len(maps)} maps and {len(masks)} masks.")
+    if (same := masks.all((1, 2)) | ~masks.any((1, 2))).any():
+        raise UsageError(
+            f"A mask must hold object and background. That of picture {int(same.argmax())} (from 0) does not."
+        )
+    heat = _scaled(maps, (masks.shape[1], masks.shape[2]))
+    called = heat > heat.mean((1, 2), keepdims=True)
+    return Segmented(
+        right=int((called == masks).sum()),
+        pixels=masks.size,
+        both=(int((~called & ~masks).sum()), int((called & masks).sum())),
+        either=(int((~called | ~masks).sum()), int((called | masks).sum())),
+        precisions=np.array([_precision(*pair) for pair in zip(heat, masks, strict=True)]),
+    )
+
+
+def joined(parts: list[Segmented]) -> Segmented:
+    """Several parts of a data set as one."""
+    return Segmented(
+        right=sum(part.right for part in parts),
+        pixels=sum(part.pixels for part in parts),
+        both=(sum(part.both[0] for part in parts), sum(part.both[1] for part in parts)),
+        either=(sum(part.either[0] for part in parts), sum(part.either[1] for part in parts)),
+        precisions=np.concatenate([part.precisions for part in parts]),
+    )
+
+
+def _scaled(maps: Float[np.ndarray, "B rows columns"], size: tuple[int, int]) -> Float64[np.ndarray, "B H W"]:
+    """Stretched between the centres of patches, then each from 0 to 1."""
+    large = F.interpolate(torch.from_numpy(maps).double()[:, None], size=size, mode="bilinear", align_corners=False)
+    found = large[:, 0].numpy()
+    low, high = found.min((1, 2), keepdims=True), found.max((1, 2), keepdims=True)
+    if (flat := (high == low)[:, 0, 0]).any():
+        raise UsageError(f"A map must not be the same everywhere. That of picture {int(flat.argmax())} (from 0) is.")
+    return (found - low) / (high - low)
+
+
+def _precision(heat: Float64[np.ndarray, "H W"], mask: Bool[np.ndarray, "H W"]) -> float:
+    from sklearn.metrics import average_precision_score
+
+    truth = np.concatenate([~mask.ravel(), mask.ravel()])
+    return float(average_precision_score(truth, np.concatenate([1 - heat.ravel(), heat.ravel()])))
