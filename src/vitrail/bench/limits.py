@@ -33,7 +33,7 @@ def block(config: ViTConfig, batch: int, dtype: torch.dtype, device: str, traini
     A share of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
     has no blocks, they are all its products.
     """
-    every = [product for product in cost.products(config) if product.times]
+    every = [product for product in cost.products(config, whole=True) if product.times]
     found = [product for product in every if product.part in BLOCK] or every
     pairs = [_pair(product, batch, dtype, device) for product in found]
     once = sum(product.flops * batch // product.times for product in found)

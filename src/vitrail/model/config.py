@@ -269,6 +269,13 @@ class ViTConfig:
         return self.class_token + self.distillation_token + self.registers
 
     @property
+    def read_tokens(self) -> int | None:
+        """How many of the first tokens the pooling reads; None for all."""
+        if self.distillation_head:
+            return 2
+        return 1 if self.pool == "class" else None
+
+    @property
     def prefix_words(self) -> str:
         """The tokens before the patches, for people: such as "the class token, 4 registers"."""
         words = ("the class token" * self.class_token, "the distillation token" * self.distillation_token)

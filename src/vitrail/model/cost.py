@@ -32,26 +32,30 @@ class Product(NamedTuple):
         return 2 * self.times * self.stack * self.rows * self.inner * self.columns
 
 
-def products(config: ViTConfig, kept: int | None = None) -> list[Product]:
+def products(config: ViTConfig, kept: int | None = None, whole: bool = False) -> list[Product]:
     """Every matrix product of one picture's forward pass at the configuration's own size.
 
     Args:
         kept: patches that the encoder sees, where some are dropped; None is all.
+        whole: every block for every token, as papers count, also where the last one computes only what the head reads.
     """
     patches = config.grid.patches if kept is None else kept
     tokens = config.prefix + patches
-    return [*_of_patches(config, patches), *_of_blocks(config, tokens), *_of_answer(config, tokens)]
+    reads = None if whole or config.pool_blocks > 1 or not config.depth else config.read_tokens
+    blocks = [*_of_blocks(config, tokens, config.depth if reads is None else config.depth - 1)]
+    last = [] if reads is None else [*_of_blocks(config, tokens, 1, reads)]
+    return [*_of_patches(config, patches), *blocks, *last, *_of_answer(config, tokens)]
 
 
-def flops(config: ViTConfig, kept: int | None = None) -> dict[Part, int]:
+def flops(config: ViTConfig, kept: int | None = None, whole: bool = False) -> dict[Part, int]:
     """Operations of one picture's forward pass by part of the model; sums of bias, norms and softmax are left out."""
-    found = products(config, kept)
+    found = products(config, kept, whole)
     return {part: sum(product.flops for product in found if product.part == part) for part in PARTS}
 
 
-def forward_flops(config: ViTConfig, kept: int | None = None) -> int:
+def forward_flops(config: ViTConfig, kept: int | None = None, whole: bool = False) -> int:
     """Operations of one picture's forward pass."""
-    return sum(flops(config, kept).values())
+    return sum(flops(config, kept, whole).values())
 
 
 def training_flops(config: ViTConfig, kept: int | None = None) -> int:
@@ -62,7 +66,8 @@ def training_flops(config: ViTConfig, kept: int | None = None) -> int:
     found = flops(config, kept)
     again = 0
     if config.recompute and config.depth:
-        last = [product.flops for product in products(config, kept) if product.part == "mlp"][-1]
+        mlp = [product.flops for product in products(config, kept) if product.part == "mlp"]
+        last = sum(mlp[1::2])  # in, out, in, out
         again = sum(found[part] for part in ("projections", "attention", "mlp"))
         again -= 0 if config.layer_scale is not None else last
     return TRAINED * sum(found.values()) + again
@@ -93,22 +98,25 @@ def _of_soft_splits(config: ViTConfig, patches: int) -> Iterator[Product]:
     yield Product("patches", patches, 9 * W, config.width)
 
 
-def _of_blocks(config: ViTConfig, tokens: int) -> Iterator[Product]:
-    D, inner, M, L = config.width, config.attention_width, config.mlp_width, config.depth
-    yield Product("projections", tokens, D, 3 * inner, L)
-    yield Product("attention", tokens, config.head_numbers, tokens, L, config.heads, shared=False)
-    yield Product("attention", tokens, tokens, config.head_numbers, L, config.heads, shared=False)
+def _of_blocks(config: ViTConfig, tokens: int, count: int, reads: int | None = None) -> Iterator[Product]:
+    """So many blocks alike, for all tokens, or for the first ones that are read and look at all."""
+    D, inner, M = config.width, config.attention_width, config.mlp_width
+    rows = tokens if reads is None else reads
+    looking = tokens if config.relative else rows  # relative positions are computed for all
+    yield Product("projections", tokens, D, 3 * inner, count)
+    yield Product("attention", looking, config.head_numbers, tokens, count, config.heads, shared=False)
+    yield Product("attention", looking, tokens, config.head_numbers, count, config.heads, shared=False)
     if config.relative:
-        yield from _of_relative(config, tokens)
-    yield Product("projections", tokens, inner, D, L)
-    yield Product("mlp", tokens, D, M, L * (1 if config.mlp == "plain" else 2))
-    yield Product("mlp", tokens, M, D, L)
+        yield from _of_relative(config, tokens, count)
+    yield Product("projections", rows, inner, D, count)
+    yield Product("mlp", rows, D, M, count * (1 if config.mlp == "plain" else 2))
+    yield Product("mlp", rows, M, D, count)
 
 
-def _of_relative(config: ViTConfig, tokens: int) -> Iterator[Product]:
+def _of_relative(config: ViTConfig, tokens: int, count: int) -> Iterator[Product]:
     """Tables, offsets and lines on the way to the scores, and the same way back from the weights to the values."""
     offsets, lines = 4 * config.relative + 4, config.grid.rows + config.grid.columns + 2
-    twice, rows = 2 * config.depth, config.heads * tokens
+    twice, rows = 2 * count, config.heads * tokens
     yield Product("attention", rows, config.head_numbers, offsets, twice)
     yield Product("attention", config.heads, offsets, lines, twice, stack=tokens, shared=False)
     yield Product("attention", rows, lines, tokens, twice)

@@ -24,8 +24,7 @@ class Pooling(nn.Module):
         super().__init__()
         self.kind = "class+distillation" if config.distillation_head else config.pool
         self.prefix = config.prefix
-        self.reads = {"class": 1, "class+distillation": 2}.get(self.kind)
-        """How many of the first tokens are read; None for all."""
+        self.reads = config.read_tokens
         self.attention = ProbePooling(config) if config.pool == "attention" else None
         self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
 

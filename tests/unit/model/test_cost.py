@@ -56,10 +56,18 @@ def test_a_training_step_is_three_forward_passes_but_for_the_gradient_of_the_pic
 
 @pytest.mark.parametrize(("name", "published"), SIZES.items())
 def test_published_sizes_cost_what_is_published(name, published):
-    assert cost.forward_flops(named(name)) / 1e9 == pytest.approx(published, rel=0.02)
+    assert cost.forward_flops(named(name), whole=True) / 1e9 == pytest.approx(published, rel=0.02)
+
+
+def test_the_last_block_is_cheaper_where_only_the_class_token_is_read():
+    config = named("vit_base_patch16_224")
+    saved = cost.forward_flops(config, whole=True) - cost.forward_flops(config)
+    D, tokens = 768, 197
+    assert saved == 2 * (tokens - 1) * (9 * D * D + 2 * tokens * D)
+    assert saved / cost.forward_flops(config, whole=True) == pytest.approx(0.062, abs=0.001)
 
 
 def test_the_parts_of_a_size_are_told_apart():
     found = cost.flops(named("vit_base_patch16_224"))
     assert list(found) == list(cost.PARTS)
-    assert found["mlp"] == 12 * 2 * 197 * 2 * 768 * 3072 and found["head"] == 2 * 768 * 1000
+    assert found["mlp"] == (11 * 197 + 1) * 2 * 2 * 768 * 3072 and found["head"] == 2 * 768 * 1000
