@@ -1,0 +1,75 @@
+"""The files of `examples/` for other machines name what exists, and the app of Ray Serve answers as the model does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+import partners
+from vitrail.cli.arguments import parse
+from vitrail.cli.main import COMMANDS
+from vitrail.train.engines.group import found
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
+    service, job = yaml.safe_load_all((EXAMPLES / "training-job.yaml").read_text())
+    spec = job["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    variables = {one["name"]: one.get("value") for one in container["env"]}
+    (rank,) = (one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one)
+    assert variables["RANK"] is None and rank == RANK
+    group = found({**variables, "RANK": "3"})
+    assert (group.rank, group.world, group.local_rank, group.local_world) == (3, job["spec"]["completions"], 0, 1)
+    name = job["metadata"]["name"]
+    assert group.address == f"{name}-0.{spec['subdomain']}:29500"  # an indexed pod is called after its job and rank
+    assert service["metadata"]["name"] == spec["subdomain"] and service["spec"]["selector"] == {"job-name": name}
+    assert job["spec"]["parallelism"] == group.world
+    verb, *words = container["args"]
+    assert parse(COMMANDS[verb], words).epochs == 100
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+
+
+def answer(address: str, picture: bytes) -> tuple[int, dict]:
+    asked = urllib.request.Request(address, data=picture, method="POST")
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as found:
+            return found.status, json.loads(found.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+@pytest.mark.needs_ray_serve
+@pytest.mark.slow
+def test_the_app_of_ray_serve_answers_as_the_model_does(vitrail, run_folder, flowers, tmp_path):
+    port = partners.free_port()
+    words = [sys.executable, EXAMPLES / "serve_with_ray.py", run_folder, "--port", port]
+    paths = ":".join(path for path in sys.path if path)
+    environment = {**partners.clean(), "RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": paths}
+    with (tmp_path / "said.txt").open("w+b") as said:
+        server = subprocess.Popen(list(map(str, words)), env=environment, stdout=said, stderr=said)
+        try:
+            until = time.monotonic() + 120
+            while b"ready on" not in (tmp_path / "said.txt").read_bytes():
+                assert server.poll() is None and time.monotonic() < until, (tmp_path / "said.txt").read_text()[-3000:]
+                time.sleep(0.2)
+            picture = flowers / "disc" / "0.png"
+            status, row = answer(f"http://127.0.0.1:{port}/", picture.read_bytes())
+            broken, why = answer(f"http://127.0.0.1:{port}/", b"no picture")
+        finally:
+            server.terminate()
+            server.wait(60)
+    (expected,) = json.loads(vitrail("predict", run_folder, picture, "--json").out)
+    assert status == 200 and row["label"] == expected["label"]
+    assert row["probability"] == pytest.approx(expected["probability"], abs=1e-5)
+    assert broken == 400 and why["error"]
