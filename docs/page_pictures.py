@@ -1,63 +1,64 @@
-"""Take the pictures of docs/page.md from a server of a model of digits: `python docs/page_pictures.py ADDRESS RUN`.
+"""Take the pictures of docs/page.md from a server of a model of planted pictures, which are drawn and free.
 
-    vitrail train digits --minutes 2 --out runs/digits
-    vitrail serve runs/digits
-    python docs/page_pictures.py http://127.0.0.1:8000 runs/digits
+    vitrail train planted --minutes 3 --out runs/planted
+    vitrail serve runs/planted
+    python docs/page_pictures.py http://127.0.0.1:8000
 
-It shows twelve digits that the run held out, and a photograph, which is none. Needs chromium and Playwright.
+It shows new pictures of that kind, some with glyphs of two classes, and a photograph, which is none. Needs chromium.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from PIL import Image
+
+from vitrail.data.sources.planted import CLASSES, make, make_pairs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 IMAGES = Path(__file__).parent / "images"
-SHOWN = 12
+SEED = 7
 
 
 def main() -> None:
     """One answer, a batch, and the same on a phone in the dark."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
-    address, run = sys.argv[1], Path(sys.argv[2])
-    files = [*held_out(run), photograph()]
+    address = sys.argv[1]
+    files = [*planted(), photograph()]
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        one = opened(browser, address, (1120, 820), "light", files[:1])
-        keep(one, "page.png")
+        one = opened(browser, address, (1120, 1010), "light", files[3:4])
+        one.locator("#method").select_option("integrated")
+        expect(one.locator("#caption")).to_contain_text("integrated")
+        one.locator("#map").focus()
+        one.keyboard.press("ArrowDown")  # goes to the strongest patch
+        one.screenshot(path=IMAGES / "page.png")
         batch = opened(browser, address, (1120, 820), "light", files)
-        batch.locator("#batch").scroll_into_view_if_needed()
         batch.locator("thead th.n button").click()
+        batch.mouse.move(0, 0)
         batch.locator("#batch").screenshot(path=IMAGES / "page-batch.png")
-        squeeze(IMAGES / "page-batch.png")
-        keep(opened(browser, address, (390, 844), "dark", files[:1]), "page-phone.png")
+        opened(browser, address, (390, 844), "dark", files[-1:]).screenshot(path=IMAGES / "page-phone.png")
         browser.close()
 
 
-def held_out(run: Path) -> list[dict[str, Any]]:
-    """Pictures of the run's test split, as PNG files."""
-    from sklearn.datasets import load_digits
-
-    images = load_digits().images
-    with open(run / "predictions" / "test.csv", encoding="utf-8", newline="") as file:
-        places = [int(row["id"].rpartition("/")[2]) for row in csv.DictReader(file)][:SHOWN]
-    drawn = (np.round(images[place] * 255 / 16).astype(np.uint8) for place in places)
-    return [as_file(f"digit {place}.png", Image.fromarray(one)) for place, one in zip(places, drawn, strict=True)]
+def planted() -> list[dict[str, Any]]:
+    """Eight pictures with one glyph, three with two, as PNG files."""
+    single, pairs = make(8, SEED), make_pairs(3, SEED)
+    names = [f"{CLASSES[target]} {place}.png" for place, target in enumerate(single.targets.tolist())]
+    both = [f"{CLASSES[one]} and {CLASSES[other]}.png" for one, other in pairs.targets.tolist()]
+    drawn = [*single.pictures, *pairs.pictures]
+    return [as_file(name, Image.fromarray(one)) for name, one in zip([*names, *both], drawn, strict=True)]
 
 
 def photograph() -> dict[str, Any]:
-    """scikit-learn's flower, which no model of digits has seen the like of."""
+    """scikit-learn's flower, which no model of drawn glyphs has seen the like of."""
     from sklearn.datasets import load_sample_image
 
     return as_file("flower.png", Image.fromarray(load_sample_image("flower.jpg")).resize((320, 213)))
@@ -82,18 +83,6 @@ def opened(browser: Browser, address: str, size: tuple[int, int], scheme: Any, f
     expect(page.locator("tr.answered")).to_have_count(len(files))
     page.locator("#map").wait_for()
     return page
-
-
-def keep(page: Page, name: str) -> None:
-    """What stands in the window."""
-    page.screenshot(path=IMAGES / name)
-    squeeze(IMAGES / name)
-
-
-def squeeze(path: Path) -> None:
-    """The same picture in 256 colours, a third of the bytes."""
-    Image.open(path).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
-    print(f"{path.name}: {path.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def _handler(recorded: Recorded) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def log_message(self, format: str, *words: object) -> None:
+        def log_message(self, *_: object) -> None:
             """Tests print nothing."""
 
         def do_GET(self) -> None:

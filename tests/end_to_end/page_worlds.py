@@ -1,4 +1,4 @@
-"""Servers of three tasks for the web page: free pictures, rows as the product's own tables give them, and their maps."""
+"""Servers of three tasks for the web page: free pictures, rows as the product's own tables give them, and maps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from page_server import Recorded, digest
 from PIL import Image
 
+from page_server import Recorded, digest
 from vitrail.evaluate.label_predictions import LabelPredictions
 from vitrail.evaluate.number_predictions import NumberPredictions
 from vitrail.evaluate.predictions import Predictions

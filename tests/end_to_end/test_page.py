@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, expect
+
 from end_to_end.page_hands import Hands, chromium, visiting
 from end_to_end.page_worlds import SIDE, World, digits, findings, flower, maps_of, measures
 from page_server import EMPTY, NO_PICTURE, PAGE, digest, serving
-from playwright.sync_api import Browser, expect
 
 pytestmark = pytest.mark.needs_chromium
 

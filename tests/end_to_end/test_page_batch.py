@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser, expect
+
 from end_to_end.page_hands import Hands, chromium, visiting
 from end_to_end.page_worlds import World, digits
 from page_server import NO_PICTURE, NO_TOKEN, digest, serving
-from playwright.sync_api import Browser, expect
 
 pytestmark = pytest.mark.needs_chromium
 
@@ -162,7 +163,7 @@ def test_a_token_is_asked_for_refused_and_taken(served, browser):
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_nothing_is_wider_than_the_window(served, browser, width, tmp_path):
     long = "a-film-with-a-name-that-never-ends-" * 4 + ".png"
-    name = list(served.pictures)[0]
+    name = next(iter(served.pictures))
     with visiting(browser, served.recorded.url, width) as hands:
         assert hands.page.evaluate("document.documentElement.scrollWidth") <= width
         hands.page.screenshot(path=tmp_path / f"empty-{width}.png", full_page=True)

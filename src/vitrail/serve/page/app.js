@@ -54,7 +54,7 @@ function present(about) {
     if (!found.length) return;
     trouble("");
     const pictures = found.map((one) => ({ ...one, state: "waiting", thumb: undefined, maps: new Map() }));
-    byId("intake").classList.add("small-zone");
+    document.body.classList.add("started");
     table.add(pictures);
     queue.add(pictures);
     choose(pictures[0], false);
@@ -154,7 +154,7 @@ function present(about) {
     gone.forEach(forget);
     chosen = null;
     byId("detail").hidden = true;
-    byId("intake").classList.remove("small-zone");
+    document.body.classList.remove("started");
     byId("choose").focus();
     say("All pictures are removed.");
   }

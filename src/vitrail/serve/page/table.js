@@ -44,6 +44,7 @@ export class Table {
     if (!parts) return;
     for (const column of this.columns.slice(1)) parts.cells.get(column.key).replaceChildren(...column.show(picture));
     parts.row.className = picture.state;
+    parts.row.toggleAttribute("data-silent", Boolean(picture.row) && needsPerson(picture));
     if (picture.thumb) parts.thumb.src = picture.thumb;
     parts.thumb.hidden = !picture.thumb;
     parts.blank.hidden = Boolean(picture.thumb);
@@ -69,7 +70,7 @@ export class Table {
     const open = () => this.choose(picture);
     const thumb = element("img", { class: "thumb", alt: "", hidden: true });
     const blank = element("span", { class: "thumb", "aria-hidden": "true" });
-    const name = element("button", { type: "button", class: "name", tabindex: "-1" }, picture.name);
+    const name = element("button", { type: "button", class: "name", tabindex: "-1", title: picture.name }, picture.name);
     const cells = new Map(this.columns.slice(1).map((column) => [column.key, element("td", { class: column.kind })]));
     const first = element("th", { scope: "row" }, element("span", { class: "pair" }, thumb, blank, name));
     const row = element("tr", { click: open }, first, ...cells.values());
