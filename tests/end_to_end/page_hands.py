@@ -11,6 +11,8 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+PATIENCE = 30_000
+"""Milliseconds that a busy machine may take for anything."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CUT_OFF = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 CAMERA = ("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream")
@@ -32,6 +34,7 @@ FOCUS = """selector => {
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """The browser that this machine has, with a drawn camera and no network."""
+    expect.set_options(timeout=PATIENCE)
     path = next(found for found in map(shutil.which, NAMES) if found)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox", CUT_OFF, *CAMERA])
@@ -114,7 +117,7 @@ class Hands:
 def visiting(browser: Browser, url: str, width: int = 1280, height: int = 900) -> Iterator[Hands]:
     """The page in a window of its own; afterwards nothing has gone wrong in it, and it has asked its server only."""
     context = browser.new_context(viewport={"width": width, "height": height}, permissions=["camera"])
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     wrong: list[str] = []
     asked: list[str] = []

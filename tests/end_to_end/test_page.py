@@ -198,6 +198,9 @@ def test_numbers_have_units_and_ranges(browser):
         heads = hands.page.locator("thead th").all_inner_texts()
         assert [head.split("\n")[0].strip(" ↕") for head in heads[1:3]] == ["height, cm", "weight"]
         expect(hands.row("-1.png").locator("td.n").nth(1)).to_have_text("65,012")
+        hands.explained("height (cm), 93.0%")
+        hands.page.select_option("#target", "weight")
+        hands.explained("weight, 93.0%")
         assert hands.saved() == world.table.csv_bytes()
 
 

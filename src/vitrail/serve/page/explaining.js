@@ -6,6 +6,7 @@ import { explain } from "./server.js";
 import { counted, inShort, number } from "./words.js";
 
 const ANSWER = ""; // evidence for what was answered, whatever that is
+const LOOKING = "Looking for the evidence …";
 
 export class Explaining {
   // arrived(picture) when the server has drawn one that the browser could not; refused(problem) when it says no.
@@ -27,9 +28,10 @@ export class Explaining {
   fill() {
     const { methods = [], task, classes = [], columns = [] } = this.about;
     byId("method").replaceChildren(...methods.map((method) => element("option", { value: method.name }, method.title)));
-    const names = task === "number" ? columns : classes;
-    const options = names.map((name) => element("option", { value: name }, name));
-    byId("target").replaceChildren(element("option", { value: ANSWER }, "the answer"), ...options);
+    const numbers = columns.map((name) => [name, name]); // of several numbers none is the answer: one must be named
+    const words = [["the answer", ANSWER], ...classes.map((name) => [name, name])];
+    const options = (task === "number" ? numbers : words).map(([name, value]) => element("option", { value }, name));
+    byId("target").replaceChildren(...options);
   }
 
   get method() {
@@ -45,7 +47,7 @@ export class Explaining {
     const can = picture.state === "answered" && Boolean(this.method);
     byId("controls").hidden = !can;
     byId("target").disabled = this.blind.has(this.method);
-    if (this.drawnOf !== picture || !can) this.plain(picture, can ? "Looking for the evidence …" : "");
+    if (this.drawnOf !== picture || !can) this.plain(picture, can ? LOOKING : "");
     const { method, target } = this;
     const under = this.under;
     if (can && under?.picture === picture && under.method === method && under.target === target) return;
@@ -57,6 +59,7 @@ export class Explaining {
 
   async ask(under) {
     byId("seen").setAttribute("aria-busy", "true");
+    byId("caption").textContent = LOOKING;
     const waiting = (seconds) => {
       if (this.under !== under || !seconds) return;
       byId("caption").textContent = `The server is busy: next try in ${number(seconds)} s.`;
@@ -92,7 +95,7 @@ export class Explaining {
 
   // The server's picture of one that the browser cannot show.
   async look(picture) {
-    if (this.method) await this.mapOf({ picture, method: this.about.methods[0].name, target: ANSWER });
+    if (this.method) await this.mapOf({ picture, method: this.method, target: this.target });
   }
 
   plain(picture, caption) {
