@@ -1,0 +1,55 @@
+// What the page says of the model itself, from what the server says of it.
+
+import { element } from "./element.js";
+import { counted, fixed, megabytes } from "./words.js";
+
+const MANY = 60;
+
+export function jobOf({ task, classes, columns }) {
+  const several = columns.length === 1 ? "a number" : `${columns.length} numbers`;
+  if (task === "number") return `Reads ${several} off a picture: ${columns.join(", ")}.`;
+  if (task === "labels") return `Says which of ${classes.length} labels fit a picture.`;
+  return `Says which of ${classes.length} classes a picture shows.`;
+}
+
+export function limitsOf({ limits }, host) {
+  const size = limits?.bytes ? `, up to ${megabytes(limits.bytes)} each` : "";
+  return `JPEG, PNG, TIFF, DICOM and others${size}. They are sent to ${host} and nowhere else.`;
+}
+
+// Pairs of a term and what is said of it: text or elements.
+export function factsOf(about) {
+  const { image } = about;
+  const colours = { 1: "grey", 3: "colour" }[image.channels] ?? `${image.channels} channels`;
+  const facts = [
+    [about.task === "number" ? "Numbers" : about.task === "labels" ? "Labels" : "Classes", namesOf(about)],
+    ["Reads pictures at", `${image.height} × ${image.width} pixels, ${colours}`],
+  ];
+  if (about.task !== "number") facts.push(["Probabilities", calibrationOf(about)]);
+  facts.push(["Leaves unanswered", silenceOf(about)]);
+  if (about.methods?.length) facts.push(["Explanations", element("ul", {}, ...about.methods.map(methodLine))]);
+  const licence = about.licence ? [["Licence", about.licence]] : [];
+  const documents = element("a", { href: "docs" }, "what programs can ask this server");
+  return [...facts, ...licence, ["Vitrail", `${about.version}: `, documents]];
+}
+
+function namesOf({ task, classes, columns, thresholds }) {
+  const names = task === "number" ? columns : classes;
+  const from = (name) => (thresholds?.[name] === undefined ? name : `${name} (from ${fixed(thresholds[name])})`);
+  const told = names.slice(0, MANY).map(from);
+  return told.join(", ") + (names.length > MANY ? ` and ${counted(names.length - MANY, "other", "others")}` : "");
+}
+
+function calibrationOf({ calibrated }) {
+  if (!calibrated) return "not calibrated: scores, whose order means something and whose size does not";
+  return "calibrated on pictures held out from training: of those answered with 0.93, about 93 in 100 are right";
+}
+
+function silenceOf({ abstains_below: below, unlike }) {
+  const reasons = [];
+  if (below !== null && below !== undefined) reasons.push(`pictures whose best class stays below ${fixed(below)}`);
+  if (unlike) reasons.push("pictures unlike those of its training");
+  return reasons.join(", and ") || "nothing";
+}
+
+const methodLine = (method) => element("li", {}, element("b", {}, method.title), `: ${method.line}`);
