@@ -22,11 +22,14 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False  # those of torch and scikit-learn are theirs
 autodoc_typehints_format = "short"
+maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 
 html_theme = "furo"
 html_title = f"Vitrail {release}"
+html_static_path = ["static"]
+html_css_files = ["book.css"]
 html_copy_source = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1d6f8c", "color-brand-content": "#1d6f8c"},

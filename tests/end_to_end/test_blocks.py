@@ -24,7 +24,6 @@ CHANGES = (
     (r"--out runs/cells", "--out runs/folds"),
     (r"--class crack", "--class defective"),
     (r"--image-size 480x640", "--image-size 56x70"),
-    (r"(--layer) 11(?= --heads)", r"\1 11"),
 )
 """What is smaller on the desk, or called otherwise."""
 PROLOGUE = {
