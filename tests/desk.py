@@ -30,8 +30,9 @@ def prepare(folder: Path, type_: Type) -> None:
 def pictures(folder: Path) -> None:
     (folder / "flowers").mkdir(parents=True)
     draw_flowers(folder / "flowers")
-    for name in ("films", "more", "photos", "other-machine", "all_pictures"):
-        _several(folder / name)
+    for name, count in (("films", FILMS), ("more", 3), ("photos", 2), ("other-machine", 5), ("all_pictures", 5)):
+        for number in range(count):
+            _write(folder / name / f"{number:03d}.png", number)
     for name in ("cells", "holdout"):
         for number in range(FILMS):
             _write(folder / name / KINDS[number % 2] / f"{number:03d}.png", number + 100 * (name == "holdout"))
@@ -91,11 +92,6 @@ def train(folder: Path, type_: Type) -> None:
         type_("train", folder / source, *TINY, *more, "--steps", 3, "--out", folder / "runs" / name)
     for name in ("other", "a", "b", "mine"):
         shutil.copytree(folder / "runs" / "cells", folder / "runs" / name)
-
-
-def _several(folder: Path) -> None:
-    for number in range(FILMS):
-        _write(folder / f"{number:03d}.png", number)
 
 
 def _write(path: Path, number: int) -> None:

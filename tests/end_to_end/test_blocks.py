@@ -16,12 +16,13 @@ from vitrail.cli.main import COMMANDS
 
 FOUND = blocks.blocks()
 PAGES = [page for page in blocks.PAGES if any(block.page == page and block.kind != "listing" for block in FOUND)]
-SHORT = ("--steps", "2", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
+SHORT = ("--steps", "30", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
 CHANGES = (
     (r"runs/\.\.\.", "runs/cells"),
     (r" --(minutes|epochs) \S+| --steps \d+", ""),
     (r"--folds 5", "--folds 2"),
     (r"--out runs/cells", "--out runs/folds"),
+    (r"--to pt2 --resize", "--to pt2 --resize --out resized.pt2"),
     (r"--class crack", "--class defective"),
     (r"--image-size 480x640", "--image-size 56x70"),
 )
@@ -136,6 +137,7 @@ def test_blocks_commands_and_reasons_are_told_apart(capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_runs_from_its_first_block_to_its_last(page, vitrail, whole_desk, monkeypatch, tmp_path):
     monkeypatch.chdir(whole_desk)
@@ -151,7 +153,7 @@ def test_a_page_runs_from_its_first_block_to_its_last(page, vitrail, whole_desk,
 
 
 def smaller(text: str) -> str:
-    """A page's Python with trainings of two steps."""
+    """A page's Python with trainings of a few steps."""
     for pattern, instead in PYTHON_CHANGES:
         text = re.sub(pattern, instead, text)
     return text
