@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 TOOLS := .venv/.tools
+BOOK := .venv/.book
 
-.PHONY: demo test test-all check bench figures docs clean
+.PHONY: demo test test-all check bench figures docs book clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -44,7 +45,7 @@ figures: $(TOOLS)
 	$(BIN)/python docs/table_of_results.py
 
 # The tables that documentation pages carry, from the code and the installed packages themselves.
-docs: $(TOOLS)
+docs: $(TOOLS) $(BOOK)
 	$(BIN)/python docs/table_of_files.py
 	$(BIN)/python docs/table_of_dependencies.py
 	$(BIN)/python docs/table_of_results.py
@@ -53,6 +54,13 @@ docs: $(TOOLS)
 	$(BIN)/python docs/table_of_pictures.py
 	$(BIN)/python docs/table_of_data_settings.py
 	$(BIN)/python docs/table_of_scale.py
+	$(BIN)/python docs/table_of_verbs.py
+	$(BIN)/python docs/table_of_exit_codes.py
+
+# The site, from docs/, docstrings and examples/, into build/book: warnings and lost links are errors. The walk-throughs train for
+# half an hour; VITRAIL_REDUCED=1 makes seconds of it, and what was run once is kept in build/walkthroughs/.
+book: $(BOOK)
+	$(BIN)/python docs/book.py
 
 clean:
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -67,3 +75,7 @@ $(READY): pyproject.toml constraints.txt
 $(TOOLS): $(READY)
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $(TOOLS)
+
+$(BOOK): $(READY)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
+	touch $(BOOK)

@@ -53,13 +53,19 @@ WHY = {
     "onnxscript": "turns a captured graph into ONNX (extra `export`)",
     "onnxruntime": "answers from ONNX files (extra `export`)",
     "playwright": "drives Debian's Chromium in the tests of pages",
+    "sphinx": "builds the book (extra `docs`)",
+    "furo": "its theme, dark and light, without anything from elsewhere (extra `docs`)",
+    "myst-parser": "reads our Markdown pages for it (extra `docs`)",
+    "sphinx-copybutton": "a button that copies a block (extra `docs`)",
+    "nbclient": "runs the walk-throughs of `examples/` (extra `docs`)",
+    "ipykernel": "the kernel that they run in (extra `docs`)",
 }
 
 HEAD = """# Dependencies
 
-Every direct dependency of the core and of development, as installed from `constraints.txt`. Sizes are those of the
-installed files, in MiB, without what a package itself depends on; torch is the build for processors without GPU
-libraries where the release says `+cpu`. Extras (`pip install vitrail[serve]` and so on) are listed in
+Every direct dependency of the core, of development and of the book, as installed from `constraints.txt`. Sizes are
+those of the installed files, in MiB, without what a package itself depends on; torch is the build for processors
+without GPU libraries where the release says `+cpu`. Extras (`pip install vitrail[serve]` and so on) are listed in
 `pyproject.toml`; none of them is needed by the core.
 
 `make docs` writes this page; `tests/test_house.py` keeps the list frozen.
@@ -78,8 +84,9 @@ LEFT_OUT = """
 def main() -> None:
     """Write the page from the metadata of the packages installed beside this Python."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    core, dev = project["dependencies"], project["optional-dependencies"]["dev"]
-    pages = [HEAD, "## Core\n", table(core), "\n## Development\n", table(dev), "", transitive(core), LEFT_OUT]
+    core, extras = project["dependencies"], project["optional-dependencies"]
+    pages = [HEAD, "## Core\n", table(core), "\n## Development\n", table(extras["dev"])]
+    pages += ["\n## The book\n", table(extras["docs"]), "", transitive(core), LEFT_OUT]
     PAGE.write_text("\n".join(pages), encoding="utf-8")
     print(f"wrote {PAGE.relative_to(ROOT)}")
 

@@ -68,6 +68,7 @@ def fixed_seeds() -> None:
     torch.manual_seed(0)
 
 
+BOOK = ("sphinx", "furo", "myst_parser", "sphinx_copybutton", "nbclient", "ipykernel")
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_compiler": (
         "a C++ compiler (apt-get install build-essential)",
@@ -80,6 +81,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_chromium": (
         "a browser (apt-get install chromium)",
         lambda: any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")),
+    ),
+    "needs_book": (
+        "what builds the book (pip install -c constraints.txt -e .[docs])",
+        lambda: all(importlib.util.find_spec(name) is not None for name in BOOK),
     ),
 }
 

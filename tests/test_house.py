@@ -41,6 +41,7 @@ EXTRAS = {
     "export": ["onnx", "onnxscript", "onnxruntime"],
     "ray": ["ray[data]"],
     "track": ["tensorboard"],
+    "docs": ["sphinx", "furo", "myst-parser", "sphinx-copybutton", "nbclient", "ipykernel"],
     "dev": [
         *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
@@ -163,7 +164,7 @@ def test_every_core_dependency_is_imported_or_its_issue_is_still_to_come():
 
 def test_every_dependency_is_pinned_to_the_version_that_was_tested():
     pinned = {distribution(line) for line in (ROOT / "constraints.txt").read_text().lower().splitlines()}
-    assert {distribution(need) for need in (*CORE, *EXTRAS["dev"])} <= pinned
+    assert {distribution(need) for need in (*CORE, *EXTRAS["docs"], *EXTRAS["dev"])} <= pinned
 
 
 def test_the_libraries_that_tests_compare_with_did_not_replace_torch():
@@ -199,4 +200,4 @@ def test_every_file_and_folder_of_the_package_has_its_floor_and_brackets_only_me
 
 def test_the_makefile_keeps_its_promised_targets():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    assert targets == {"demo", "test", "test-all", "check", "bench", "figures", "docs", "clean"}
+    assert targets == {"demo", "test", "test-all", "check", "bench", "figures", "docs", "book", "clean"}

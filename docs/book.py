@@ -1,0 +1,70 @@
+"""Build the book into build/book: pages, docstrings and walk-throughs; warnings and lost links are errors.
+
+python docs/book.py                    # `make book`: the walk-throughs are run, which takes up to half an hour
+VITRAIL_REDUCED=1 python docs/book.py  # the same with trainings of seconds
+python docs/book.py --code-only        # walk-throughs without their outputs
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import links
+import walkthroughs
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+BESIDE = ("CHANGELOG.md", "EXPERIMENTS.md", "CONTRIBUTING.md")
+"""Pages of the repository's root that are part of the book, under their names in small letters."""
+
+
+def main() -> int:
+    """Gather the pages, let Sphinx build them, and follow every link."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "book")
+    parser.add_argument("--code-only", action="store_true", help="do not run the walk-throughs")
+    options = parser.parse_args()
+    from sphinx.cmd.build import main as sphinx
+
+    pages = options.out.with_name(f"{options.out.name}-pages")
+    gather(pages, options.code_only)
+    words = ["--quiet", "--fail-on-warning", "--keep-going", "-b", "html", "-c", str(DOCS)]
+    if code := sphinx([*words, "-d", f"{options.out}-memory", str(pages), str(options.out)]):
+        return int(code)
+    wrong = links.broken(options.out)
+    print("\n".join(wrong) if wrong else f"{options.out / 'index.html'}: every link leads somewhere.")
+    return 1 if wrong else 0
+
+
+def gather(pages: Path, code_only: bool) -> None:
+    """Every page of the book in one folder, as Sphinx wants them."""
+    shutil.rmtree(pages, ignore_errors=True)
+    pages.mkdir(parents=True)
+    for path in DOCS.glob("*.md"):
+        shutil.copy2(path, pages)
+    for name in BESIDE:
+        shutil.copy2(ROOT / name, pages / name.lower())
+    shutil.copytree(DOCS / "images", pages / "images")
+    (pages / "walkthroughs").mkdir()
+    for path in NOTEBOOKS:
+        notebook = walkthroughs.read(path) if code_only else walkthroughs.done(path, ROOT / "build" / "walkthroughs")
+        walkthroughs.write_page(notebook, path, pages / "walkthroughs")
+    index = pages / "index.md"
+    index.write_text("".join(_found(index.read_text(encoding="utf-8"), pages)), encoding="utf-8")
+
+
+def _found(index: str, pages: Path) -> Iterator[str]:
+    """The lines of the index, without patterns such as scale* that no page matches; Sphinx would warn of them."""
+    for line in index.splitlines(keepends=True):
+        pattern = line.strip()
+        if not pattern.endswith("*") or any(pages.glob(f"{pattern}.md")):
+            yield line
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""Every fenced block of README.md and docs/: what it is, which commands it holds, and why some of them cannot run here.
+
+python tests/blocks.py     # how many there are of each kind
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
+FENCE = re.compile(r"^(?P<fence>`{3,})(?P<words>[^`\n]*)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
+SHELL = ("", "sh", "sh run", "text", "console")
+ELSEWHERE = {"sh run": "tests/end_to_end/test_data_guide.py runs it"}
+GENERATED = {"docs/verbs.md": "the examples of --help: their words are placeholders, so they are only parsed"}
+
+Kind = Literal["python", "commands", "listing"]
+
+PROGRAMS = {
+    "torchrun": "several processes, and GPUs: tests/end_to_end/test_partners.py starts two here",
+    "srun": "a SLURM cluster",
+    "make": "sets up an environment; continuous integration runs it",
+    "pip": "installs from a registry",
+    "git": "fetches the repository",
+    "python": "a script of the repository, which its own tests run",
+    "docker": "a container engine",
+    "kubectl": "a Kubernetes cluster",
+    "curl": "a server that answers",
+    "ray": "a Ray cluster",
+}
+"""First words of lines that are not for this machine, and what they need."""
+
+VERBS = {
+    "serve": "answers until it is stopped; its own tests ask it",
+    "bench": "measures this machine for minutes",
+}
+"""Verbs that are parsed and not run."""
+
+COMMANDS = {
+    "vitrail train cells.csv --teacher.model dinov2_small.safetensors": "needs published weights in a single file",
+    "vitrail train labelled.csv --pretrain": "needs more pictures than a page's desk has; tests/unit/train tries it",
+    "vitrail explain runs/planted": "takes minutes; tests/end_to_end/test_explain.py measures a smaller one",
+    "vitrail evaluate runs/cells other-machine/ --unlike": "needs 99 validation pictures; test_unlike.py has them",
+}
+"""Beginnings of commands that are parsed and not run."""
+
+PYTHON = {
+    "docs/architecture.md": "the inside of a method",
+    "docs/export.md": "needs a file that takes half a minute to make; tests/end_to_end/test_export.py opens one",
+}
+"""Pages whose Python blocks are compiled and not run."""
+
+
+class Block(NamedTuple):
+    """One fenced block."""
+
+    page: str
+    line: int
+    words: str
+    """What stands behind the fence."""
+    text: str
+
+    @property
+    def kind(self) -> Kind:
+        """Python, something with a command in it, or neither: files, tables, answers."""
+        if self.words == "python":
+            return "python"
+        lines = [line.removeprefix("$ ") for line in self.text.splitlines()]
+        programs = (*PROGRAMS, "vitrail")
+        called = self.words in SHELL and any(line.split(" ")[0] in programs for line in lines)
+        return "commands" if called else "listing"
+
+
+class Command(NamedTuple):
+    """One line that begins with a program."""
+
+    page: str
+    line: int
+    text: str
+    words: tuple[str, ...]
+    """What `vitrail` is given in it; empty where it is not called."""
+    reason: str
+    """Why it is not run; empty if it is."""
+
+
+def blocks() -> list[Block]:
+    """All of all pages, in the order of the pages."""
+    return [block for page in PAGES for block in blocks_of(page, (ROOT / page).read_text(encoding="utf-8"))]
+
+
+def blocks_of(page: str, text: str) -> Iterator[Block]:
+    """The blocks of one page."""
+    for found in FENCE.finditer(text):
+        yield Block(page, text.count("\n", 0, found.start()) + 1, found["words"].strip(), found["text"])
+
+
+def commands(block: Block) -> Iterator[Command]:
+    """The commands of a block, without prompts, comments, and what follows a pipe."""
+    for place, row in enumerate(block.text.splitlines(), block.line + 1):
+        line = row.removeprefix("$ ")
+        program = line.split(" ")[0]
+        if block.kind != "commands" or (program not in PROGRAMS and program != "vitrail"):
+            continue
+        words = shlex.split(line, comments=True)
+        words = words[: words.index("|")] if "|" in words else words
+        given = tuple(words[words.index("vitrail") + 1 :]) if "vitrail" in words else ()
+        yield Command(block.page, place, shlex.join(words), given, _reason(block, program, line, given))
+
+
+def _reason(block: Block, program: str, line: str, given: tuple[str, ...]) -> str:
+    told = [PROGRAMS.get(program, ""), ELSEWHERE.get(block.words, ""), GENERATED.get(block.page, "")]
+    told += [VERBS.get(given[0], "") if given else "", "is looked up on the Hub" if "hf:" in line else ""]
+    told += [why for begin, why in COMMANDS.items() if line.startswith(begin)]
+    return next(filter(None, told), "")
+
+
+def counted() -> dict[str, int]:
+    """How many blocks there are of each kind, and what becomes of their commands."""
+    found = blocks()
+    lines = [command for block in found for command in commands(block)]
+    kinds = Counter(block.kind for block in found)
+    python = [block for block in found if block.kind == "python"]
+    return {
+        "blocks": len(found),
+        "listings": kinds["listing"],
+        "Python blocks run": sum(block.page not in PYTHON for block in python),
+        "Python blocks compiled": sum(block.page in PYTHON for block in python),
+        "commands run": sum(not command.reason for command in lines),
+        "commands parsed": sum(bool(command.reason and command.words) for command in lines),
+        "commands of other programs": sum(not command.words for command in lines),
+    }
+
+
+if __name__ == "__main__":
+    for name, count in counted().items():
+        print(f"{count:>5}  {name}")
