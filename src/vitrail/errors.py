@@ -3,6 +3,8 @@
     VitrailError
     ├── UsageError         2   a wrong argument, setting or combination (also a ValueError)
     ├── DataError          3   pictures or labels that cannot be used (also a ValueError)
+    │   ├── NoPictureError     bytes of no format that is read
+    │   └── TooLargeError      a picture beyond a limit on its size or on what it unpacks to
     ├── DamagedFileError   4   a checkpoint or bundle that is damaged, foreign or not trusted
     ├── ResourceError      5   no disk, memory or permission
     ├── DivergedError      6   training left the finite numbers and could not recover
@@ -38,6 +40,14 @@ class DataError(VitrailError, ValueError):
     """Pictures or labels that cannot be read or used as asked."""
 
     exit_code = 3
+
+
+class NoPictureError(DataError):
+    """Bytes of no format that is read."""
+
+
+class TooLargeError(DataError):
+    """A picture beyond a limit on pixels, pieces, frames or texts, refused before it is decoded."""
 
 
 class DamagedFileError(VitrailError):

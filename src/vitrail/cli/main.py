@@ -24,6 +24,7 @@ from .commands.export import Export
 from .commands.inspect import Inspect
 from .commands.predict import Predict
 from .commands.report import Report
+from .commands.serve import Serve
 from .commands.train import Train
 from .failures import failure
 from .help import overview, page
@@ -36,6 +37,7 @@ COMMANDS: dict[str, type[Command]] = {
     "explain": Explain,
     "inspect": Inspect,
     "export": Export,
+    "serve": Serve,
     "convert": Convert,
     "report": Report,
     "check": Check,

@@ -110,21 +110,33 @@ class Predictor:
             )
         return self.members[0]
 
+    def answer(self, names: Sequence[Name], images: UInt8[Tensor, "B C H W"]) -> tuple[Answers, list[np.ndarray]]:
+        """What is said of prepared pictures, and the outputs of each model [B, K] that it is said by."""
+        found = [member.outputs(images, self.device) for member in self.members]
+        return self._table(names, found, []), [outputs for outputs, _ in found]
+
     def _answered(
         self, names: Sequence[Name], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
     ) -> Answers:
         """The mean of what all models make of prepared pictures, None for no pictures."""
-        tables = []
-        for member in self.members:
-            outputs, distances = np.zeros((0, 0), np.float32), None
-            if images is not None:
-                outputs, distances = member.outputs(images, self.device)
-            tables.append(
-                answers_of(
-                    self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decided,
-                    distances=distances,
-                )
-            )  # fmt: skip
+        nothing: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0), np.float32), None)
+        found = [nothing if images is None else member.outputs(images, self.device) for member in self.members]
+        return self._table(names, found, skipped)
+
+    def _table(
+        self,
+        names: Sequence[Name],
+        found: Sequence[tuple[np.ndarray, np.ndarray | None]],
+        skipped: Sequence[tuple[str, str]],
+    ) -> Answers:
+        """The mean of the answers that follow from each model's outputs and distances."""
+        tables = [
+            answers_of(
+                self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decided,
+                distances=distances,
+            )
+            for member, (outputs, distances) in zip(self.members, found, strict=True)
+        ]  # fmt: skip
         return mean_of(tables, self.decided)
 
 

@@ -22,6 +22,8 @@ FLAGS = {
                   --number-format --optimizer --reached --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
     "export": "--to --out --layout --private --dry-run --resize --json --debug",
+    "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
+                --deadline --slow --workers --threads --device --json --debug""",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --json --debug",
@@ -38,6 +40,7 @@ WORDS = {
     "explain": ("model", "paths"),
     "inspect": ("model",),
     "export": ("model",),
+    "serve": ("model",),
     "convert": ("model",),
     "report": ("run_folder",),
     "check": ("source",),

@@ -11,7 +11,7 @@ import numpy as np
 from PIL.GifImagePlugin import GifImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from ...errors import DataError
+from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
 from .exif import upright
 from .pillow import loaded
@@ -63,7 +63,7 @@ def _later(frames: Iterator[Frame], max_pixels: int) -> tuple[str, ...]:
         check_size(max(1, frame.bottom), max(1, frame.right), max_pixels)
         count += 1
         if count > MAX_FRAMES:
-            raise DataError(f"image has more than {MAX_FRAMES:,} frames, as files made to exhaust a reader do.")
+            raise TooLargeError(f"image has more than {MAX_FRAMES:,} frames, as files made to exhaust a reader do.")
 
 
 def _frames(data: bytes, position: int) -> Iterator[Frame]:

@@ -14,7 +14,7 @@ import numpy as np
 import simplejpeg
 from PIL.JpegImagePlugin import JpegImageFile
 
-from ...errors import DataError
+from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
 from .exif import upright
 from .values import DAMAGE_AMONG, END_MISSING, Stored, check_size, damaged, from_inks, profile_remark, truncated
@@ -64,7 +64,7 @@ def parse_jpeg(data: bytes, spec: ImageSpec) -> Stored:
             "of 8 bits. Save deeper pictures as 16-bit PNG or TIFF."
         )
     if header.progressive and _scans(data, header.scan) > MAX_SCANS:
-        raise DataError(f"image has more than {MAX_SCANS} passes, which no real picture has; save it again.")
+        raise TooLargeError(f"image has more than {MAX_SCANS} passes, which no real picture has; save it again.")
     values, remarks = _pixels(data, header)
     if header.channels == 1:
         values = values.reshape(values.shape[:2])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL.PngImagePlugin import PngImageFile
 
-from ...errors import DataError
+from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
 from .exif import upright
 from .pillow import deep_colour, high_and_low, loaded
@@ -149,7 +149,7 @@ def _inflated(chunk: Chunk, room: int) -> bytes:
     except zlib.error:
         return name
     if inflater.unconsumed_tail:
-        raise DataError(
+        raise TooLargeError(
             f"image carries texts or profiles of more than {MAX_TEXT // 2**20} MiB packed into {len(packed):,} bytes, "
             "as files do that are made to exhaust memory; save it again without them."
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, NoPictureError
 from ...spec import ImageSpec
 from ..source import Picture
 from .animations import parse_gif, parse_webp
@@ -60,10 +60,10 @@ def parse(data: bytes, spec: ImageSpec) -> Stored:
     """As `read`, for the bytes of a picture that has no name."""
     kind = recognise(data)
     if kind is None:
-        raise DataError(f"not a picture Vitrail reads ({looks_like(data)}); expected {ACCEPTED}.")
+        raise NoPictureError(f"not a picture Vitrail reads ({looks_like(data)}); expected {ACCEPTED}.")
     try:
         stored = PARSERS[kind](data, spec)
-    except DataError:
+    except (DataError, MemoryError):
         raise
     except Exception as error:  # parsers of foreign bytes raise anything: OSError, SyntaxError, struct.error, ...
         raise _reason(kind, data, error) from error

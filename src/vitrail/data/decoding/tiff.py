@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL.TiffImagePlugin import TiffImageFile
 
-from ...errors import DataError
+from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
 from .exif import turned
 from .pillow import deep_colour, high_and_low, loaded
@@ -71,12 +71,12 @@ def _check_pieces(page: Page, height: int, width: int, max_pixels: int) -> None:
             have = entry.many if entry else 0
             raise damaged(KIND, f"it is cut into {pieces * planes:,} strips or tiles and holds {have:,} of them")
         if entry.many > MAX_PIECES:
-            raise DataError(
+            raise TooLargeError(
                 f"image is cut into {entry.many:,} strips or tiles, limit {MAX_PIECES:,}; "
                 "save it with fewer, larger ones."
             )
     if high * wide > max_pixels:
-        raise DataError(
+        raise TooLargeError(
             f"image has tiles of {high * wide / 1e6:,.0f} Mpx, limit {max_pixels / 1e6:,.0f} Mpx (--image.max-pixels)."
         )
 

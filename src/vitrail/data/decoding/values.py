@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, TooLargeError
 
 END_MISSING = "end marker missing"
 SEVERAL_FRAMES = "first of several frames"
@@ -49,7 +49,7 @@ def check_size(height: int, width: int, max_pixels: int) -> None:
         raise DataError(f"image has no pixels ({height} x {width}).")
     if height * width > max_pixels:
         size, limit = height * width / 1e6, max_pixels / 1e6
-        raise DataError(
+        raise TooLargeError(
             f"image is {size:,.0f} Mpx ({height:,} x {width:,}), limit {limit:,.0f} Mpx (--image.max-pixels)."
         )
 

@@ -1,0 +1,130 @@
+"""`vitrail serve`: a model behind HTTP, with a web page."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from ...errors import UsageError
+from ..arguments import Command
+
+if TYPE_CHECKING:
+    from ...serve.opened import Opened
+    from ...serve.tokens import Tokens
+
+NEEDED = ("fastapi", "uvicorn", "python_multipart")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve(Command):
+    """Answer pictures over HTTP, with a web page for people, until Ctrl-C or SIGTERM.
+
+    POST /predict, /explain, /embed, and the Open Inference Protocol under /v2; /docs describes them. A token is asked
+    for if --token-file or the variable VITRAIL_TOKEN holds one.
+
+      vitrail serve RUN
+      vitrail serve RUN --host 0.0.0.0 --port 80 --token-file tokens.txt
+      curl --data-binary @photo.jpg http://127.0.0.1:8000/predict
+    """
+
+    POSITIONAL: ClassVar[tuple[str, ...]] = ("model",)
+    DOTTED: ClassVar[str | None] = "changes"
+
+    model: str
+    """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
+    host: str = "127.0.0.1"
+    """The address to listen on; 0.0.0.0 or :: for all of this machine's."""
+    port: int = 8000
+    """0 takes a free one."""
+    name: str = ""
+    """What the model is called; by default as its folder is."""
+    token_file: Path | None = None
+    """A file with one token a line."""
+    proxy: str = ""
+    """Addresses of reverse proxies whose X-Forwarded-For is believed, such as 127.0.0.1."""
+    max_bytes: int = 20 * 2**20
+    """Of one request."""
+    max_pictures: int = 64
+    """Of one request."""
+    batch: int = 64
+    """Pictures that the model answers at once, at most."""
+    waiting: int = 256
+    """Pictures that may be inside at any moment; further ones get 503."""
+    per_client: int = 64
+    """Requests of one address that are answered at any moment; further ones get 429."""
+    deadline: float = 30.0
+    """Seconds from the last byte of a request to its answer; after them 504."""
+    slow: float = 10.0
+    """Seconds for the head of a request, and for a body beyond what its size explains."""
+    workers: int = 0
+    """Processes that decode pictures; 0 takes one for each core, up to 4."""
+    threads: int = 0
+    """Threads of the model; 0 takes every core."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    json: bool = False
+    """Print where it listens, and later that it is ready, as one line of JSON each."""
+    debug: bool = False
+    """Show tracebacks."""
+    changes: tuple[tuple[str, str], ...] = ()
+    """How files are opened, where that is no part of the model: --image.page 2, --image.max_pixels 100000000."""
+
+    def run(self) -> int:
+        """Serve until somebody says stop."""
+        _refuse_without_extra()
+        from ...serve.running import Asked, name_of, serve
+        from ...serve.settings import Limits
+        from ...serve.tokens import read_tokens
+
+        tokens = read_tokens(self.token_file, os.environ)
+        limits = Limits(
+            body=self.max_bytes, bodies=max(Limits.bodies, 2 * self.max_bytes), pictures=self.max_pictures,
+            batch=self.batch, waiting=self.waiting, per_client=self.per_client, deadline=self.deadline, slow=self.slow,
+            workers=self.workers or min(4, _cores()),
+        )  # fmt: skip
+        asked = Asked(
+            model=self.model, name=name_of(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
+            device=self.device, threads=self.threads, changes=dict(self.changes), limits=limits,
+        )  # fmt: skip
+        return serve(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
+
+    def _listening(self, listener: socket.socket, tokens: Tokens) -> None:
+        from ...serve.listening import is_public, url_of
+
+        if is_public(listener) and not tokens:
+            sys.stderr.write(
+                f"warning: whoever reaches this machine may use the model, because --host is {self.host} and no token "
+                "is asked for. Give --token-file, or leave --host out.\n"
+            )
+        url = url_of(listener)
+        self._tell(f"listening on {url}, reading {self.model}", {"listening": url})
+
+    def _ready(self, opened: Opened) -> None:
+        facts = f"{opened.name}: {len(opened.predictor.classes)} {_noun(opened.predictor.task)}"
+        self._tell(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
+
+    def _tell(self, line: str, facts: dict[str, str]) -> None:
+        import json
+
+        print(json.dumps(facts) if self.json else line, flush=True)
+
+
+def _refuse_without_extra() -> None:
+    from importlib.util import find_spec
+
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        raise UsageError(
+            f'vitrail serve needs {" and ".join(missing)}, which the extra brings: pip install "vitrail[serve]".'
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _noun(task: str) -> str:
+    return {"classes": "classes", "labels": "labels", "number": "numbers"}[task]

@@ -1,0 +1,1 @@
+"""One model behind HTTP: a server that is proved equal to the command line, and hard to break."""

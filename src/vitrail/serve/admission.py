@@ -1,0 +1,123 @@
+"""Who may come in: bounds on pictures, requests of one address, errands and bytes, each told when to return."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from .refusals import RefusedError
+from .settings import Limits
+
+LONGEST = 60
+"""Seconds that anybody is sent away for at most."""
+
+
+class Admission:
+    """Counts of what is inside at the moment. Lives in the event loop, so nothing needs a lock.
+
+    Args:
+        seconds: how long the model takes for a picture at the moment.
+    """
+
+    def __init__(self, limits: Limits, seconds: Callable[[], float]):
+        self._limits, self._seconds = limits, seconds
+        self._clients: Counter[str] = Counter()
+        self.waiting = 0
+        """Pictures that are decoded, wait or are answered."""
+        self.tasks = 0
+        """Explanations and embeddings that wait or are computed."""
+        self.bytes = 0
+        """Of requests that are read or answered."""
+        self.inside = 0
+        """Requests for answers, from their head to the end of their response."""
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Whoever is counted here is waited for when the server stops."""
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
+    @contextmanager
+    def client(self, address: str) -> Iterator[None]:
+        """One request of an address.
+
+        Raises:
+            RefusedError: 429, so many of them are being answered.
+        """
+        self.check_client(address)
+        self._clients[address] += 1
+        try:
+            yield
+        finally:
+            self._clients[address] -= 1
+            if not self._clients[address]:
+                del self._clients[address]
+
+    def check_client(self, address: str) -> None:
+        """Raise RefusedError (429) if no further request of an address would be answered."""
+        if self._clients[address] >= self._limits.per_client:
+            raise RefusedError(
+                429, f"{self._limits.per_client} requests of this address are being answered. Wait for one of them.",
+                again=self._soon(),
+            )  # fmt: skip
+
+    @contextmanager
+    def pictures(self, count: int) -> Iterator[None]:
+        """Some pictures, from decoding to their answers.
+
+        Raises:
+            RefusedError: 503, the queue is full.
+        """
+        if self.waiting + count > self._limits.waiting:
+            raise RefusedError(
+                503, f"{self.waiting} pictures wait for the model, and it takes {self._limits.waiting} at most. Try "
+                "again.", again=self._soon(),
+            )  # fmt: skip
+        self.waiting += count
+        try:
+            yield
+        finally:
+            self.waiting -= count
+
+    @contextmanager
+    def task(self) -> Iterator[None]:
+        """One explanation or embedding.
+
+        Raises:
+            RefusedError: 503, too many wait.
+        """
+        if self.tasks >= self._limits.tasks:
+            raise RefusedError(
+                503, f"{self.tasks} explanations and embeddings wait for the model. Try again.", again=self._soon()
+            )
+        self.tasks += 1
+        try:
+            yield
+        finally:
+            self.tasks -= 1
+
+    def take(self, count: int) -> None:
+        """Make room for bytes of a body.
+
+        Raises:
+            RefusedError: 503, the bodies of all requests together are too large.
+        """
+        if self.bytes + count > self._limits.bodies:
+            raise RefusedError(
+                503, f"the requests that are being read hold {self.bytes:,} bytes, and together they may hold "
+                f"{self._limits.bodies:,}. Try again.", again=self._soon(),
+            )  # fmt: skip
+        self.bytes += count
+
+    def give(self, count: int) -> None:
+        """Bytes that are no longer held."""
+        self.bytes -= count
+
+    def _soon(self) -> int:
+        """When the pictures that wait now will be answered, in whole seconds from 1 to a minute."""
+        return max(1, min(LONGEST, math.ceil(self.waiting * self._seconds())))

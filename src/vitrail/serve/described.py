@@ -1,0 +1,88 @@
+"""The description of the API as a page of its own and as OpenAPI, both made here: nothing comes from another server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from .page_files import PageFile, page_file
+from .refusals import as_json
+
+TEMPLATE, STYLE = "described.html.j2", "described.css"
+_BYTES = {"schema": {"type": "string", "format": "binary"}}
+_PICTURE = {"image/*": _BYTES, "application/octet-stream": _BYTES, "application/dicom": _BYTES}
+_FILES = {"type": "object", "properties": {"picture": {"type": "array", "items": _BYTES["schema"]}}}
+_TENSOR = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string"},
+        "inputs": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["name", "shape", "datatype", "data"],
+                "properties": {
+                    "name": {"const": "images"},
+                    "shape": {"type": "array", "items": {"type": "integer"}},
+                    "datatype": {"const": "UINT8"},
+                    "data": {"type": "array"},
+                },
+            },
+        },
+        "outputs": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+    },
+}
+_ERROR = {
+    "content": {
+        "application/json": {"schema": {"type": "object", "properties": {"error": {"type": "string"}}}},
+    }
+}
+_STATUSES = {
+    "400": "The request contradicts itself.",
+    "401": "A token is missing or wrong.",
+    "408": "The request came too slowly.",
+    "413": "Too many bytes, pixels or pictures.",
+    "415": "No picture of a known format.",
+    "422": "A damaged picture, or a wrong option.",
+    "429": "Too many requests of this address; Retry-After says when to come again.",
+    "503": "Too many pictures wait, or the server is starting or stopping; Retry-After.",
+    "504": "There was no answer before the deadline.",
+}
+
+
+def _body(content: Mapping[str, object]) -> dict[str, Any]:
+    """What FastAPI adds to the description of a path that reads its body by itself."""
+    refusals = {status: {"description": words, **_ERROR} for status, words in _STATUSES.items()}
+    return {"requestBody": {"required": True, "content": dict(content)}, "responses": refusals}
+
+
+BODIES = {
+    "picture": _body(_PICTURE),
+    "picture or form": _body({**_PICTURE, "multipart/form-data": {"schema": _FILES}}),
+    "tensor": _body({"application/json": {"schema": _TENSOR}}),
+}
+"""By what a path reads."""
+
+
+def documents(app: FastAPI) -> dict[str, PageFile]:
+    """The page `docs`, its style, and `openapi.json`, as they are sent."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    described = app.openapi()
+    folder = Path(__file__).parent
+    loader = FileSystemLoader(folder)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    page = environment.get_template(TEMPLATE).render(
+        version=described["info"]["version"], paths=described["paths"], statuses=_STATUSES
+    )
+    return {
+        "docs": page_file(page.encode(), "text/html; charset=utf-8"),
+        "described.css": page_file((folder / STYLE).read_bytes(), "text/css; charset=utf-8"),
+        "openapi.json": page_file(as_json(described), "application/json"),
+    }

@@ -1,0 +1,169 @@
+"""The gate before the framework: heads, tokens, bodies, deadlines and who leaves, so that nothing behind it waits.
+
+A request for an answer is let through when all of its body is here; whoever is slow, large or early is told so before
+anything is decoded. Everything else (the page, health, metrics) goes straight through and never waits for the model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .refusals import Headers, RefusedError, refuse
+from .service import Service
+
+HEADERS, TARGET = 100, 8192
+"""Lines of a head, and bytes of a path with its query."""
+UNFORESEEN = "Something went wrong inside the server that nobody foresaw."
+LOG = logging.getLogger("uvicorn.error")
+
+
+class Gate:
+    """An ASGI application around another one."""
+
+    def __init__(self, app: ASGIApp, service: Service):
+        self._app, self._service = app, service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        said, began = _Said(send), time.perf_counter()
+        try:
+            await self._let_in(scope, receive, said)
+        except RefusedError as refused:
+            await said.refuse(refused)
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            await said.refuse(RefusedError(503, "The server is stopping.", again=1, close=True))
+        except Exception:
+            LOG.exception("A request ended in an error that nobody foresaw.")  # the stack alone, nothing of a client's
+            await said.refuse(RefusedError(500, UNFORESEEN))
+        finally:
+            self._service.metrics.request(scope["path"], said.status, time.perf_counter() - began)
+
+    async def _let_in(self, scope: Scope, receive: Receive, said: _Said) -> None:
+        headers = _checked(scope)
+        if scope["method"] != "POST" or scope["path"] not in self._service.work:
+            await self._app(scope, receive, said)
+            return
+        service, limits = self._service, self._service.limits
+        address = scope["client"][0] if scope.get("client") else ""
+        service.check_open()
+        if not service.tokens.allow(headers.get(b"authorization", b"")):
+            raise RefusedError(401, "This server asks for a token: Authorization: Bearer TOKEN.")
+        service.admission.check_client(address)
+        if int(headers.get(b"content-length", b"0")) > limits.body:
+            raise _too_large(limits.body)
+        body, state = bytearray(), scope.setdefault("state", {})
+        with service.admission.request():
+            try:
+                await self._read(body, receive)
+                state["body"] = body
+                with service.admission.client(address):
+                    await self._answer(scope, receive, said)
+            except _GoneError:
+                return
+            finally:
+                service.admission.give(len(body))
+                state.clear()  # a connection that stays open must not hold the body of its last request
+
+    async def _read(self, body: bytearray, receive: Receive) -> None:
+        """All of a body, as long as it comes fast enough and fits; what was read is in `body` however this ends."""
+        limits, admission = self._service.limits, self._service.admission
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout_at(began + limits.slow) as patience:
+                while True:
+                    message = await receive()
+                    if message["type"] != "http.request":
+                        raise _GoneError
+                    chunk = message.get("body", b"")
+                    if len(body) + len(chunk) > limits.body:
+                        raise _too_large(limits.body)
+                    admission.take(len(chunk))
+                    body += chunk
+                    if not message.get("more_body", False):
+                        return
+                    if not patience.expired():
+                        patience.reschedule(began + limits.slow + len(body) / limits.pace)
+        except TimeoutError as late:
+            raise RefusedError(
+                408, f"The body came too slowly: {len(body):,} bytes in {loop.time() - began:.0f} s.", close=True
+            ) from late
+
+    async def _answer(self, scope: Scope, receive: Receive, said: _Said) -> None:
+        """Let the framework answer, until the deadline or until the client has left."""
+        work = asyncio.ensure_future(self._app(scope, _nothing_more, said))
+        gone = asyncio.ensure_future(_until_gone(receive))
+        deadline = self._service.limits.deadline
+        try:
+            await asyncio.wait((work, gone), timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
+            if work.done() or said.ended:
+                await work
+                return
+            if gone.done():
+                raise _GoneError
+            raise RefusedError(504, f"There was no answer within {deadline:g} s. Try again later.", again=1)
+        finally:
+            for task in (work, gone):
+                task.cancel()
+            await asyncio.wait((work, gone))
+
+
+class _GoneError(Exception):
+    """The client has closed the connection."""
+
+
+class _Said:
+    """`send`, and what has been sent so far."""
+
+    def __init__(self, send: Send):
+        self._send = send
+        self.status = 0
+        self.ended = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif message["type"] == "http.response.body":
+            self.ended = not message.get("more_body", False)
+        await self._send(message)
+
+    async def refuse(self, refused: RefusedError) -> None:
+        """Say it, unless something else was said already."""
+        if not self.status:
+            await refuse(self, refused)
+
+
+async def _nothing_more() -> Message:
+    """What the framework reads: the body lies in the state of the request, and who leaves is noticed at the gate."""
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _checked(scope: Scope) -> dict[bytes, bytes]:
+    """The headers by name.
+
+    Raises:
+        RefusedError: 400, 414 or 431, for a head that no honest client sends.
+    """
+    headers: Headers = scope["headers"]
+    if len(headers) > HEADERS:
+        raise RefusedError(431, f"A request may have {HEADERS} headers. Got {len(headers)}.", close=True)
+    if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > TARGET:
+        raise RefusedError(414, f"A path and its query may have {TARGET:,} bytes.", close=True)
+    found = dict(headers)
+    if b"content-length" in found and b"transfer-encoding" in found:
+        raise RefusedError(400, "A request has either a Content-Length or a Transfer-Encoding, not both.", close=True)
+    return found
+
+
+def _too_large(limit: int) -> RefusedError:
+    return RefusedError(413, f"A request may hold {limit:,} bytes. Send a smaller picture, or fewer at once.")

@@ -1,0 +1,99 @@
+"""What the server has done, in Prometheus' text format: a fixed number of lines, whatever clients send."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+PICTURES = (1, 2, 4, 8, 16, 32, 64, 128)
+OTHER = "other"
+"""Stands for every path that the server does not know, so that nobody can make it remember new ones."""
+GONE = 0
+"""In the place of a status, where the client left before there was one."""
+
+
+@dataclass
+class Histogram:
+    """How often values were at most so large."""
+
+    bounds: Sequence[float]
+    counts: list[int] = field(default_factory=list)
+    total: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.counts = [0] * (len(self.bounds) + 1)
+
+    def see(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, labels: str = "") -> Iterator[str]:
+        """Its buckets, sum and count."""
+        seen, comma = 0, "," if labels else ""
+        for bound, count in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):
+            seen += count
+            yield f'{name}_bucket{{{labels}{comma}le="{bound}"}} {seen}'
+        braces = f"{{{labels}}}" if labels else ""
+        yield f"{name}_sum{braces} {self.total:.9g}"
+        yield f"{name}_count{braces} {seen}"
+
+
+class Metrics:
+    """Counted in the event loop.
+
+    Args:
+        paths: those that are told apart.
+    """
+
+    def __init__(self, paths: Sequence[str]):
+        self._paths = frozenset(paths)
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self._seconds = {path: Histogram(SECONDS) for path in (*paths, OTHER)}
+        self._batches = Histogram(PICTURES)
+        self._model_seconds = 0.0
+
+    def request(self, path: str, status: int, seconds: float) -> None:
+        """One request has ended, after so long."""
+        known = path if path in self._paths else OTHER
+        self.requests[known, status] += 1
+        self._seconds[known].see(seconds)
+
+    def batch(self, pictures: int, seconds: float) -> None:
+        """The model has answered so many pictures at once."""
+        self._batches.see(pictures)
+        self._model_seconds += seconds
+
+    def text(self, now: Mapping[str, tuple[str, float]]) -> str:
+        """Everything.
+
+        Args:
+            now: what is so at the moment: name -> (help, value).
+        """
+        return "\n".join((*self._counted(), *_gauges(now), ""))
+
+    def _counted(self) -> Iterator[str]:
+        yield from _head("vitrail_requests_total", "counter", "Requests by path and status; status 0: the client left.")
+        for (path, status), count in sorted(self.requests.items()):
+            yield f'vitrail_requests_total{{path="{path}",status="{status}"}} {count}'
+        yield from _head("vitrail_request_seconds", "histogram", "From the head of a request to the end of its answer.")
+        for path, seconds in self._seconds.items():
+            yield from seconds.lines("vitrail_request_seconds", f'path="{path}"')
+        yield from _head("vitrail_batch_pictures", "histogram", "Pictures that the model answered at once.")
+        yield from self._batches.lines("vitrail_batch_pictures")
+        yield from _head("vitrail_model_seconds_total", "counter", "Time in which the model answered pictures.")
+        yield f"vitrail_model_seconds_total {self._model_seconds:.9g}"
+
+
+def _gauges(now: Mapping[str, tuple[str, float]]) -> Iterator[str]:
+    for name, (words, value) in now.items():
+        yield from _head(name, "counter" if name.endswith("_total") else "gauge", words)
+        yield f"{name} {value:.9g}"
+
+
+def _head(name: str, kind: str, words: str) -> tuple[str, str]:
+    return f"# HELP {name} {words}", f"# TYPE {name} {kind}"

@@ -1,0 +1,178 @@
+"""The model that is served, with all that it can be asked: answers, embeddings, explanations, and what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from ..checkpoints import bundle
+from ..checkpoints.place import bundle_in
+from ..doors.explaining import Explainer, of_predictor
+from ..doors.predicting import open_predictor, reread
+from ..errors import DamagedFileError, UsageError
+from ..evaluate.number_predictions import NumberPredictions
+from ..files import json_text
+from ..predict import exported
+from ..predict.embedder import Embedder, vectors_of
+from ..predict.predictor import Predictor
+from ..predict.reading import Name
+from .batching import Answered
+from .explanations import methods_of, palette
+from .refusals import RefusedError
+from .settings import Limits
+
+SAME = 1e-4
+"""How far a picture's scores may lie apart, alone and among others."""
+
+
+class Opened:
+    """A predictor that is asked for prepared pictures only. Everything but `about` runs in the model's thread.
+
+    Args:
+        predictor: answers.
+        name: what the server calls the model.
+        licence: of its weights, if it is known.
+        broken: called when the model gives numbers that are not finite.
+    """
+
+    def __init__(self, predictor: Predictor, name: str, licence: str = "", broken: Callable[[], None] = lambda: None):
+        self.predictor, self.name, self.licence, self._broken = predictor, name, licence, broken
+        self.spec = predictor.spec
+        self.embedder = _embedder(predictor)
+        self.explainer = _explainer(predictor, name)
+        self._methods = [] if self.explainer is None else methods_of(self.explainer.model.config)
+        self._palette = palette()
+
+    def answer(self, names: Sequence[Name], images: UInt8[Tensor, "n C h w"]) -> Answered:
+        """Rows and outputs of prepared pictures.
+
+        Raises:
+            RefusedError: 503, the model gave numbers that are not finite.
+        """
+        answers, outputs = self.predictor.answer(names, images)
+        scores = answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
+        if not np.isfinite(scores).all() or not all(np.isfinite(one).all() for one in outputs):
+            self._broken()
+            raise RefusedError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
+        number = isinstance(answers, NumberPredictions)
+        found = {exported.VALUES if number else exported.PROBABILITIES: scores}
+        if len(outputs) == 1:
+            found[exported.LOGITS] = outputs[0]
+        if not isinstance(answers, NumberPredictions):
+            found[exported.DECISIONS] = answers.labels.astype(np.int64)
+        why = answers.abstained or ("",) * len(names)
+        found[exported.ABSTAINED] = np.array([exported.REASONS.index(one) for one in why], np.int64)
+        return Answered(answers.records(), found)
+
+    def embed(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
+        """What the head reads of a picture."""
+        if self.embedder is None:
+            raise RefusedError(422, "Features are taken from Vision Transformers, and this model is none.")
+        seen = [vectors_of(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.eyes]
+        vector = np.concatenate(seen)
+        if not np.isfinite(vector).all():
+            self._broken()
+            raise RefusedError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
+        return {"features": vector.tolist(), "kind": self.embedder.eyes[0].model.config.pool}
+
+    def warm_up(self) -> None:
+        """Answer a drawn picture, alone and among others, before anybody else is answered.
+
+        Raises:
+            DamagedFileError: its scores are not finite, or depend on who else is in the batch.
+        """
+        spec = self.spec
+        drawn = np.random.default_rng(0).integers(0, 256, (4, spec.channels, *spec.size), dtype=np.uint8)
+        images = torch.from_numpy(drawn)
+        key = exported.VALUES if self.predictor.task == "number" else exported.PROBABILITIES
+        try:
+            together = self.answer([Name("", "")] * len(images), images).outputs[key]
+            alone = self.answer([Name("", "")], images[:1]).outputs[key]
+        except RefusedError as problem:
+            raise DamagedFileError(f"{problem.sentence} Serve another copy.") from problem
+        scale = max(1.0, float(np.abs(together).max()))
+        if (apart := float(np.abs(together[0] - alone[0]).max())) > SAME * scale:
+            raise DamagedFileError(
+                f"The model gives one picture other scores alone than among others, {apart:.2g} apart where {SAME:g} "
+                "are allowed. Serve another copy, or with --device cpu."
+            )
+
+    def about(self, limits: Limits, token: bool) -> dict[str, Any]:
+        """What clients may know of the model, as `/about` says it."""
+        predictor, decided, spec = self.predictor, self.predictor.decided, self.spec
+        number = predictor.task == "number"
+        labels = (decided.positive,) if decided.positive else predictor.classes
+        return {
+            "name": self.name,
+            "task": predictor.task,
+            "classes": [] if number else list(predictor.classes),
+            "columns": list(predictor.classes) if number else [],
+            "image": {"height": spec.height, "width": spec.width, "channels": spec.channels},
+            "thresholds": dict(zip(labels, decided.thresholds, strict=False)),
+            "calibrated": all(member.decided.temperature != () for member in predictor.members),
+            "abstains_below": decided.sure or None,
+            "unlike": any(member.decided.unlike is not None for member in predictor.members),
+            "methods": self._methods,
+            "palette": self._palette,
+            "limits": {"bytes": limits.body, "pictures": limits.pictures, "pixels": spec.max_pixels},
+            "token": token,
+            "version": version("vitrail"),
+            "licence": self.licence,
+        }
+
+
+def open_model(
+    given: str, name: str, device: str, threads: int, changes: Mapping[str, str], broken: Callable[[], None]
+) -> Opened:
+    """Read a model in the thread that will run it, and try it.
+
+    Args:
+        threads: of torch in this thread; 0 takes what the machine has.
+
+    Raises:
+        UsageError, DamagedFileError: as `doors.predicting.open_predictor`, and `Opened.warm_up`.
+    """
+    predictor = reread(open_predictor(given, device), changes)
+    if threads:
+        torch.set_num_threads(threads)
+    opened = Opened(predictor, name, _licence(Path(given)), broken)
+    opened.warm_up()
+    return opened
+
+
+def identity(predictor: Predictor) -> Predictor:
+    """The same predictor for pictures that have been prepared already, which come as uint8 [h, w, C]."""
+    same = Predictor(predictor.members, predictor.device)
+    same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
+    return same
+
+
+def _embedder(predictor: Predictor) -> Embedder | None:
+    try:
+        return Embedder.of(predictor)
+    except UsageError:
+        return None
+
+
+def _explainer(predictor: Predictor, name: str) -> Explainer | None:
+    """None for several models together, which cannot be looked into."""
+    if len(predictor.members) > 1 or _embedder(predictor) is None:
+        return None
+    return of_predictor(identity(predictor), name)
+
+
+def _licence(path: Path) -> str:
+    """As a bundle has noted it; empty where nobody has."""
+    folder = bundle_in(path)
+    if folder is None or not (folder / bundle.CONFIG).is_file():
+        return ""
+    info = json_text.read(folder / bundle.CONFIG).get("info", {})
+    return str(info.get("licence", "")) if isinstance(info, dict) else ""

@@ -1,0 +1,184 @@
+"""Guarded decoding: processes that may die of a picture, each with a time limit, replaced as soon as they are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing
+import socket
+import time
+from collections import deque
+from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from ..spec import ImageSpec
+from .refusals import RefusedError
+from .settings import Limits
+from .worker import KINDS, REPLY, REQUEST, Kind, Reply, work
+
+MANY, WITHIN = 5, 60.0
+"""So many deaths within so many seconds mean that something is wrong with the machine and not with pictures."""
+Said = TypeVar("Said")
+
+
+class Prepared(NamedTuple):
+    """What the model reads, and what came with it."""
+
+    images: UInt8[Tensor, "n C h w"]
+    said: list[str] | dict[str, object]
+    """Remarks about a picture; of a tensor, what else its request said."""
+
+
+class _Process(NamedTuple):
+    """One decoding process and the way to it."""
+
+    process: ForkServerProcess
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class Pictures:
+    """The decoding processes of a server. All of it runs in the event loop; starting one takes a thread for a moment.
+
+    They are forked from a process that has imported everything and done nothing, so that a new one is there at once.
+    """
+
+    def __init__(self, spec: ImageSpec, limits: Limits):
+        self._spec, self._limits = spec, limits
+        self._idle: asyncio.LifoQueue[_Process] = asyncio.LifoQueue()
+        self._all: dict[ForkServerProcess, asyncio.StreamWriter | None] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._deaths: deque[float] = deque(maxlen=MANY)
+        self._closed = False
+        self.died = 0
+        """Processes that ended without being asked to."""
+        self.stopped = 0
+        """Processes that were ended because a picture took too long."""
+
+    @property
+    def healthy(self) -> bool:
+        """False once five processes have died within a minute, until that minute is over."""
+        return len(self._deaths) < MANY or time.monotonic() - self._deaths[0] > WITHIN
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """The numbers of the processes that are there."""
+        return tuple(process.pid for process in tuple(self._all) if process.pid is not None)
+
+    async def start(self) -> None:
+        """All processes, one after another."""
+        for _ in range(self._limits.workers):
+            await self._add()
+
+    async def prepare(self, kind: Kind, body: bytes | bytearray | memoryview) -> Prepared:
+        """A picture or a tensor as the model reads it.
+
+        Raises:
+            RefusedError: 413 too large or too slow to decode, 415 no picture, 422 damaged, 503 its process died.
+        """
+        process = await self._idle.get()
+        # A client that leaves must not leave a half-spoken process behind, so the conversation goes on without it.
+        reply = await asyncio.shield(self._remembered(asyncio.create_task(self._ask(process, kind, body))))
+        if reply.status != 200:
+            raise RefusedError(reply.status, reply.words, again=int(reply.status == 503))
+        spec = self._spec
+        pixels = np.frombuffer(bytearray(reply.pixels), np.uint8)  # a copy that may be written to
+        images = torch.from_numpy(pixels.reshape(-1, spec.channels, spec.height, spec.width))
+        return Prepared(images, json.loads(reply.words))
+
+    async def close(self) -> None:
+        """End every process."""
+        self._closed = True
+        for process, writer in tuple(self._all.items()):
+            if writer is not None:
+                writer.close()
+            await asyncio.to_thread(_end, process)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1)
+        self._all.clear()
+
+    async def _ask(self, one: _Process, kind: Kind, body: bytes | bytearray | memoryview) -> Reply:
+        """One request and its reply; a process that fails is replaced, any other is free again."""
+        try:
+            async with asyncio.timeout(self._limits.decode):
+                reply = await _spoken(one, kind, body)
+        except TimeoutError:
+            self.stopped += 1
+            reply = Reply(413, f"the picture took longer than {self._limits.decode:g} s to decode.", b"")
+        except (asyncio.IncompleteReadError, ConnectionError):
+            self.died += 1
+            self._deaths.append(time.monotonic())
+            reply = Reply(503, "the process that decoded this picture died; a new one is there. Try again.", b"")
+        else:
+            self._idle.put_nowait(one)
+            return reply
+        one.writer.close()
+        self._remembered(asyncio.create_task(self._replace(one.process)))
+        return reply
+
+    async def _replace(self, process: ForkServerProcess) -> None:
+        self._all.pop(process, None)
+        await asyncio.to_thread(_end, process)
+        while not self._closed:
+            try:
+                await self._add()
+            except OSError:  # no memory or no file for one more process at the moment
+                await asyncio.sleep(1)
+            else:
+                return
+
+    async def _add(self) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.to_thread(self._begin, theirs)
+            reader, writer = await asyncio.open_connection(sock=ours)
+        except BaseException:
+            for end in (ours, theirs):
+                end.close()
+            raise
+        self._all[process] = writer
+        self._idle.put_nowait(_Process(process, reader, writer))
+
+    def _begin(self, channel: socket.socket) -> ForkServerProcess:
+        """A new process, which alone holds its end of the channel."""
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["vitrail.serve.worker"])
+        words = (channel, self._spec, self._limits.memory, self._limits.pictures)
+        process = context.Process(target=work, args=words, daemon=True)
+        process.start()
+        channel.close()
+        self._all[process] = None
+        if self._closed:  # while it began
+            process.kill()
+        return process
+
+    def _remembered(self, task: asyncio.Task[Said]) -> asyncio.Task[Said]:
+        """The task itself, which nobody but the loop would hold otherwise."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+async def _spoken(one: _Process, kind: Kind, body: bytes | bytearray | memoryview) -> Reply:
+    one.writer.write(REQUEST.pack(KINDS.index(kind), len(body)))
+    one.writer.write(body)
+    await one.writer.drain()
+    status, words, pixels = REPLY.unpack(await one.reader.readexactly(REPLY.size))
+    said = await one.reader.readexactly(words)
+    return Reply(status, said.decode("utf-8"), await one.reader.readexactly(pixels))
+
+
+def _end(process: ForkServerProcess) -> None:
+    """Wait a moment for it to notice that nobody speaks to it any more; then it has to go."""
+    with suppress(ValueError):  # somebody has ended it already
+        process.join(0.2)
+        if process.is_alive():
+            process.kill()
+            process.join(5)
+        process.close()

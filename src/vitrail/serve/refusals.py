@@ -1,0 +1,54 @@
+"""What is said to a client that gets no answer: a status, one sentence as JSON, and when to come again."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.types import Send
+
+Headers = list[tuple[bytes, bytes]]
+JSON = b"application/json"
+
+
+class RefusedError(Exception):
+    """A request that is not answered, and why."""
+
+    def __init__(self, status: int, sentence: str, again: int = 0, close: bool = False):
+        super().__init__(sentence)
+        self.status = status
+        """Of HTTP."""
+        self.sentence = sentence
+        self.again = again
+        """Seconds after which it is worth trying again; 0 says nothing of it."""
+        self.close = close
+        """Whether the connection ends, too."""
+
+    @property
+    def body(self) -> bytes:
+        """The sentence as JSON."""
+        return as_json({"error": self.sentence})
+
+    @property
+    def headers(self) -> Headers:
+        """Of the response, all but its type and length."""
+        found: Headers = [(b"retry-after", str(self.again).encode())] if self.again else []
+        if self.status == 401:
+            found.append((b"www-authenticate", b'Bearer realm="vitrail"'))
+        return [*found, (b"connection", b"close")] if self.close else found
+
+
+def as_json(value: object) -> bytes:
+    """One line of JSON; NaN and infinity are refused, because JSON has no word for them.
+
+    Raises:
+        ValueError: a number that is not finite.
+    """
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+async def refuse(send: Send, refused: RefusedError) -> None:
+    """Say it by hand, where no framework has been asked yet."""
+    body = refused.body
+    headers = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *refused.headers]
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,141 @@
+"""`Service`: what all parts of one server share, and whether it is fit to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from ..predict.reading import Name
+from .admission import Admission
+from .batching import Answered, Batcher
+from .metrics import Metrics
+from .opened import Opened
+from .pictures import Pictures, Prepared
+from .refusals import RefusedError
+from .settings import Limits
+from .tokens import Tokens
+
+WORK = ("/predict", "/explain", "/embed")
+
+
+class Service:
+    """One model, its thread, its decoding processes, and the counts. Made in the event loop.
+
+    Args:
+        open_model: reads the model; gets what to call when the model turns out to be broken.
+        failed: called in the event loop with the reason why there is no model, or no processes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        limits: Limits,
+        tokens: Tokens,
+        open_model: Callable[[Callable[[], None]], Opened],
+        ready: Callable[[Opened], None],
+        failed: Callable[[BaseException], None],
+    ):
+        self.name, self.limits, self.tokens = name, limits, tokens
+        self.infer = f"/v2/models/{name}/infer"
+        self.work = frozenset((*WORK, self.infer))
+        self.metrics = Metrics((*WORK, self.infer, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/"))
+        self.batcher = Batcher(partial(open_model, self._break), self._opened, self.metrics.batch, limits.batch)
+        self.admission = Admission(limits, lambda: self.batcher.seconds)
+        self.opened: Opened | None = None
+        self.pictures: Pictures | None = None
+        self.draining = False
+        self.broken = False
+        self._ready, self._failed = ready, failed
+        self._starting: asyncio.Task[None] | None = None
+        self._decoders: Pictures | None = None
+
+    @property
+    def shut(self) -> str:
+        """Why nothing is answered now; empty if something is."""
+        if self.draining:
+            return "The server is stopping."
+        if self.broken:
+            return "The model produced NaN, so it is not to be trusted any more. Restart the server."
+        return "The model is being read." if self.opened is None or self.pictures is None else ""
+
+    @property
+    def why_not(self) -> str:
+        """Why the server is not ready, though it may still answer; empty if it is."""
+        healthy = self.pictures is None or self.pictures.healthy
+        return self.shut or ("" if healthy else "The processes that decode pictures keep dying.")
+
+    def check_open(self) -> None:
+        """Raise RefusedError (503) while nothing is answered."""
+        if why := self.shut:
+            raise RefusedError(503, why, again=1, close=self.draining)
+
+    def model(self) -> Opened:
+        """The model; RefusedError (503) while it is being read."""
+        if self.opened is None:
+            raise RefusedError(503, "The model is being read.", again=1)
+        return self.opened
+
+    async def start(self, opened: Opened) -> None:
+        """The decoding processes, which need to know what the model reads; then it is ready."""
+        self._decoders = Pictures(opened.spec, self.limits)
+        await self._decoders.start()
+        self.pictures = self._decoders
+        self._ready(opened)
+
+    async def close(self) -> bool:
+        """End every process and the model's thread; False if that thread is in the middle of something long."""
+        self.draining = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting])
+        if self._decoders is not None:
+            await self._decoders.close()
+        return await self.batcher.close()
+
+    async def prepared(self, body: bytearray | memoryview) -> Prepared:
+        """One picture as the model reads it; RefusedError as `Pictures.prepare`."""
+        assert self.pictures is not None
+        return await self.pictures.prepare("picture", body)
+
+    async def answered(self, name: Name, body: bytearray | memoryview) -> tuple[Answered, list[str]]:
+        """One picture answered, and remarks about its file."""
+        made = await self.prepared(body)
+        found = await self.batcher.answer([name], made.images)
+        return found, [str(one) for one in made.said]
+
+    def gauges(self) -> dict[str, tuple[str, float]]:
+        """What is so at the moment, for `Metrics.text`."""
+        pictures = self.pictures
+        return {
+            "vitrail_ready": ("1 if pictures are answered.", float(not self.why_not)),
+            "vitrail_waiting_pictures": ("Pictures that are decoded, wait or are answered.", self.admission.waiting),
+            "vitrail_requests_inside": ("Requests for answers that have not ended.", self.admission.inside),
+            "vitrail_body_bytes": ("Bytes of requests that are held.", self.admission.bytes),
+            "vitrail_decoder_deaths_total": (
+                "Decoding processes that died.", pictures.died if pictures is not None else 0,
+            ),
+            "vitrail_decoder_stops_total": (
+                "Decoding processes that were ended because of a slow picture.",
+                pictures.stopped if pictures is not None else 0,
+            ),
+        }  # fmt: skip
+
+    def _break(self) -> None:
+        self.broken = True
+
+    def _opened(self, opened: Opened | None, problem: BaseException | None) -> None:
+        if opened is None or problem is not None:
+            assert problem is not None
+            self._failed(problem)
+            return
+        if self.draining:
+            return
+        self.opened = opened
+        self._starting = asyncio.get_running_loop().create_task(self.start(opened))
+        self._starting.add_done_callback(self._started)
+
+    def _started(self, task: asyncio.Task[None]) -> None:
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None:
+            self._failed(problem)

@@ -1,0 +1,68 @@
+"""Who may ask the model: bearer tokens from a file or the environment, compared in constant time."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import UsageError
+
+VARIABLE = "VITRAIL_TOKEN"
+SHORTEST = 16
+MADE = 'python -c "import secrets; print(secrets.token_urlsafe())"'
+
+
+class Tokens:
+    """The tokens of a server, of which only hashes are kept; without any, everybody may ask.
+
+    Raises:
+        UsageError: a token that is easily guessed, or that no header can carry.
+    """
+
+    def __init__(self, tokens: tuple[str, ...] = ()):
+        for number, token in enumerate(tokens, 1):
+            if len(token) < SHORTEST:
+                raise UsageError(
+                    f"Token {number} has {len(token)} characters, and one of fewer than {SHORTEST} can be guessed. "
+                    f"Make one with: {MADE}"
+                )
+            if not all("!" <= letter <= "~" for letter in token):
+                raise UsageError(
+                    f"Token {number} holds spaces or letters that a header cannot carry. Make one with: {MADE}"
+                )
+        self._hashes = tuple(_hash(token.encode()) for token in tokens)
+
+    def __bool__(self) -> bool:
+        return bool(self._hashes)
+
+    def allow(self, authorization: bytes) -> bool:
+        """Whether the header `Authorization` carries one of them; every token is compared, whichever fits."""
+        kind, _, token = authorization.partition(b" ")
+        given = _hash(token.strip())
+        fits = [hmac.compare_digest(given, known) for known in self._hashes]
+        return not self._hashes or (any(fits) and kind.lower() == b"bearer")
+
+
+def read_tokens(path: Path | None, environment: Mapping[str, str]) -> Tokens:
+    """From a file with one token a line (# begins a comment), else from the variable VITRAIL_TOKEN.
+
+    Raises:
+        UsageError: the file cannot be read, holds none, or holds one that is easily guessed.
+    """
+    if path is None:
+        found = environment.get(VARIABLE, "")
+        return Tokens((found,) if found else ())
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"--token-file must be a text file with one token a line. {path}: {problem}.") from problem
+    tokens = tuple(line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    if not tokens:
+        raise UsageError(f"--token-file holds no token: {path}. Write one a line, made with: {MADE}")
+    return Tokens(tokens)
+
+
+def _hash(token: bytes) -> bytes:
+    return hashlib.sha256(token).digest()

@@ -1,0 +1,180 @@
+"""A process that turns foreign bytes into prepared pictures, so that whatever they do to it is done to nobody else.
+
+Requests and replies are plain bytes over a socket; nothing that comes out of such a process is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import socket
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from ..data.decode import convert
+from ..data.decoding.stored import parse
+from ..data.transforms import fit, to_tensor
+from ..errors import DataError, NoPictureError, TooLargeError
+from ..predict.exported import IMAGES
+from ..spec import ImageSpec
+
+Kind = Literal["picture", "tensor"]
+KINDS: tuple[Kind, ...] = ("picture", "tensor")
+REQUEST = struct.Struct("<BQ")
+"""The kind's place in KINDS, and how many bytes follow."""
+REPLY = struct.Struct("<HIQ")
+"""An HTTP status, how many bytes of words follow, and after them how many of pixels."""
+FULL = "the picture needs more memory than a decoding process may take; send a smaller one."
+
+
+class Reply(NamedTuple):
+    """What became of one request."""
+
+    status: int
+    """Of HTTP: 200, or why there is no picture."""
+    words: str
+    """The reason; of a picture its remarks as a JSON list, of tensors what else the request said, as a JSON object."""
+    pixels: bytes
+    """uint8 [n, C, h, w]."""
+
+
+def work(channel: socket.socket, spec: ImageSpec, memory: int, pictures: int) -> None:
+    """Answer request after request until the other end closes; what runs in the process."""
+    for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(asked_to_stop, signal.SIG_IGN)  # the server decides when its pictures are done
+    torch.set_num_threads(1)
+    _limit_memory(memory)
+    while (asked := _receive(channel)) is not None:
+        kind, body = asked
+        reply = answer(kind, body, spec, pictures)
+        words = reply.words.encode("utf-8", "replace")
+        channel.sendall(REPLY.pack(reply.status, len(words), len(reply.pixels)) + words)
+        channel.sendall(reply.pixels)
+
+
+def answer(kind: Kind, body: bytes, spec: ImageSpec, pictures: int) -> Reply:
+    """One picture, or the tensor of an inference request.
+
+    Args:
+        pictures: how many one tensor may hold.
+    """
+    try:
+        if kind == "tensor":
+            images, asked = read_tensor(body, spec, pictures)
+            return Reply(200, json.dumps(asked), images.tobytes())
+        image, remarks = read_picture(body, spec)
+        return Reply(200, json.dumps(remarks), image.numpy().tobytes())
+    except DataError as problem:
+        return Reply(_status(problem), str(problem), b"")
+    except MemoryError:
+        return Reply(413, FULL, b"")
+    except RuntimeError as problem:  # torch says it in words only
+        if "memory" not in str(problem):
+            raise
+        return Reply(413, FULL, b"")
+
+
+def read_picture(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], Sequence[str]]:
+    """As `data.transforms.prepare`, with what was remarkable about the file.
+
+    Raises:
+        DataError: as `data.decode.decode`.
+    """
+    stored = parse(data, spec)
+    return fit(to_tensor(convert(stored, spec)[None]), spec)[0], stored.remarks
+
+
+def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
+    """The pictures of an Open Inference Protocol request in JSON, uint8 [B, H, W, C] at the model's size.
+
+    Returns:
+        The pictures with channels first, and `id` and the names of the `outputs` that were asked for.
+
+    Raises:
+        DataError: no such request; the message says what is wrong with it.
+    """
+    try:
+        asked = json.loads(data)
+    except (ValueError, RecursionError) as problem:
+        raise DataError(f"The body must be JSON. {problem}.") from problem
+    match asked:
+        case {"inputs": [{"name": str(name), "shape": [*shape], "datatype": str(kind), "data": [*data_]}]}:
+            pass
+        case _:
+            raise DataError(
+                f'The body must be {{"inputs": [{{"name": "{IMAGES}", "shape": [B, {spec.height}, {spec.width}, '
+                f'{spec.channels}], "datatype": "UINT8", "data": [...]}}]}}.'
+            )
+    expected = [spec.height, spec.width, spec.channels]
+    if name != IMAGES or kind != "UINT8" or shape[1:] != expected or type(shape[0]) is not int or shape[0] < 1:
+        raise DataError(
+            f"The one input is {IMAGES}, UINT8 [B, {', '.join(map(str, expected))}]. Got {name[:40]}, {kind[:20]} "
+            f"{str(shape)[:60]}."
+        )
+    if shape[0] > pictures:
+        raise TooLargeError(f"One request may hold {pictures} pictures. Got {shape[0]:,}.")
+    outputs = asked.get("outputs", [])
+    if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):
+        raise DataError('outputs must be a list such as [{"name": "probabilities"}].')
+    images = _whole_numbers(data_, tuple(shape)).transpose(0, 3, 1, 2)
+    names = [str(one["name"])[:40] for one in outputs]
+    return np.ascontiguousarray(images), {"id": str(asked.get("id", ""))[:200], "outputs": names}
+
+
+def _whole_numbers(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndarray, "B H W C"]:
+    """Numbers 0 to 255, in one list or nested by axes, row by row."""
+    try:
+        values = np.array(data)
+    except ValueError as problem:
+        raise DataError("data must be one list of numbers, or lists in lists of equal lengths.") from problem
+    if values.size != math.prod(shape) or (values.ndim > 1 and values.shape != shape):
+        raise DataError(f"data must hold {math.prod(shape):,} numbers for shape {list(shape)}. Got {values.size:,}.")
+    if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > 255:
+        raise DataError("data of UINT8 must be whole numbers from 0 to 255.")
+    return values.reshape(shape).astype(np.uint8)
+
+
+def _status(problem: DataError) -> int:
+    if isinstance(problem, NoPictureError):
+        return 415
+    return 413 if isinstance(problem, TooLargeError) else 422
+
+
+def _limit_memory(room: int) -> None:
+    """So many bytes more of address space than now, where the system can say how many those are."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        import resource
+
+        now = int(statm.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (now + room, resource.RLIM_INFINITY))
+
+
+def _receive(channel: socket.socket) -> tuple[Kind, bytes] | None:
+    head = _exactly(channel, REQUEST.size)
+    if head is None:
+        return None
+    place, length = REQUEST.unpack(head)
+    body = _exactly(channel, length)
+    return None if body is None else (KINDS[place], bytes(body))
+
+
+def _exactly(channel: socket.socket, length: int) -> bytearray | None:
+    """So many bytes; None where the other end has closed."""
+    found = bytearray(length)
+    view, have = memoryview(found), 0
+    while have < length:
+        got = channel.recv_into(view[have:])
+        if got == 0:
+            return None
+        have += got
+    return found

@@ -1,0 +1,28 @@
+"""Sixty-four good clients among 320 bad ones: the good are answered, health is told, nothing grows, nothing dies."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from attacking import Crowd, attack
+from corpus.writing import encoded, photo
+from served import saved, serving
+
+SECONDS = 20
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="clients have addresses of their own on Linux only")
+def test_good_clients_are_answered_under_attack(tmp_path):
+    """Part 3 of the goals, for 20 seconds; `benchmarks/server_attack.py` does it for five minutes."""
+    with serving(saved(tmp_path / "tiny"), "--workers", 2) as server:
+        found = attack(server.port, server.child.pid, encoded(photo(), "PNG"), SECONDS, Crowd())
+        good = found["good"]
+        assert isinstance(good, dict)
+        answered, told = good.get(200, 0), good.get(429, 0) + good.get(503, 0)
+        assert answered >= 500 and (answered + told) / sum(good.values()) >= 0.99, found
+        assert 500 not in found["others"] | good and 'status="500"' not in server.ask("/metrics").body.decode(), found
+        assert found["health"]["bad"] == 0 and found["health"]["worst"] < 0.2, found
+        assert found["growth"] < 300 and found["recovery"] < 5 and found["cut"] >= 100, found

@@ -1,0 +1,145 @@
+"""Who goes together, who goes alone, and who is never computed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from vitrail.predict.reading import Name
+from vitrail.serve.batching import Answered, Batcher
+from vitrail.serve.refusals import RefusedError
+
+
+class Gated:
+    """A model that waits at a gate and notes the size of each batch; a row holds the first pixel of its picture."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+
+    def answer(self, names, images):
+        self.entered.set()
+        assert self.gate.wait(10)
+        self.sizes.append(len(images))
+        first = images[:, 0, 0, 0].tolist()
+        if 255 in first:
+            raise RefusedError(503, "broken")
+        return Answered([{"first": value} for value in first], {"first": np.array(first)})
+
+
+def picture(value: int, count: int = 1) -> torch.Tensor:
+    return torch.full((count, 1, 2, 2), value, dtype=torch.uint8)
+
+
+def run(play, most: int = 8) -> Gated:
+    """Let a coroutine play with a batcher whose model is gated."""
+    model = Gated()
+
+    async def whole() -> None:
+        batches: list[tuple[int, float]] = []
+        batcher = Batcher(lambda: model, lambda *_: None, lambda *batch: batches.append(batch), most)
+        batcher.start()
+        await play(batcher, model, batches)
+        model.gate.set()
+        assert await batcher.close()
+
+    asyncio.run(whole())
+    return model
+
+
+async def begin(batcher: Batcher, model: Gated, *values: int) -> list[asyncio.Task[Answered]]:
+    """One request alone in the model, then the others, all of them waiting."""
+    tasks = []
+    for value in values:
+        tasks.append(asyncio.create_task(batcher.answer([Name("", "")], picture(value))))
+        await asyncio.to_thread(model.entered.wait, 10)
+    await asyncio.sleep(0.02)
+    return tasks
+
+
+def test_a_lone_request_goes_at_once_and_whoever_waits_goes_together():
+    async def play(batcher, model, batches):
+        tasks = await begin(batcher, model, *range(6))
+        model.gate.set()
+        found = await asyncio.gather(*tasks)
+        assert [one.rows[0]["first"] for one in found] == list(range(6))  # each its own
+        assert [one.outputs["first"].tolist() for one in found] == [[value] for value in range(6)]
+        assert [pictures for pictures, _ in batches] == [1, 5] and batcher.seconds > 0
+
+    assert run(play).sizes == [1, 5]
+
+
+def test_no_batch_is_larger_than_the_limit_unless_one_request_is():
+    async def play(batcher, model, batches):
+        tasks = await begin(batcher, model, *range(7))
+        many = asyncio.create_task(batcher.answer([Name("", "")] * 5, picture(9, 5)))
+        await asyncio.sleep(0.02)
+        model.gate.set()
+        await asyncio.gather(*tasks)
+        assert len((await many).rows) == 5
+
+    assert run(play, most=4).sizes == [1, 4, 2, 5]
+
+
+def test_who_has_left_while_waiting_is_never_computed():  # E9
+    async def play(batcher, model, batches):
+        first, second, third = await begin(batcher, model, 1, 2, 3)
+        second.cancel()
+        await asyncio.sleep(0.02)
+        model.gate.set()
+        assert (await first).rows == [{"first": 1}] and (await third).rows == [{"first": 3}]
+
+    assert run(play).sizes == [1, 1]
+
+
+def test_an_error_reaches_everybody_of_its_batch_and_nobody_else():
+    async def play(batcher, model, batches):
+        tasks = await begin(batcher, model, 1, 255, 2)
+        model.gate.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert found[0].rows == [{"first": 1}]
+        assert [str(one) for one in found[1:]] == ["broken", "broken"] and found[1] is not found[2]
+        assert (await batcher.answer([Name("", "")], picture(3))).rows == [{"first": 3}]
+
+    run(play)
+
+
+def test_errands_take_the_model_for_themselves_between_batches():
+    order = []
+
+    async def play(batcher, model, batches):
+        (first,) = await begin(batcher, model, 1)
+        errands = [asyncio.create_task(batcher.do(lambda n=n: order.append(n) or n)) for n in range(3)]
+        errands[1].cancel()
+        second = asyncio.create_task(batcher.answer([Name("", "")], picture(2)))
+        second.add_done_callback(lambda _: order.append("batch"))
+        await asyncio.sleep(0.02)
+        model.gate.set()
+        await asyncio.gather(first, second, errands[0], errands[2])
+        with pytest.raises(ZeroDivisionError):
+            await batcher.do(lambda: 1 // 0)
+
+    run(play)
+    assert sorted(order, key=str) == [0, 2, "batch"] and order.index(0) < order.index(2)
+
+
+def test_why_there_is_no_model_is_told():
+    told = []
+
+    def broken():
+        raise OSError("no such file")
+
+    async def whole() -> None:
+        batcher = Batcher(broken, lambda model, problem: told.append((model, str(problem))), lambda *_: None, 8)
+        batcher.start()
+        while not told:
+            await asyncio.sleep(0.01)
+        assert await batcher.close()
+
+    asyncio.run(whole())
+    assert told == [(None, "no such file")]

@@ -1,0 +1,164 @@
+"""Tokens, admission, limits, listening and metrics: each by itself."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from vitrail.errors import ResourceError, UsageError
+from vitrail.serve import listening, tokens
+from vitrail.serve.admission import Admission
+from vitrail.serve.listening import is_public, listen, url_of
+from vitrail.serve.metrics import Metrics
+from vitrail.serve.refusals import RefusedError, as_json
+from vitrail.serve.running import name_of
+from vitrail.serve.settings import Limits
+from vitrail.serve.tokens import Tokens, read_tokens
+
+LONG = "a-token-of-some-length"
+
+
+def test_only_a_bearer_of_a_known_token_is_let_in():
+    found = Tokens((LONG, LONG + "2"))
+    assert found.allow(b"Bearer " + LONG.encode()) and found.allow(b"bearer  " + LONG.encode() + b"2")
+    for wrong in (
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"Basic " + LONG.encode(),
+        LONG.encode(),
+        b"Bearer " + LONG[:-1].encode(),
+    ):
+        assert not found.allow(wrong), wrong
+    assert Tokens().allow(b"") and not Tokens()
+
+
+def test_e19_tokens_are_compared_in_constant_time_and_kept_as_hashes(monkeypatch):
+    """E19."""
+    seen = []
+    monkeypatch.setattr(tokens.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or a == b)
+    found = Tokens((LONG, LONG + "2"))
+    found.allow(b"Bearer nonsense")
+    assert len(seen) == 2 and {len(one) for pair in seen for one in pair} == {32}
+    assert LONG not in repr(vars(found))
+
+
+def test_tokens_come_from_a_file_or_the_environment(tmp_path):
+    file = tmp_path / "tokens.txt"
+    file.write_text(f"# of the ward\n{LONG}\n\n  {LONG}2  \n")
+    assert read_tokens(file, {}).allow(f"Bearer {LONG}2".encode())
+    assert read_tokens(None, {"VITRAIL_TOKEN": LONG}).allow(f"Bearer {LONG}".encode())
+    assert not read_tokens(None, {})
+    file.write_text("# nothing\n")
+    with pytest.raises(UsageError, match="holds no token"):
+        read_tokens(file, {})
+    with pytest.raises(UsageError, match="must be a text file"):
+        read_tokens(tmp_path / "absent", {})
+    with pytest.raises(UsageError, match="has 5 characters, and one of fewer than 16"):
+        read_tokens(None, {"VITRAIL_TOKEN": "short"})
+    with pytest.raises(UsageError, match="spaces or letters"):
+        Tokens(("sixteen letters and ü",))
+
+
+def test_admission_counts_and_says_when_to_come_again():
+    door = Admission(Limits(waiting=64, per_client=2, tasks=1, body=10, bodies=100), lambda: 0.1)
+    with door.pictures(60), pytest.raises(RefusedError, match="60 pictures wait") as full, door.pictures(5):
+        pass
+    assert (full.value.status, full.value.again) == (503, 6) and door.waiting == 0
+    with door.client("a"), door.client("a"), door.client("b"):
+        with pytest.raises(RefusedError, match="2 requests of this address") as busy, door.client("a"):
+            pass
+        assert (busy.value.status, busy.value.again) == (429, 1)
+    with door.client("a"), door.task(), pytest.raises(RefusedError, match="1 explanations"), door.task():
+        pass
+    door.take(90)
+    with pytest.raises(RefusedError, match="hold 90 bytes") as large:
+        door.take(11)
+    assert large.value.status == 503 and not door._clients
+    door.give(90)
+    door.take(100)
+
+
+def test_limits_that_contradict_each_other_are_refused():
+    with pytest.raises(UsageError, match=r"deadline must be more than 0\. Got 0"):
+        Limits(deadline=0)
+    with pytest.raises(UsageError, match="would not fit into the 134,217,728"):
+        Limits(body=2**28)
+    with pytest.raises(UsageError, match="64 pictures would not fit among the 10"):
+        Limits(waiting=10)
+
+
+def test_e13_a_port_that_is_taken_is_named_with_another(monkeypatch):
+    """E13."""
+    with listen("127.0.0.1", 0) as first:
+        first.listen()
+        port = first.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"Port {port} is used by another program; try --port {port + 1}\."):
+            listen("127.0.0.1", port)
+    with pytest.raises(UsageError, match="must be an address of this machine"):
+        listen("x" * 64, 0)
+    with pytest.raises(UsageError, match="must be an address of this machine"):
+        listen("192.0.2.1", 0)
+    with pytest.raises(UsageError, match=r"--port must lie in 0\.\.65535\. Got 70000"):
+        listen("127.0.0.1", 70000)
+
+    def forbidden(self, address):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(listening.socket, "socket", type("Closed", (socket.socket,), {"bind": forbidden}))
+    with pytest.raises(ResourceError, match=r"Permission is missing for port 80; .* Try --port 8080"):
+        listen("127.0.0.1", 80)
+
+
+def test_addresses_are_shown_as_a_browser_takes_them():
+    with listen("127.0.0.1", 0) as here, listen("0.0.0.0", 0) as everywhere:
+        assert url_of(here) == f"http://127.0.0.1:{here.getsockname()[1]}" and not is_public(here)
+        assert url_of(everywhere).startswith("http://127.0.0.1:") and is_public(everywhere)
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+def test_e13_ipv6_is_an_address_like_any_other():
+    """E13."""
+    with listen("::1", 0) as here:
+        assert url_of(here).startswith("http://[::1]:") and not is_public(here)
+
+
+def test_e21_metrics_stay_few_whatever_is_asked():
+    """E21."""
+    found = Metrics(["/predict"])
+    before = len(found.text({}).splitlines())
+    for number in range(1000):
+        found.request(f"/{number}", 404, 0.01)
+    found.request("/predict", 200, 0.3)
+    found.batch(3, 0.2)
+    text = found.text({"vitrail_ready": ("Ready.", 1.0), "vitrail_deaths_total": ("Deaths.", 2)})
+    assert len(text.splitlines()) == before + 2 + 6
+    assert 'vitrail_requests_total{path="other",status="404"} 1000' in text
+    assert 'vitrail_request_seconds_bucket{path="/predict",le="0.25"} 0' in text
+    assert 'vitrail_request_seconds_bucket{path="/predict",le="+Inf"} 1' in text
+    assert 'vitrail_batch_pictures_bucket{le="4"} 1' in text and "# TYPE vitrail_deaths_total counter" in text
+
+
+def test_e20_json_has_no_word_for_nan():
+    """E20."""
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        as_json({"probability": float("nan")})
+    assert as_json({"a": 0.1 + 0.2}) == b'{"a":0.30000000000000004}'
+
+
+def test_models_are_called_as_their_folders(tmp_path):
+    (tmp_path / "my run" / "model").mkdir(parents=True)
+    assert name_of(str(tmp_path / "my run"), "") == "my-run"
+    assert name_of(str(tmp_path / "my run" / "model"), "") == "my-run"
+    assert name_of("hf:me/flowers@abc", "") == "flowers" and name_of("x", "cells.v2") == "cells.v2"
+    with pytest.raises(UsageError, match="--name may hold letters"):
+        name_of("x", "a/b")

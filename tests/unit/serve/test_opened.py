@@ -1,0 +1,149 @@
+"""The model behind the server: its answers, what it says of itself, and when it is not to be trusted."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from exportable import BOTH, member, pictures
+from vitrail.doors.explaining import Asked, of_pictures
+from vitrail.errors import DamagedFileError, UsageError
+from vitrail.evaluate.views import Views
+from vitrail.explain.methods import METHODS
+from vitrail.predict.predictor import Predictor
+from vitrail.predict.reading import Name
+from vitrail.serve.explanations import WORDS, explain, methods_of
+from vitrail.serve.inference_protocol import model_facts
+from vitrail.serve.opened import Opened
+from vitrail.serve.refusals import RefusedError
+from vitrail.serve.settings import Limits
+
+NAMES = [Name(f"{n}.png", f"{n}") for n in range(5)]
+
+
+def opened(*args: object, broken=lambda: None, **changes: object) -> Opened:
+    return Opened(Predictor([member(*args, **changes)]), "tiny", "MIT", broken)
+
+
+def images_of(found: Opened, count: int = 5) -> torch.Tensor:
+    return torch.from_numpy(pictures(found.spec, count)).permute(0, 3, 1, 2).contiguous()
+
+
+@pytest.mark.parametrize(
+    ("task", "decided"),
+    [
+        ("classes", "unsure"),
+        ("classes", "unlike"),
+        ("classes", "positive"),
+        ("labels", "labels"),
+        ("number", "nothing"),
+    ],
+)
+def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(task, decided):
+    found = opened(task=task, decided=decided)
+    answered = found.answer(NAMES, images_of(found))
+    plain = found.predictor.predict(list(pictures(found.spec, 5)))
+    for row, other in zip(answered.rows, plain.records(), strict=True):
+        assert row.keys() == other.keys() and row["label" if task != "number" else "abstain"] == other.get(
+            "label", other["abstain"]
+        )
+    assert [row["path"] for row in answered.rows] == [name.path for name in NAMES]
+    facts = model_facts("tiny", found.predictor.task, len(found.predictor.classes), True, found.spec)
+    assert [one["name"] for one in facts["outputs"]] == list(answered.outputs)
+    for one in facts["outputs"]:
+        values = answered.outputs[one["name"]]
+        assert (5, *values.shape[1:]) == (5, *one["shape"][1:]) and values.dtype.kind == {"FP32": "f", "INT64": "i"}[
+            one["datatype"]
+        ]
+    assert answered.part(1, 3).rows == answered.rows[1:3] and len(answered.part(1, 3).outputs["abstained"]) == 2
+
+
+def test_several_models_answer_without_logits_and_are_not_looked_into():
+    found = Opened(Predictor([member(), member()]), "two")
+    assert "logits" not in found.answer(NAMES, images_of(found)).outputs
+    assert found.explainer is None and found.about(Limits(), False)["methods"] == []
+    facts = model_facts("two", "classes", 3, False, found.spec)
+    assert "logits" not in [one["name"] for one in facts["outputs"]]
+
+
+def test_e20_numbers_that_are_not_finite_break_the_model_for_good():
+    """E20."""
+    told = []
+    found = opened(broken=lambda: told.append(True))
+    next(iter(found.predictor.members[0].model.parameters())).data.fill_(float("nan"))
+    with pytest.raises(RefusedError, match="produced NaN") as refused:
+        found.answer(NAMES, images_of(found))
+    assert refused.value.status == 503 and told == [True]
+    with pytest.raises(RefusedError, match="produced NaN"):
+        found.embed(images_of(found)[0])
+    with pytest.raises(DamagedFileError, match=r"produced NaN.*Serve another copy"):
+        found.warm_up()
+
+
+def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypatch):
+    """E11."""
+    found = opened()
+    found.warm_up()
+    true = found.predictor.answer
+
+    def leaning(names, images):
+        return true(names, images + len(images))
+
+    monkeypatch.setattr(found.predictor, "answer", leaning)
+    with pytest.raises(DamagedFileError, match="other scores alone than among others"):
+        found.warm_up()
+
+
+def test_about_says_what_was_decided():
+    found = opened(decided="unlike").about(Limits(body=1000, bodies=2000), True)
+    assert found["classes"] == ["cat", "dog", "fish"] and found["columns"] == [] and found["task"] == "classes"
+    assert (found["abstains_below"], found["unlike"], found["calibrated"], found["token"]) == (0.36, True, False, True)
+    assert found["limits"]["bytes"] == 1000 and found["licence"] == "MIT" and found["methods"][0]["name"] == "relevance"
+    assert len(found["palette"]) == 256 and all(len(colour) == 7 and colour[0] == "#" for colour in found["palette"])
+    labels = opened(task="labels", decided="labels").about(Limits(), False)
+    assert labels["thresholds"] == {"cat": 0.45, "dog": 0.5, "fish": 0.55} and labels["calibrated"]
+    assert opened(decided="positive").about(Limits(), False)["thresholds"] == {"dog": 0.52}
+    number = opened(task="number").about(Limits(), False)
+    assert number["columns"] == ["cat", "dog", "fish"] and number["classes"] == [] and number["thresholds"] == {}
+
+
+def test_every_method_is_offered_but_the_one_that_needs_a_patch():
+    assert set(WORDS) == {name for name, method in METHODS.items() if "patch" not in method.uses}
+    mean = opened("mean, indexed").explainer
+    assert mean is not None and methods_of(mean.model.config)[0]["name"] == "legrad"
+
+
+@pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])
+def test_explanations_are_those_of_the_command(method):
+    found = opened(views=Views())
+    picture = pictures(found.spec, 1)[0]
+    prepared = torch.from_numpy(picture).permute(2, 0, 1)
+    told = explain(found.explainer, prepared, method, None)
+    (other,) = of_pictures(found.predictor, "tiny", picture, Asked(method=method))
+    np.testing.assert_allclose(told["values"], other.found.values[0], rtol=1e-4, atol=1e-6)
+    assert (told["title"], told["target"]) == (other.title, other.of or None)
+    assert told["rows"] * told["columns"] == other.found.values[0].size and told["picture"].startswith("data:image/png")
+    assert (told["height"], told["width"]) == found.spec.size and told["low"] <= told["high"]
+
+
+def test_an_explanation_is_asked_of_a_class_by_its_name():
+    found = opened(views=BOTH)
+    image = images_of(found, 1)[0]
+    assert explain(found.explainer, image, None, "fish")["target"] == "fish"
+    with pytest.raises(UsageError, match="no output 'bird'"):
+        explain(found.explainer, image, None, "bird")
+    with pytest.raises(UsageError, match="There is no method"):
+        explain(found.explainer, image, "guess", None)
+
+
+def test_pictures_of_another_range_are_not_scaled_twice():
+    own = member()
+    spec = dataclasses.replace(own.spec, low=0, high=100, crop_fraction=0.5)
+    found = Opened(Predictor([dataclasses.replace(own, spec=spec)]), "tiny")
+    picture = pictures(spec, 1)[0]
+    told = explain(found.explainer, torch.from_numpy(picture).permute(2, 0, 1), "attention", None)
+    other = explain(opened().explainer, torch.from_numpy(picture).permute(2, 0, 1), "attention", None)
+    np.testing.assert_allclose(told["values"], other["values"], rtol=1e-5)

@@ -1,0 +1,124 @@
+"""Decoding processes: they work beside each other, and may die, hang and be left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from corpus.bombs import sized
+from corpus.writing import encoded
+from vitrail.serve import pictures
+from vitrail.serve.pictures import Pictures
+from vitrail.serve.refusals import RefusedError
+from vitrail.serve.settings import Limits
+from vitrail.spec import ImageSpec
+
+SPEC = ImageSpec(height=8, width=8)
+SMALL = encoded(np.full((8, 8, 3), 7, np.uint8), "PNG")
+
+
+def large() -> bytes:
+    """A picture that takes a good part of a second."""
+    return sized(6000, 6000)
+
+
+def run(play, **changes) -> Pictures:
+    """Let a coroutine play with the processes."""
+    found = Pictures(SPEC, Limits(**{"workers": 1, **changes}))
+
+    async def whole() -> None:
+        await found.start()
+        try:
+            await play(found)
+        finally:
+            await found.close()
+
+    asyncio.run(whole())
+    for pid in found.processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    return found
+
+
+def test_pictures_come_out_prepared_with_remarks():
+    async def play(found):
+        made = await found.prepare("picture", SMALL)
+        assert made.images.shape == (1, 3, 8, 8) and (made.images == 7).all() and made.said == []
+        made.images.add_(1)  # its own memory
+        many = await asyncio.gather(*(found.prepare("picture", bytearray(SMALL)) for _ in range(20)))
+        assert all((one.images == 7).all() for one in many)
+
+    run(play, workers=2)
+
+
+def test_e10_a_process_that_is_killed_costs_one_request_and_is_replaced_at_once():
+    """E10."""
+    data = large()
+
+    async def play(found):
+        (pid,) = found.processes
+        asked = asyncio.create_task(found.prepare("picture", data))
+        await asyncio.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(RefusedError, match="died") as refused:
+            await asked
+        assert (refused.value.status, refused.value.again) == (503, 1)
+        began = time.monotonic()
+        assert (await found.prepare("picture", SMALL)).images.shape == (1, 3, 8, 8)
+        assert time.monotonic() - began < 2
+        assert found.died == 1 and found.healthy and found.processes != (pid,)
+
+    run(play)
+
+
+def test_e10_five_deaths_in_a_minute_are_no_accident(monkeypatch):
+    """E10."""
+
+    async def play(found):
+        for number in range(5):
+            assert found.healthy, number
+            os.kill(found.processes[0], signal.SIGKILL)
+            with pytest.raises(RefusedError, match="died"):
+                await found.prepare("picture", SMALL)
+            await asyncio.wait(found._tasks)
+        assert not found.healthy
+        assert (await found.prepare("picture", SMALL)).images.shape[0] == 1  # it goes on all the same
+        monkeypatch.setattr(pictures, "WITHIN", 0.0)
+        assert found.healthy
+
+    run(play)
+
+
+def test_e10_a_picture_that_takes_too_long_is_given_up():
+    """E10."""
+    data = large()
+
+    async def play(found):
+        (pid,) = found.processes
+        with pytest.raises(RefusedError, match=r"longer than 0\.1 s") as refused:
+            await found.prepare("picture", data)
+        assert refused.value.status == 413 and found.stopped == 1 and found.died == 0 and found.healthy
+        assert (await found.prepare("picture", SMALL)).images.shape[0] == 1 and found.processes != (pid,)
+
+    run(play, decode=0.1)
+
+
+def test_a_client_that_leaves_leaves_the_process_in_order():
+    data = large()
+
+    async def play(found):
+        asked = asyncio.create_task(found.prepare("picture", data))
+        await asyncio.sleep(0.02)
+        asked.cancel()
+        waits = asyncio.create_task(found.prepare("picture", data))
+        await asyncio.sleep(0.02)
+        waits.cancel()  # before its turn
+        assert (await found.prepare("picture", SMALL)).images.shape == (1, 3, 8, 8)
+        assert found.died == found.stopped == 0
+
+    run(play)

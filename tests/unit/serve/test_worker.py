@@ -1,0 +1,110 @@
+"""What a decoding process makes of bytes: every kind of the corpus, tensors, and what it may not take."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from corpus.all_cases import CASES
+from exportable import pictures
+from vitrail.data.transforms import prepare
+from vitrail.serve.worker import answer
+from vitrail.spec import ImageSpec
+
+SPEC = ImageSpec(height=16, width=24, channels=3)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_e5_every_kind_of_file_gets_its_status(case):
+    """E5: the tabled one, and if it is a picture the same bytes as behind every other door (E23)."""
+    spec = ImageSpec(height=16, width=24, channels=3, low=case.low, high=case.high)
+    data = case.make()
+    reply = answer("picture", data, spec, 1)
+    assert reply.status == case.status, reply.words
+    if case.status == 200:
+        made = torch.frombuffer(bytearray(reply.pixels), dtype=torch.uint8).view(3, 16, 24)
+        assert torch.equal(made, prepare(data, spec))
+        assert isinstance(json.loads(reply.words), list)
+    else:
+        assert reply.words and reply.pixels == b""
+
+
+def request(images: np.ndarray, **changes: object) -> dict[str, object]:
+    one = {"name": "images", "datatype": "UINT8", "shape": list(images.shape), "data": images.ravel().tolist()}
+    return {"id": "7", "inputs": [{**one, **changes}], "outputs": [{"name": "logits"}]}
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_tensors_come_through_flat_and_nested(nested):
+    images = pictures(SPEC, 3)
+    asked = request(images, data=images.tolist()) if nested else request(images)
+    reply = answer("tensor", json.dumps(asked).encode(), SPEC, 3)
+    assert reply.status == 200, reply.words
+    found = np.frombuffer(reply.pixels, np.uint8).reshape(3, 3, 16, 24)
+    np.testing.assert_array_equal(found, images.transpose(0, 3, 1, 2))
+    assert json.loads(reply.words) == {"id": "7", "outputs": ["logits"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said"),
+    [
+        (b"{", 422, "must be JSON"),
+        (b"[" * 100_000, 422, "must be JSON"),
+        (b"\xff\xfe\x00", 422, "must be JSON"),
+        (b"{}", 422, 'The body must be {"inputs"'),
+        (json.dumps(request(pictures(SPEC, 1), name="x")).encode(), 422, "Got x, UINT8"),
+        (json.dumps(request(pictures(SPEC, 1), datatype="FP32")).encode(), 422, "Got images, FP32"),
+        (json.dumps(request(pictures(SPEC, 1), shape=[1, 24, 16, 3])).encode(), 422, r"[1, 24, 16, 3]"),
+        (json.dumps(request(pictures(SPEC, 1), shape=[])).encode(), 422, "Got images, UINT8 []"),
+        (json.dumps(request(pictures(SPEC, 1), shape=[True, 16, 24, 3])).encode(), 422, "Got images, UINT8 [True"),
+        (json.dumps(request(pictures(SPEC, 1), shape=[2, 16, 24, 3])).encode(), 422, "2,304 numbers"),
+        (json.dumps(request(pictures(SPEC, 1), shape=[99, 16, 24, 3])).encode(), 413, "may hold 3 pictures. Got 99"),
+        (json.dumps(request(pictures(SPEC, 1), data=[[1, 2], [3]])).encode(), 422, "lists of equal lengths"),
+        (json.dumps(request(pictures(SPEC, 1), data=[300] * 1152)).encode(), 422, "from 0 to 255"),
+        (json.dumps(request(pictures(SPEC, 1), data=[0.5] * 1152)).encode(), 422, "from 0 to 255"),
+        (json.dumps(request(pictures(SPEC, 1), data=["1"] * 1152)).encode(), 422, "from 0 to 255"),
+        (json.dumps({**request(pictures(SPEC, 1)), "outputs": ["logits"]}).encode(), 422, "outputs must be a list"),
+    ],
+    ids=range(16),
+)
+def test_requests_that_are_none_are_refused_in_a_sentence(asked, status, said):
+    reply = answer("tensor", asked, SPEC, 3)
+    assert (reply.status, reply.pixels) == (status, b"") and said in reply.words
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is limited on Linux only")
+def test_e10_a_picture_that_needs_more_memory_than_allowed_is_refused_and_the_process_lives():
+    """E10."""
+    script = """
+import io, socket, threading
+from PIL import Image
+from vitrail.serve.worker import KINDS, REPLY, REQUEST, work
+from vitrail.spec import ImageSpec
+ours, theirs = socket.socketpair()
+def ask(data):
+    threading.Thread(target=ours.sendall, args=(REQUEST.pack(0, len(data)) + data,)).start()
+    status, words, pixels = REPLY.unpack(ours.recv(REPLY.size, socket.MSG_WAITALL))
+    return status, ours.recv(words, socket.MSG_WAITALL), ours.recv(pixels, socket.MSG_WAITALL)
+def png(side):
+    data = io.BytesIO()
+    Image.new("RGB", (side, side), (9, 9, 9)).save(data, "PNG", compress_level=1)
+    return data.getvalue()
+def talk():
+    print([ask(png(side))[:2] for side in (6000, 40)])
+    ours.close()
+large = png(6000)
+thread = threading.Thread(target=talk)
+thread.start()
+work(theirs, ImageSpec(height=8, width=8), 150 * 2**20, 1)
+thread.join()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == (
+        "[(413, b'the picture needs more memory than a decoding process may take; send a smaller one.'), "
+        "(200, b'[]')]\n"
+    ), done.stderr
