@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
-from ..evaluate.answers import Answers
 from .amounts import duration
-from .progress import SECONDS_BETWEEN_LINES
 
+SECONDS_BETWEEN_LINES = 5.0
+"""Where nobody watches a terminal."""
 Thing = TypeVar("Thing")
 
 
+@runtime_checkable
 class Counted(Protocol):
     """What was made of some pictures."""
 
@@ -62,7 +63,7 @@ def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) 
         _write("", terminal)
 
 
-def tell_skipped(predictions: Answers) -> None:
+def tell_skipped(predictions: Counted) -> None:
     """Name every picture that was left out, on standard error."""
     tell_left_out(predictions.skipped)
 

@@ -15,11 +15,10 @@ from ..train.engines.team import leads
 from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress, Worked
 from . import planned
 from .amounts import duration
+from .counting import SECONDS_BETWEEN_LINES
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-
-SECONDS_BETWEEN_LINES = 5.0
 
 
 @runtime_checkable
