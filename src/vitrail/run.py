@@ -33,6 +33,7 @@ from .evaluate.sets import with_sets
 from .evaluate.shortcuts import Shortcuts
 from .evaluate.slices import Slices
 from .evaluate.suspect_list import Listed
+from .export.smaller import Precision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
 from .train import fit as training
@@ -272,19 +273,29 @@ class Run:
         progress.follow(training.resume(self.path, given, longer), self.path, progress.stream(quiet))
         return Run(self.path, given, self._device)
 
-    def export(self, to: str, out: str | Path | None = None) -> Path:
+    def export(
+        self,
+        to: str,
+        out: str | Path | None = None,
+        resize: bool = False,
+        precision: Precision = "float32",
+        calibrate: str | Path | None = None,
+        force: bool = False,
+    ) -> Path:
         """The model as a file or folder for other programs, compared with the run before it is kept.
 
         Args:
-            to: pt2, one file that answers as the run does; or timm, transformers, torchvision, google-npz, bundle.
+            to: onnx or pt2, files that answer as the run does; or timm, transformers, torchvision, google-npz, bundle.
             out: the file or folder to make; None makes one in the run's `exports/`.
+            resize, precision, calibrate, force: of onnx and pt2 files, as the flags of `vitrail export`.
 
         Raises:
             UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
             DamagedFileError: what was written answers otherwise; nothing is kept.
         """
         place = None if out is None else Path(out)
-        return exporting.export(str(self.path), to, place, trained_on=self._trained_on).path
+        wish = exporting.Wish(resize=resize, precision=precision, calibrate=calibrate, force=force)
+        return exporting.export(str(self.path), to, place, wish, self._trained_on).path
 
     def embed(self, pictures: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """What the model makes of pictures before it answers; `nearest` finds the most similar of them.

@@ -13,14 +13,14 @@ FLAGS = {
                 --help-plan --json --debug""",
     "evaluate": """--against --suspects --by --shortcuts --corruptions --most --unlike --split --data-root --skip-bad
                    --device --json --debug""",
-    "predict": "--to --sets --skip-bad --device --json --debug",
+    "predict": "--to --engine --sets --skip-bad --device --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
                   --faithfulness --to --opacity --skip-bad --device
                   --json --debug""",
     "inspect": """--walk --figures --picture --token --cmap --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
-    "export": "--to --out --resize --json --debug",
+    "export": "--to --out --resize --precision --calibrate --force --json --debug",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --json --debug",
