@@ -35,6 +35,7 @@ from .evaluate.sets import with_sets
 from .evaluate.shortcuts import Shortcuts
 from .evaluate.slices import Slices
 from .evaluate.suspect_list import Listed
+from .export.smaller import Precision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
 from .train import fit as training
@@ -296,6 +297,10 @@ class Run:
         self,
         to: str,
         out: str | Path | None = None,
+        resize: bool = False,
+        precision: Precision = "float32",
+        calibrate: str | Path | None = None,
+        force: bool = False,
         layout: str | None = None,
         private: bool = False,
         dry_run: bool = False,
@@ -303,10 +308,11 @@ class Run:
         """The model as a file or folder for other programs, compared with the run before it is kept; or on the Hub.
 
         Args:
-            to: pt2, one file that answers as the run does; or timm, transformers, torchvision, google-npz, bundle; or
+            to: onnx or pt2, files that answer as the run does; timm, transformers, torchvision, google-npz, bundle; or
                 "hub:OWNER/NAME", whose files, card and page the answer then names.
             out: the file or folder to make; None makes one in the run's `exports/`.
-            layout, private, dry_run: of the Hub alone, as the flags of these names.
+            resize, precision, calibrate, force: of onnx and pt2 files, as the flags of `vitrail export`.
+            layout, private, dry_run: of the Hub alone, likewise.
 
         Raises:
             UsageError: no such target, `out` exists, or the target cannot express a part of the model (named).
@@ -317,7 +323,8 @@ class Run:
         if publishing.is_place(to):
             return publishing.publish(str(self.path), to, layout, private, dry_run, place)
         publishing.refuse_for_files(to, layout, private, dry_run)
-        return exporting.export(str(self.path), to, place, trained_on=self._trained_on).path
+        wish = exporting.Wish(resize=resize, precision=precision, calibrate=calibrate, force=force)
+        return exporting.export(str(self.path), to, place, wish, self._trained_on).path
 
     def embed(self, pictures: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """What the model makes of pictures before it answers; `nearest` finds the most similar of them.

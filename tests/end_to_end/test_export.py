@@ -12,7 +12,10 @@ from PIL import Image
 
 import vitrail as package
 from end_to_end.test_wrong_inputs import sentence
-from vitrail.data.transforms import prepare
+from parity.opened import CLASSIFIERS
+from vitrail.data.transforms import normalise, prepare
+from vitrail.doors.models import find
+from vitrail.export import agreeing, onnx_graph, pacing
 from vitrail.predict.predictor import Predictor
 
 
@@ -72,20 +75,31 @@ def test_a_bundle_is_exported_beside_itself(vitrail, run):
     assert (run / "model.pt2").is_file() and "on drawn pictures, because no run has held out any" in answer.out
 
 
-def test_other_libraries_get_what_convert_gives(vitrail, run):
-    answer = vitrail("export", run, "--to", "transformers")
+@pytest.mark.parametrize("to", CLASSIFIERS)
+def test_other_libraries_open_what_they_get_with_the_run_s_names_and_logits(vitrail, run, flowers, to):
+    answer = vitrail("export", run, "--to", to)
     assert answer.code == 0, answer.err
-    assert (run / "exports" / "transformers" / "config.json").is_file()
     assert "compared on 3 random pictures: outputs differ by at most" in answer.out
+    found = find(str(run))
+    theirs = CLASSIFIERS[to](run / "exports" / to)
+    images = [prepare(flowers / "disc" / f"{k}.png", found.spec) for k in range(5)]
+    logits = theirs.logits([Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images])
+    with torch.inference_mode():
+        ours = found.model(normalise(torch.stack(images), found.spec)).numpy()
+    np.testing.assert_allclose(logits, ours, atol=1e-4)
+    assert theirs.classes == found.classes == ("disc", "stripes")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--to", "onnx"), "Export to onnx arrives with a later version. --to pt2 writes the same graph for PyTorch."),
-        (("--to", "tflite"), "A model can be exported as pt2, bundle, timm"),
-        (("--to", "timm", "--resize"), "--resize is for pt2, whose file holds a graph. Got --to timm."),
+        (("--to", "tflite"), "A model can be exported as onnx, pt2, bundle, timm"),
+        (("--to", "timm", "--resize"), "--resize and --precision are for onnx and pt2, whose files hold a graph."),
         (("--to", "pt2", "--out", "x.onnx"), "pt2 is one file, whose name must end in .pt2. Got x.onnx."),
+        (("--to", "onnx", "--precision", "bf16"), "and not in bf16. Use --to pt2 for it."),
+        (("--to", "pt2", "--precision", "int8"), "and not in int8. Use --to onnx for it."),
+        (("--precision", "float16", "--calibrate", "x"), "Only int8 is fitted to pictures. Got --calibrate with"),
+        (("--force",), "there is nothing to --force."),
     ],
 )
 def test_what_cannot_be_exported_is_said_in_a_sentence(vitrail, run, words, said):
@@ -101,3 +115,80 @@ def test_a_file_that_is_there_is_not_overwritten(vitrail, run):
     answer = vitrail("export", run, "--to", "pt2")
     assert "exists already and is not overwritten" in sentence(answer, 2)
     assert place.read_text() == "mine"
+
+
+def test_without_the_packages_for_onnx_they_are_named(vitrail, run, monkeypatch):
+    monkeypatch.setattr(onnx_graph, "PACKAGES", ("onnx", "no_such_package"))
+    answer = vitrail("export", run, "--to", "onnx")
+    assert "Missing: no_such_package. Get them with: pip install 'vitrail[export]'" in sentence(answer, 2)
+
+
+def test_a_run_without_an_onnx_file_says_how_to_make_one(vitrail, run, flowers):
+    answer = vitrail("predict", run, flowers / "disc", "--engine", "onnx")
+    assert sentence(answer, 2).endswith(f"has no exports/model.onnx. Make it with: vitrail export {run} --to onnx")
+
+
+def test_an_onnx_file_that_is_none_is_refused_before_any_runtime_sees_it(vitrail, tmp_path, flowers):
+    (tmp_path / "bad.onnx").write_bytes(b"\x00\x01\x02 no model")
+    answer = vitrail("predict", tmp_path / "bad.onnx", flowers / "disc")
+    assert "is not a whole ONNX model" in sentence(answer, 4)
+    answer = vitrail("predict", tmp_path / "none.onnx", flowers / "disc")
+    assert "An ONNX file is needed at" in sentence(answer, 2)
+    answer = vitrail("predict", tmp_path / "bad.onnx", flowers / "disc", "--device", "cuda")
+    assert "--engine onnx computes on the CPU. Got --device cuda" in sentence(answer, 2)
+
+
+def test_an_onnx_file_is_what_is_made_when_nothing_is_said_and_predict_answers_with_it(vitrail, run, flowers):
+    answer = vitrail("export", run)
+    assert answer.code == 0, answer.err
+    assert answer.out.startswith(f"wrote  {run / 'exports' / 'model.onnx'}\n       compared on ")
+    local, by_onnx, by_name = (
+        json.loads(vitrail("predict", *words, flowers / "disc", "--json").out)
+        for words in ((run,), (run, "--engine", "onnx"), (run / "exports" / "model.onnx",))
+    )
+    assert by_onnx == by_name and [list(row) for row in by_onnx] == [list(row) for row in local]
+    assert [(row["path"], row["id"], row["label"]) for row in by_onnx] == [
+        (row["path"], row["id"], row["label"]) for row in local
+    ]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Speed is measured once, on one picture."""
+    monkeypatch.setattr(pacing, "ROUNDS", 1)
+    monkeypatch.setattr(pacing, "BATCH", 1)
+
+
+def test_int8_is_fitted_to_the_run_s_training_pictures_and_says_how_fast_it_is(vitrail, run, quick):
+    answer = vitrail("export", run, "--precision", "int8", "--json", "--force")
+    assert answer.code == 0, answer.err
+    told = json.loads(answer.out)
+    assert told["path"] == str(run / "exports" / "model-int8.onnx") and 0 <= told["agreement"] <= 1
+    assert list(told["pictures_per_second"]) == ["float32 in PyTorch", "float32 file", "int8 file"]
+    agreed, whose, fitted = told["notes"]
+    assert agreed.startswith("int8 agrees with float32 in ")
+    assert whose == "on pictures of the run's own test split"
+    assert fitted.startswith("calibrated on ") and fitted.endswith(" training pictures of the run")
+
+
+def test_int8_can_be_fitted_to_other_pictures(vitrail, run, flowers, quick):
+    out = run / "other.onnx"
+    words = ("export", run / "model", "--precision", "int8", "--out", out, "--force")
+    assert "int8 is fitted to pictures like those to come" in sentence(vitrail(*words), 2)
+    answer = vitrail(*words, "--calibrate", flowers / "disc")
+    assert answer.code == 0, answer.err
+    assert f"calibrated on 5 pictures of {flowers / 'disc'}" in answer.out and out.is_file()
+
+
+def test_a_smaller_file_that_decides_otherwise_leaves_nothing_and_an_exit_code(vitrail, run, quick, monkeypatch):
+    monkeypatch.setattr(agreeing, "LEAST", 1.01)
+    answer = vitrail("export", run, "--to", "pt2", "--precision", "bf16")
+    assert "pictures are answered as in float32, and 101% is asked for. Nothing is kept." in sentence(answer, 4)
+    assert not list((run / "exports").iterdir())
+    monkeypatch.undo()
+    assert package.open(run).export("pt2", precision="bf16", force=True) == run / "exports" / "model-bf16.pt2"
+
+
+def test_sets_stay_in_the_run(vitrail, run, flowers):
+    answer = vitrail("predict", run, flowers / "disc", "--engine", "onnx", "--sets")
+    assert "--sets are fitted in the run and not exported" in sentence(answer, 2)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from .amounts import duration
 
-if TYPE_CHECKING:
-    from ..evaluate.answers import Answers
-
+SECONDS_BETWEEN_LINES = 5.0
+"""Where nobody watches a terminal."""
 Thing = TypeVar("Thing")
 
 
+@runtime_checkable
 class Counted(Protocol):
     """What was made of some pictures."""
 
@@ -64,7 +64,7 @@ def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) 
         _write("", terminal)
 
 
-def tell_skipped(predictions: Answers) -> None:
+def tell_skipped(predictions: Counted) -> None:
     """Name every picture that was left out, on standard error."""
     tell_left_out(predictions.skipped)
 

@@ -16,7 +16,7 @@ from ..errors import DataError, UsageError
 from ..predict.embedder import NOTHING, Embedder, Embeddings, Eye, Features, join
 from .embedded_files import writing
 from .models import find, located
-from .predicting import opening
+from .opening import opening
 
 COLUMNS = ("path", "id", "rank", "nearest", "nearest_id", "similarity")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from .. import config, runtime
+from .. import runtime
 from ..checkpoints.ensemble import ensemble_in
 from ..checkpoints.place import bundle_in
 from ..data.source import Picture, as_task
@@ -15,11 +15,8 @@ from ..data.sources.given import values_of
 from ..errors import UsageError
 from ..predict.member import Member
 from ..predict.predictor import Predictor
-from ..spec import ImageSpec
 from .models import find, located
-
-OPENING = ("image.page", "image.max_pixels")
-"""Fields that say how a file is opened, not what the model reads."""
+from .opening import opening
 
 
 def several(pictures: object, verb: str = "predict") -> list[Picture | bytes]:
@@ -54,24 +51,6 @@ def reread(predictor: Predictor, changes: Mapping[str, str]) -> Predictor:
     """
     predictor.spec = opening(predictor.spec, changes)
     return predictor
-
-
-def opening(spec: ImageSpec, changes: Mapping[str, str]) -> ImageSpec:
-    """The same pictures from files that are opened in another way.
-
-    Args:
-        changes: "image.page" and "image.max_pixels", as text.
-
-    Raises:
-        UsageError: any other name, for what a picture means to the model was settled by its training.
-    """
-    for name in changes:
-        if name not in OPENING:
-            raise UsageError(
-                f"--{name} was settled when the model was trained. Only --{' and --'.join(OPENING)} can be said with a "
-                "trained model."
-            )
-    return config.override(spec, {name.removeprefix("image."): text for name, text in changes.items()})
 
 
 def _short(given: object) -> str:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from ..data.transforms import normalise
-from ..evaluate.collect import averaged
+from ..evaluate.collect import NUMBER_FORMATS, averaged
 from ..model.attention import Attention
 from ..model.config import AttentionChoice
 from ..model.vit import ViT
@@ -32,16 +32,25 @@ class Answering(nn.Module):
     Args:
         resize: take pictures of any size, and resize them as `Resizing` does.
         attention: the path of attention; "open" becomes plain products in a graph.
+        number_format: in which matrices are stored and multiplied, as `torch.autocast` does it; what they decide is
+            always computed in float32 and float64.
     """
 
-    def __init__(self, member: Member, resize: bool = False, attention: AttentionChoice = "open"):
+    def __init__(
+        self,
+        member: Member,
+        resize: bool = False,
+        attention: AttentionChoice = "open",
+        number_format: str = "float32",
+    ):
         super().__init__()
         assert isinstance(member.model, ViT)
         self.spec = member.spec
         self.task = member.task
         self.views = member.views
         self.resizing = Resizing(member.spec) if resize else None
-        self.model = _frozen(member.model, attention)
+        self.number_format = number_format
+        self.model = _frozen(member.model, attention, NUMBER_FORMATS[number_format])
         self.distances = _distances(member)
         self.decide: nn.Module = Values(member) if member.task == "number" else Chances(member)
         self.names = exported.outputs_of(member.task, self.distances is not None)
@@ -50,12 +59,20 @@ class Answering(nn.Module):
         images = images if self.resizing is None else self.resizing(images)
         x = normalise(images.permute(0, 3, 1, 2), self.spec)  # [B, C, H, W] float32
         views = torch.cat(list(self.views.of_each(x)))  # [views * B, C, H, W]
-        logits, features = self._looked_at(views)
+        logits, features = self._in_its_format(views)
         if self.views.count > 1:
             logits = averaged(logits.unflatten(0, (self.views.count, -1)), self.task)
         distances = None if self.distances is None or features is None else self.distances(features)
         answers = self.decide(logits, distances)
         return (*answers, distances) if distances is not None else answers
+
+    def _in_its_format(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Float32 outputs and features, whatever they were computed in."""
+        if self.number_format == "float32":
+            return self._looked_at(views)
+        with torch.autocast("cpu", NUMBER_FORMATS[self.number_format]):
+            logits, features = self._looked_at(views)
+        return logits.float(), None if features is None else features.float()
 
     def _looked_at(self, views: Tensor) -> tuple[Tensor, Tensor | None]:
         """Outputs for all views, and what the head reads of the pictures as they are, if somebody wants it."""
@@ -159,13 +176,15 @@ def _distances(member: Member) -> Distances | None:
     return Distances(torch.from_numpy(member.familiar.means), torch.from_numpy(member.familiar.whitening))
 
 
-def _frozen(model: ViT, attention: AttentionChoice) -> ViT:
-    """A copy without gradients, dropout or recomputation, whose attention takes one path."""
+def _frozen(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
+    """A copy without gradients, dropout or recomputation: one path of attention, one number format of matrices."""
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
     frozen.encoder.recompute = False
     for part in frozen.modules():
         if isinstance(part, Attention):
             part.choice = attention
+        if isinstance(part, nn.Linear):
+            part.to(dtype)
     return frozen
 
 

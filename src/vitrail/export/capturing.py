@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch.export import Dim, ExportedProgram
 
@@ -18,6 +20,11 @@ def capture(answering: Answering) -> ExportedProgram:
     images = torch.zeros(EXAMPLES, height, width, spec.channels, dtype=torch.uint8)
     sides = {} if answering.resizing is None else {1: Dim("height"), 2: Dim("width")}
     with torch.no_grad():
-        return torch.export.export(
+        program = torch.export.export(
             answering.eval(), (images,), dynamic_shapes={"images": {0: Dim("batch"), **sides}}, strict=False
         )
+    if answering.number_format == "float32":
+        return program
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch copies its own trees in a way that it warns of
+        return program.run_decompositions({})  # autocast becomes a change of format wherever it would make one

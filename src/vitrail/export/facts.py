@@ -21,6 +21,7 @@ def facts_of(answering: Answering, member: Member) -> Facts:
         image=member.spec,
         size="model" if answering.resizing is None else "any",
         outputs=answering.names,
+        number_format=answering.number_format,
         version=version("vitrail"),
         sha256=hash_of(member.model),
     )

@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import torch
 
 from ..errors import UsageError
 from ..files.draft import draft, keep
 from ..predict.member import Member
-from . import package
+from ..predict.onnx_file import OnnxFile
+from . import onnx_graph, package
 from .answering import Answering
 from .capturing import capture
 from .facts import facts_of
 from .package import Package
 from .proving import Proof, prepared, prove, prove_resizing
 
-Kind = Literal["pt2"]
+Kind = Literal["onnx", "pt2"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+File = OnnxFile | Package
+"""A file that has been written and opened again: facts, and `run` from pictures to named outputs."""
 
 
 def make(
@@ -36,22 +40,41 @@ def make(
         The proof on prepared pictures, and with `resize` another on pictures as they are.
 
     Raises:
-        UsageError: `out` exists, or has the wrong ending.
+        UsageError: `out` exists or has the wrong ending, or the packages that write such a file are not installed.
         DamagedFileError: the file answers otherwise than the model; nothing is kept.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     check_free(out, kind)
     exact = replace(member, number_format="float32")
-    answering = Answering(exact, resize)
-    facts = facts_of(answering, exact)
-    program = capture(answering)
     with draft(out) as place:
-        package.write(program, facts, place)
-        file = Package(place)
-        proof = prove(file.run, facts, exact, prepared(decoded, exact.spec))
-        resizing = prove_resizing(file.run, facts, exact, decoded) if resize else None
+        file = written(exact, kind, place, resize)
+        proof = prove(file.run, file.facts, exact, prepared(decoded, exact.spec))
+        resizing = prove_resizing(file.run, file.facts, exact, decoded) if resize else None
         keep(place, out)
     return proof, resizing
+
+
+def written(member: Member, kind: Kind, place: Path, resize: bool, number_format: str = "float32") -> File:
+    """A file that has just been written, opened again; nothing has been compared.
+
+    Args:
+        number_format: in which matrices are stored and multiplied.
+
+    Raises:
+        UsageError: the packages that write such a file are not installed.
+    """
+    if kind == "onnx":
+        onnx_graph.check_installed()
+    answering = Answering(member, resize, number_format=number_format)
+    program = capture(answering)
+    write = onnx_graph.write if kind == "onnx" else package.write
+    write(program, facts_of(answering, member), place)
+    return reopened(place, kind)
+
+
+def reopened(place: Path, kind: Kind) -> File:
+    """A file as its users will open it, computing with as many threads as PyTorch does here."""
+    return OnnxFile(place, torch.get_num_threads()) if kind == "onnx" else Package(place)
 
 
 def check_free(out: Path, kind: Kind) -> None:

@@ -57,12 +57,12 @@ def prove(answerer: Answerer, facts: Facts, member: Member, pictures: UInt8[np.n
     Raises:
         DamagedFileError: scores that differ by more than `TOLERANCE`, or decisions that do not follow from them.
     """
-    expected = _of_run(member, pictures)
+    expected, tolerance = said_by_run(facts, member, pictures)
     proofs = []
     for batch in BATCHES:
         asked = pictures[:ALONE] if batch == 1 else pictures
         parts = [answerer(asked[start : start + batch]) for start in range(0, len(asked), batch)]
-        proofs.append(_compared(parts, facts, member, expected, TOLERANCE))
+        proofs.append(_compared(parts, facts, member, expected, tolerance))
     return Proof(len(pictures), max(proof.difference for proof in proofs), max(proof.changed for proof in proofs))
 
 
@@ -72,7 +72,7 @@ def prove_resizing(answerer: Answerer, facts: Facts, member: Member, decoded: Se
     Raises:
         DamagedFileError: scores that differ by more than `RESIZED`, or decisions that do not follow from them.
     """
-    expected = _of_run(member, prepared(decoded, member.spec))
+    expected = of_run(member, prepared(decoded, member.spec))
     return _compared([answerer(picture[None]) for picture in decoded], facts, member, expected, RESIZED)
 
 
@@ -81,7 +81,18 @@ def prepared(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray
     return np.stack([fit(to_tensor(picture[None]), spec)[0].permute(1, 2, 0).numpy() for picture in decoded])
 
 
-def _of_run(member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
+def said_by_run(facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> tuple[Answers, float]:
+    """What a model says of pictures of its size that a file is asked about, and how far the file may be from it.
+
+    A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
+    """
+    if facts.size == "any" and member.spec.crop_fraction != 1:
+        return of_run(member, prepared(list(pictures), member.spec)), RESIZED
+    return of_run(member, pictures), TOLERANCE
+
+
+def of_run(member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
+    """What a model says of prepared pictures, in the number format of the member."""
     device = next(member.model.parameters()).device
     parts = [member.outputs(part, device) for part in to_tensor(pictures).split(max(BATCHES))]
     measured = [distances for _, distances in parts if distances is not None]
@@ -99,18 +110,22 @@ def _compared(
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
     n = len(outputs[exported.ABSTAINED])
     found = exported_rows.table(facts, outputs, ("",) * n, tuple(map(str, range(n))))
-    difference = _apart(_scores(found), _scores(expected)[:n], facts.task)
+    difference = apart(scores(found), scores(expected)[:n], facts.task)
     if not difference <= tolerance:
         raise DamagedFileError(
             f"The exported file answers otherwise than the run: scores differ by up to {difference:.3g} on {n} "
             f"pictures, and {tolerance:g} is allowed. Nothing is kept; please report this model."
         )
-    _check_follows(outputs, facts, member)
-    return Proof(n, difference, int(_decided_otherwise(found, expected).sum()))
+    check_follows(outputs, facts, member)
+    return Proof(n, difference, int(decided_otherwise(found, expected).sum()))
 
 
-def _check_follows(outputs: Mapping[str, np.ndarray], facts: Facts, member: Member) -> None:
-    """Decisions of a file must be those that the run would draw from the file's own scores."""
+def check_follows(outputs: Mapping[str, np.ndarray], facts: Facts, member: Member) -> None:
+    """Decisions of a file must be those that the run would draw from the file's own scores.
+
+    Raises:
+        DamagedFileError: they are not.
+    """
     n, decided = len(outputs[exported.ABSTAINED]), member.decided
     probabilities = outputs.get(exported.PROBABILITIES)
     of_classes = probabilities if facts.task == "classes" else None
@@ -127,18 +142,20 @@ def _check_follows(outputs: Mapping[str, np.ndarray], facts: Facts, member: Memb
         )
 
 
-def _scores(answers: Answers) -> np.ndarray:
+def scores(answers: Answers) -> np.ndarray:
+    """Probabilities, or values of numbers, [n, K]."""
     return answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
 
 
-def _apart(found: np.ndarray, expected: np.ndarray, task: str) -> float:
+def apart(found: np.ndarray, expected: np.ndarray, task: str) -> float:
+    """The largest difference of two scores; of numbers as a share of the largest (at least of 1)."""
     if not np.isfinite(found).all():
         return float("inf")
     largest = max(1.0, float(np.abs(expected).max())) if task == "number" else 1.0
     return float(np.abs(found.astype(np.float64) - expected).max()) / largest
 
 
-def _decided_otherwise(found: Answers, expected: Answers) -> np.ndarray:
+def decided_otherwise(found: Answers, expected: Answers) -> np.ndarray:
     """bool [n] of the pictures in `found`, the first ones of `expected`."""
     n = len(found)
     other = np.array([a != b for a, b in zip(found.told(), expected.told()[:n], strict=True)], bool)

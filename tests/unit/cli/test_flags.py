@@ -11,8 +11,8 @@ FLAGS = {
     "train": """--model --weights --minutes --epochs --steps --image-size --channels --seed --device --data-root
                 --skip-bad --task --group --exclude --folds --pretrain --plan --resume --extend --out --dry-run
                 --devices --help-plan --json --debug""",
-    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --unlike --split --data-root --skip-bad
-                   --device --json --debug""",
+    "evaluate": """--against --suspects --by --shortcuts --corruptions --most --keep --unlike --split --data-root
+                   --skip-bad --device --json --debug""",
     "predict": "--to --sets --engine --part-size --skip-bad --device --json --debug",
     "embed": "--to --features --nearest --of --skip-bad --device --json --debug",
     "explain": """--method --class --layer --heads --patch --window --steps --fill --figure --image-size
@@ -21,7 +21,8 @@ FLAGS = {
     "inspect": """--walk --figures --picture --token --cmap --cost --on --devices --batch --pictures --epochs
                   --number-format --optimizer --reached --layout --match --heads --image-size --channels
                   --channels-policy --pool --network --allow-nonfinite --json --debug""",
-    "export": "--to --out --layout --private --dry-run --resize --json --debug",
+    "export": """--to --out --layout --private --dry-run --resize --precision --calibrate --force
+                 --json --debug""",
     "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
                 --deadline --slow --workers --threads --device --json --debug""",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs

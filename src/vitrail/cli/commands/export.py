@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ...errors import UsageError
 from ..arguments import Command
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class Export(Command):
     """Write a model for other programs, after comparing its answers with what was written.
 
-    A pt2 file (torch.export) reads uint8 pictures [B, H, W, C] and gives calibrated probabilities and decisions; the
-    other targets are those of `vitrail convert`.
+    An onnx or pt2 file reads uint8 pictures [B, H, W, C] and gives calibrated probabilities and decisions; the other
+    targets are those of `vitrail convert`.
 
-      vitrail export RUN --to pt2
-      vitrail export RUN --to pt2 --resize --out flowers.pt2
+      vitrail export RUN --to onnx
+      vitrail export RUN --to onnx --resize --out flowers.onnx
+      vitrail export RUN --to onnx --precision int8
       vitrail export RUN --to transformers
       vitrail export RUN --to hub:me/flowers --dry-run
     """
@@ -31,8 +32,8 @@ class Export(Command):
 
     model: str
     """A run folder, a bundle, or a published classifier that names its classes."""
-    to: str = "pt2"
-    """pt2 (torch.export), timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
+    to: str = "onnx"
+    """onnx, pt2 (torch.export), timm, transformers, torchvision, google-npz, bundle, or hub:OWNER/NAME."""
     out: Path | None = None
     """The file or folder to make; by default in the run's exports/, or beside another model."""
     layout: str | None = None
@@ -42,7 +43,13 @@ class Export(Command):
     dry_run: bool = False
     """Of hub:OWNER/NAME: show the files and the card, and send nothing."""
     resize: bool = False
-    """Let a pt2 file take pictures of any size and resize them itself: decisions equal, scores within 0.01."""
+    """Let an onnx or pt2 file take pictures of any size and resize them itself: decisions equal, scores within 0.01."""
+    precision: Literal["float32", "int8", "bf16", "float16"] = "float32"
+    """int8 and float16 for onnx, bf16 and float16 for pt2; kept if 99 % of the decisions are those of float32."""
+    calibrate: str | None = None
+    """A folder, pattern or @list.txt of pictures that int8 is fitted to; by default training pictures of the run."""
+    force: bool = False
+    """Keep a file of fewer bits although more than 1 % of its decisions differ from float32."""
     json: bool = False
     """Print the outcome as JSON."""
     debug: bool = False
@@ -55,10 +62,11 @@ class Export(Command):
         if publishing.is_place(self.to):
             return self._publish()
         publishing.refuse_for_files(self.to, self.layout, self.private, self.dry_run)
-        from ...doors.exporting import export
+        from ...doors.exporting import Wish, export
         from ..output import print_json
 
-        exported = export(self.model, self.to, self.out, self.resize)
+        wish = Wish(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force)
+        exported = export(self.model, self.to, self.out, wish)
         if self.json:
             print_json(self._facts(exported))
             return 0
@@ -87,6 +95,8 @@ class Export(Command):
         return 0
 
     def _facts(self, exported: Exported) -> dict[str, Any]:
+        agreed = exported.agreement
+        smaller = {} if agreed is None else {"agreement": agreed.same, "pictures_per_second": dict(agreed.rates)}
         return {
             "model": self.model,
             "to": exported.to,
@@ -94,5 +104,6 @@ class Export(Command):
             "largest_difference": exported.difference,
             "pictures": exported.pictures,
             "changed": exported.changed,
+            **smaller,
             "notes": list(exported.notes),
         }

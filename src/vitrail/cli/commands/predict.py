@@ -5,10 +5,15 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...errors import UsageError
 from ..arguments import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...evaluate.answers import Answers
 
 LATER = (".jsonl", ".parquet")
 
@@ -23,6 +28,7 @@ class Predict(Command):
       vitrail predict RUN "films/**/*.png" --to answers.csv
       vitrail predict RUN films/ --sets
       vitrail predict RUN films/ --to answers.csv --part-size 1024
+      vitrail predict flowers.onnx photo.jpg
       find films -name '*.png' | vitrail predict RUN -
     """
 
@@ -30,15 +36,16 @@ class Predict(Command):
     DOTTED: ClassVar[str | None] = "changes"
 
     model: str
-    """A run folder, a bundle, a folder of transformers or timm that names its classes, or hf:OWNER/NAME."""
+    """A run folder, a bundle, a folder of transformers or timm that names its classes, hf:OWNER/NAME, or FILE.onnx."""
     paths: tuple[str, ...]
     """Pictures, folders, patterns, @list.txt or -."""
     to: Path | None = None
     """Write to this .csv file instead of standard output."""
     sets: bool = False
     """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - answers.miss)."""
-    engine: Literal["local", "ray"] = "local"
-    """Where the model answers: here, or on the workers of a Ray cluster."""
+    engine: Literal["local", "onnx", "ray"] = "local"
+    """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as FILE.onnx
+    always does; ray: on the workers of a Ray cluster."""
     part_size: int = 0
     """Answer in parts of so many pictures, which are kept beside --to and not made again when the same command is
     given again. Processes that were started together share them, and ray its workers: of 1,024 pictures then."""
@@ -58,23 +65,13 @@ class Predict(Command):
         self._check_ending()
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
-        from ...doors import counting, sharing
-        from ...doors.predicting import open_predictor, reread
-        from ...evaluate.answers import join
-        from ...evaluate.sets import refuse_without_sets, with_sets
+        from ...doors import counting
         from ...predict.files import expand
         from ..output import print_json
 
-        if self.part_size or self.engine == "ray" or sharing.in_company():
+        if self._shared():
             return self._in_parts()
-        pictures = expand(self.paths)
-        predictor = reread(open_predictor(self.model, self.device), dict(self.changes))
-        if self.sets:
-            refuse_without_sets(predictor.task, predictor.decided)
-        parts = predictor.parts(pictures, skip_bad=self.skip_bad)
-        predictions = join(list(counting.answered(parts, len(pictures))))
-        if self.sets:
-            predictions = with_sets(predictions, predictor.decided)
+        predictions = self._answers(expand(self.paths))
         if self.to is not None:
             predictions.write_csv(self.to)
         if self.json:
@@ -86,6 +83,21 @@ class Predict(Command):
             print(f"{len(predictions):,} rows written to {self.to}")
         counting.tell_skipped(predictions)
         return 0
+
+    def _shared(self) -> bool:
+        """Whether the pictures are answered in parts: asked for, by several processes, or on a Ray cluster."""
+        if not self._by_file():
+            from ...doors import sharing
+
+            return bool(self.part_size) or self.engine == "ray" or sharing.in_company()
+        if self.part_size:
+            raise UsageError("--part-size is for models that torch answers with: leave it out, or name the run.")
+        return False
+
+    def _by_file(self) -> bool:
+        from ...doors.onnx_predicting import is_onnx
+
+        return self.engine == "onnx" or is_onnx(self.model)
 
     def _in_parts(self) -> int:
         from ...doors import counting, on_ray, sharing
@@ -104,6 +116,33 @@ class Predict(Command):
             print(outcome.told())
         counting.tell_left_out(outcome.skipped)
         return 0
+
+    def _answers(self, pictures: Sequence[Path]) -> Answers:
+        """By ONNX Runtime without importing torch, or by torch."""
+        return self._by_onnx(pictures) if self._by_file() else self._by_torch(pictures)
+
+    def _by_onnx(self, pictures: Sequence[Path]) -> Answers:
+        from ...doors import counting
+        from ...doors.onnx_predicting import open_onnx
+        from ...predict.exported_rows import join
+
+        if self.sets:
+            raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
+        file = open_onnx(self.model, self.device, dict(self.changes))
+        return join(list(counting.answered(file.parts(pictures, skip_bad=self.skip_bad), len(pictures))))
+
+    def _by_torch(self, pictures: Sequence[Path]) -> Answers:
+        from ...doors import counting
+        from ...doors.predicting import open_predictor, reread
+        from ...evaluate.answers import join
+        from ...evaluate.sets import refuse_without_sets, with_sets
+
+        predictor = reread(open_predictor(self.model, self.device), dict(self.changes))
+        if self.sets:
+            refuse_without_sets(predictor.task, predictor.decided)
+        parts = predictor.parts(pictures, skip_bad=self.skip_bad)
+        predictions = join(list(counting.answered(parts, len(pictures))))
+        return with_sets(predictions, predictor.decided) if self.sets else predictions
 
     def _check_ending(self) -> None:
         if self.to is None or self.to.suffix.lower() == ".csv":

@@ -1,0 +1,139 @@
+"""Exported files beside PyTorch: pictures per second of ViT-Ti, S and B at 224, and how often a trained run agrees.
+
+    python benchmarks/exporting.py                                   # speed, about ten minutes on two cores
+    python benchmarks/exporting.py --run runs/flowers                # and agreement of that run on what it held out
+    python benchmarks/exporting.py --sizes vit_mu_patch8_16 --rounds 1 --out /tmp/tiny.json       # seconds, to try it
+
+Every size has fresh random weights, so that only its speed is told: float32 and bf16 in PyTorch as `vitrail predict`
+computes, the pt2 file in float32 and bf16, the ONNX file in float32 and int8. All answer the same batch of uint8
+pictures with normalisation and decisions included, in turns, with as many threads each; the figure is the median of the
+rounds. Beside them stands what the machine multiplies at most in float32 and bf16. Nothing else should be running.
+
+Writes benchmarks/results/exporting-INSTRUCTIONS.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vitrail.data.transforms import to_tensor
+from vitrail.doors.export_pictures import drawn, to_calibrate_on, to_compare_on
+from vitrail.doors.predicting import open_predictor
+from vitrail.export import pacing, quantising
+from vitrail.export.making import reopened, written
+from vitrail.export.smaller import make_smaller
+from vitrail.model.attention import place
+from vitrail.model.sizes import named
+from vitrail.model.vit import create
+from vitrail.predict.member import Member
+from vitrail.runtime import cpu_name
+from vitrail.spec import ImageSpec
+
+RESULTS = Path(__file__).parent / "results"
+SIZES = ("vit_tiny_patch16_224", "vit_small_patch16_224", "vit_base_patch16_224")
+SMALLER = (("onnx", "int8"), ("onnx", "float16"), ("pt2", "bf16"))
+CALIBRATING = 16
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="*", default=SIZES)
+    parser.add_argument("--run", type=Path, help="a trained run whose agreement is measured on its held-out pictures")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, default=RESULTS / f"exporting-{place('cpu').lower()}.json")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    result = {
+        "machine": {"processor": cpu_name(), "threads": options.threads, "torch": torch.__version__, **limits()},
+        "batch": options.batch,
+        "rounds": options.rounds,
+        "pictures_per_second": {size: speeds(size, options.batch, options.rounds) for size in options.sizes},
+    }
+    if options.run is not None:
+        result["agreement"] = agreements(options.run)
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"written to {options.out}")
+
+
+def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
+    """Pictures per second of every file of one size."""
+    config = replace(named(size), outputs=1000)
+    spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
+    names = tuple(map(str, range(config.outputs)))
+    member = Member(model=create(config, seed=0).eval(), spec=spec, classes=names)
+    pictures = drawn(*spec.size, spec.channels, CALIBRATING)
+    with tempfile.TemporaryDirectory() as name:
+        found = pacing.rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
+    for way, rate in found.items():
+        print(f"{size:24} {way:20} {rate:9.1f} pictures/s  {rate / found['PyTorch float32']:5.2f}x")
+    return {way: round(rate, 2) for way, rate in found.items()}
+
+
+def answerers(member: Member, pictures: np.ndarray, folder: Path) -> dict[str, Callable[[np.ndarray], object]]:
+    """Everything that answers as one model does."""
+    whole = written(member, "onnx", folder / "float32.onnx", resize=False)
+    facts = replace(whole.facts, number_format="int8")
+    quantising.quantise(folder / "float32.onnx", pictures, facts, folder / "int8.onnx")
+    return {
+        "PyTorch float32": eager(member),
+        "PyTorch bf16": eager(replace(member, number_format="bfloat16")),
+        "pt2 float32": written(member, "pt2", folder / "float32.pt2", resize=False).run,
+        "pt2 bf16": written(member, "pt2", folder / "bf16.pt2", False, "bfloat16").run,
+        "ONNX float32": whole.run,
+        "ONNX int8": reopened(folder / "int8.onnx", "onnx").run,
+    }
+
+
+def eager(member: Member) -> Callable[[np.ndarray], object]:
+    """The model itself, as `vitrail predict` asks it."""
+    return lambda images: member.outputs(to_tensor(images), torch.device("cpu"))
+
+
+def agreements(run: Path) -> dict[str, object]:
+    """How often the smaller files of a run decide as float32 does, and how fast they are."""
+    member = open_predictor(run, "cpu").alone()
+    pictures, whose = to_compare_on(run, member.spec, False, None, 500)
+    calibration, fitted = to_calibrate_on(run, member.spec, None, None)
+    found: dict[str, object] = {"pictures": whose, "int8": fitted}
+    with tempfile.TemporaryDirectory() as name:
+        for kind, precision in SMALLER:
+            out = Path(name) / f"{precision}.{kind}"
+            agreed = make_smaller(member, kind, precision, out, pictures, calibration, force=True)
+            print(agreed)
+            found[f"{kind} {precision}"] = {
+                "pictures": agreed.pictures,
+                "same": agreed.same,
+                "largest_difference": agreed.difference,
+                "pictures_per_second": {way: round(rate, 2) for way, rate in agreed.rates.items()},
+            }
+    return found
+
+
+def limits(side: int = 1536, rounds: int = 5) -> dict[str, float]:
+    """Thousand million operations a second of a square matrix product."""
+    found = {}
+    for name, dtype in (("float32", torch.float32), ("bf16", torch.bfloat16)):
+        a, b = (torch.randn(side, side).to(dtype) for _ in range(2))
+        taken = []
+        for _ in range(rounds + 1):
+            began = time.perf_counter()
+            a @ b
+            taken.append(time.perf_counter() - began)
+        found[f"{name}_gflops"] = round(2 * side**3 / sorted(taken[1:])[rounds // 2] / 1e9, 1)
+    return found
+
+
+if __name__ == "__main__":
+    main()

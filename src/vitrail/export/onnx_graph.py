@@ -1,0 +1,62 @@
+"""A graph as ONNX: by torch's exporter, with class names, version and hash among the file's notes."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from ..errors import UsageError
+from ..predict import exported
+from ..predict.exported import Facts
+
+OPSET = 18
+"""The version of ONNX's operators that files are written in; readers since 2023 know it."""
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+INSTALL = "Get them with: pip install 'vitrail[export]'"
+IN_ONE_FILE = 1_900_000_000
+"""Bytes of weights up to which they lie in the file itself; ONNX allows 2 GiB."""
+
+
+def check_installed() -> None:
+    """Refuse to begin without what writes ONNX and what reads it again.
+
+    Raises:
+        UsageError: packages are missing, by name.
+    """
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(f"An ONNX file needs {', '.join(PACKAGES)}. Missing: {', '.join(missing)}. {INSTALL}")
+
+
+def write(program: ExportedProgram, facts: Facts, path: Path) -> None:
+    """Write a graph with its notes; weights that are too many for one file lie beside it, in NAME.data.
+
+    Raises:
+        UsageError: packages are missing, by name.
+    """
+    check_installed()
+    from onnxscript.ir.passes.common import ClearMetadataAndDocStringPass
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's advice is for its authors
+        made = torch.onnx.export(
+            program, (), input_names=[exported.IMAGES], output_names=list(facts.outputs), opset_version=OPSET,
+            dynamo=True, verbose=False, custom_translation_table={torch.ops.aten.log_sigmoid.default: _log_sigmoid},
+        )  # fmt: skip
+    assert made is not None
+    ClearMetadataAndDocStringPass()(made.model)  # which line of whose folder each node came from
+    made.model.metadata_props.update(facts.notes())
+    weights = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
+    made.save(path, external_data=weights > IN_ONE_FILE)
+
+
+def _log_sigmoid(x: Any) -> Any:
+    """In one step: the logarithm of a sigmoid that has become 0 is no number any more."""
+    from onnxscript import opset18
+
+    return opset18.Neg(opset18.Softplus(opset18.Neg(x)))

@@ -1,0 +1,108 @@
+"""A predictor whose model is an ONNX file: ONNX Runtime computes, and torch is never imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from ..data.decode import decode
+from ..data.fitting import fit
+from ..data.source import Picture
+from ..errors import DamagedFileError, UsageError
+from ..files import onnx_guard
+from . import exported
+from .exported_rows import Table, join, table
+from .reading import Name, in_batches
+
+
+class OnnxFile:
+    """A file that `vitrail export` wrote.
+
+    Args:
+        threads: that ONNX Runtime computes with; None takes all cores.
+
+    Raises:
+        UsageError: ONNX Runtime is not installed, or there is no such file.
+        DamagedFileError: the file cannot be trusted or read, or Vitrail has not written it.
+    """
+
+    def __init__(self, path: Path, threads: int | None = None):
+        if not path.is_file():
+            raise UsageError(f"An ONNX file is needed at {path}. `vitrail export RUN --to onnx` makes one.")
+        onnx_guard.check(path)
+        self._session = session(path, threads)
+        self.facts = exported.read(self._session.get_modelmeta().custom_metadata_map, str(path))
+        self.spec = self.facts.image
+        """How pictures are prepared."""
+        given = tuple(output.name for output in self._session.get_outputs())
+        if given != self.facts.outputs:
+            raise DamagedFileError(f"{path} must give {', '.join(self.facts.outputs)}. It gives {', '.join(given)}.")
+
+    def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
+        """All outputs by name, for pictures of a size that the file reads."""
+        found = self._session.run(list(self.facts.outputs), {exported.IMAGES: np.ascontiguousarray(images)})
+        return dict(zip(self.facts.outputs, found, strict=True))
+
+    def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Table]:
+        """One row per picture, batch by batch, as `Predictor.parts` gives them.
+
+        Raises:
+            DataError: a picture that cannot be read, unless `skip_bad`.
+        """
+        for names, made, skipped in in_batches(pictures, batch, self._prepared, skip_bad):
+            yield self._answered(names, made, skipped)
+
+    def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Table:
+        """All rows at once.
+
+        Raises:
+            as `parts`.
+        """
+        return join(list(self.parts(pictures, batch, skip_bad)) or [self._answered([], [], [])])
+
+    def _prepared(self, picture: Picture | bytes) -> np.ndarray:
+        """At the model's size; only where the graph resizes that again by its own rule, as it was decoded."""
+        values = decode(picture, self.spec)
+        resized_again = self.facts.size == "any" and self.spec.crop_fraction != 1
+        return values if resized_again else fit(values, self.spec)
+
+    def _answered(self, names: list[Name], images: list[np.ndarray], skipped: list[tuple[str, str]]) -> Table:
+        paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
+        return table(self.facts, self._outputs(images), paths, ids, tuple(skipped))
+
+    def _outputs(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
+        """Pictures of one shape are answered together, others one by one."""
+        if not images:
+            shape = (0, len(self.facts.classes))
+            return {name: np.zeros(0 if name == exported.ABSTAINED else shape) for name in self.facts.outputs}
+        if len({image.shape for image in images}) == 1:
+            return self.run(np.stack(images))
+        rows = [self.run(image[None]) for image in images]
+        return {name: np.concatenate([row[name] for row in rows]) for name in self.facts.outputs}
+
+
+def session(path: Path, threads: int | None = None) -> Any:
+    """ONNX Runtime's session of a file whose structure has been checked, on the CPU.
+
+    Raises:
+        UsageError: ONNX Runtime is not installed.
+        DamagedFileError: it refuses the file.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise UsageError(
+            "An ONNX file is answered by ONNX Runtime, which is not installed: pip install 'vitrail[export]'"
+        ) from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # what it thinks of a good graph is not for people who want answers
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no family but this
+        raise DamagedFileError(f"ONNX Runtime cannot open {path}: {error}. Use another copy.") from error
