@@ -9,8 +9,6 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from .amounts import duration
 
-SECONDS_BETWEEN_LINES = 5.0
-"""Where nobody watches a terminal."""
 Thing = TypeVar("Thing")
 
 
@@ -31,6 +29,7 @@ class Counted(Protocol):
 Part = TypeVar("Part", bound=Counted)
 SECONDS_UNTIL_SHOWN = 2.0
 SECONDS_BETWEEN_LINES = 5.0
+"""Where nobody watches a terminal."""
 SECONDS_BETWEEN_LOOKS = 0.2
 
 

@@ -44,8 +44,8 @@ class Predict(Command):
     sets: bool = False
     """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - answers.miss)."""
     engine: Literal["local", "onnx", "ray"] = "local"
-    """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as FILE.onnx
-    always does; ray: on the workers of a Ray cluster."""
+    """Where the model answers: here; onnx: by the run's exports/model.onnx and ONNX Runtime, without torch, as
+    FILE.onnx always does; ray: on the workers of a Ray cluster."""
     part_size: int = 0
     """Answer in parts of so many pictures, which are kept beside --to and not made again when the same command is
     given again. Processes that were started together share them, and ray its workers: of 1,024 pictures then."""
