@@ -171,7 +171,7 @@ def test_labels_have_bars_with_their_thresholds(browser):
     with serving(world.recorded) as recorded, visiting(browser, recorded.url) as hands:
         hands.pick(world.pictures)
         hands.answered(2)
-        expect(hands.page.locator(".word")).to_have_text("crack, inactive, dark")
+        expect(hands.page.locator(".word")).to_have_text("crack · inactive, dark")
         promises = hands.page.locator(".promise").all_inner_texts()
         assert promises[0] == "Of 100 pictures answered like this, about 71 show “crack”."
         assert promises[1].endswith("about 56 show “inactive, dark”.")
@@ -182,6 +182,8 @@ def test_labels_have_bars_with_their_thresholds(browser):
         mark = hands.page.locator(".bars i").nth(2).bounding_box()
         track = hands.page.locator(".track").nth(2).bounding_box()
         assert mark["x"] + 1 - track["x"] == pytest.approx(0.8 * track["width"], abs=1)
+        expect(hands.page.locator("thead th.n")).to_have_text("Highest")
+        expect(hands.row("cell 0.png").locator("td.n")).to_have_text("0.790")
         hands.row("cell 1.png").click()
         expect(hands.page.locator(".word")).to_have_text("None of the 4 labels")
         assert hands.saved() == world.table.csv_bytes()

@@ -1,7 +1,7 @@
 // The answer to one picture in words, panes and bars.
 
 import { drawn, element } from "./element.js";
-import { answered, counted, fixed, measured, number, probabilities, promise, unitOf } from "./words.js";
+import { answered, counted, fixed, joined, measured, number, probabilities, promise, unitOf } from "./words.js";
 
 const TOP = 5; // classes that are shown at once
 const SIDE = 13; // of a pane, and from one to the next
@@ -37,8 +37,8 @@ function labels(picture, about) {
   const found = answered(row);
   const none = `None of the ${about.classes.length} labels`;
   return [
-    headline(row.abstain, found.join(", ") || none),
-    row.abstain !== "no" && found.length ? element("p", {}, `It would have said: ${found.join(", ")}.`) : null,
+    headline(row.abstain, joined(found) || none),
+    row.abstain !== "no" && found.length ? element("p", {}, `It would have said: ${joined(found)}.`) : null,
     row.abstain === "no" && !found.length ? element("p", {}, "No label reaches its threshold.") : null,
     notesOf(picture),
     ...promised(row, found.map((name) => [name, row[`prob_${name}`]]), about),

@@ -70,7 +70,8 @@ export class Table {
     const open = () => this.choose(picture);
     const thumb = element("img", { class: "thumb", alt: "", hidden: true });
     const blank = element("span", { class: "thumb", "aria-hidden": "true" });
-    const name = element("button", { type: "button", class: "name", tabindex: "-1", title: picture.name }, picture.name);
+    const words = { type: "button", class: "name", tabindex: "-1", title: picture.name };
+    const name = element("button", words, picture.name);
     const cells = new Map(this.columns.slice(1).map((column) => [column.key, element("td", { class: column.kind })]));
     const first = element("th", { scope: "row" }, element("span", { class: "pair" }, thumb, blank, name));
     const row = element("tr", { click: open }, first, ...cells.values());
@@ -157,7 +158,7 @@ function wordColumns(about) {
     { key: "answer", title: "Answer", kind: "answer", value: answer, show: (one) => [answer(one), ...tag(one)] },
     {
       key: "probability",
-      title: about.calibrated ? "Probability" : "Score",
+      title: about.task === "labels" ? "Highest" : about.calibrated ? "Probability" : "Score", // of any label
       kind: "n",
       value: chance,
       show: (picture) => [picture.row ? fixed(chance(picture)) : ""],

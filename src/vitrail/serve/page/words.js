@@ -7,6 +7,9 @@ export const probabilities = (row, about) => about.classes.map((name) => [name, 
 // The labels that were found, or the class that was answered, as a list of names.
 export const answered = (row) => (Array.isArray(row.label) ? row.label : [row.label]);
 
+// Names side by side; a name may hold commas.
+export const joined = (names) => names.join(" · ");
+
 export const needsPerson = (picture) =>
   picture.state === "failed" || (picture.state === "answered" && picture.row.abstain !== "no");
 
@@ -40,7 +43,7 @@ export function inShort(picture, about) {
   if (picture.state !== "answered") return picture.state === "asking" ? "asking …" : "waiting";
   const value = (column) => `${unitOf(column).name} ${measured(picture.row, column)}`;
   if (about.task === "number") return about.columns.map(value).join(", ");
-  return answered(picture.row).join(", ") || "none of the labels";
+  return joined(answered(picture.row)) || "none of the labels";
 }
 
 // A column named like "height (cm)" or "height [cm]" says its unit.
