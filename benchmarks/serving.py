@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from fastapi import FastAPI, UploadFile
 from making.records import RESULTS, Results, Row
 
 CLIENTS = (1, 8, 64)
@@ -126,7 +127,6 @@ def naive(model: Path, port: int) -> None:
     """One upload, Pillow, one forward pass in a thread of the framework."""
     import torch
     import uvicorn
-    from fastapi import FastAPI, UploadFile
     from PIL import Image
 
     from vitrail.doors.predicting import open_predictor
@@ -144,7 +144,6 @@ def naive(model: Path, port: int) -> None:
         return {"label": int(chances.argmax()), "probabilities": chances.tolist()}
 
     app.get("/v2/health/ready")(lambda: {"ready": True})
-    globals().update(UploadFile=UploadFile)  # where FastAPI looks up the names in annotations
     uvicorn.run(app, port=port, log_level="error")
 
 

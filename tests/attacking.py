@@ -22,7 +22,7 @@ from served import memory
 
 PROBE = """
 import http.client, json, sys, time
-port, until, worst, count, bad = int(sys.argv[1]), time.monotonic() + float(sys.argv[2]), 0.0, 0, 0
+port, until, waits, bad = int(sys.argv[1]), time.monotonic() + float(sys.argv[2]), [], 0
 while time.monotonic() < until:
     began = time.monotonic()
     try:
@@ -32,9 +32,11 @@ while time.monotonic() < until:
         line.close()
     except OSError:
         bad += 1
-    worst, count = max(worst, time.monotonic() - began), count + 1
+    waits.append(time.monotonic() - began)
     time.sleep(0.05)
-print(json.dumps({"worst": worst, "count": count, "bad": bad}))
+waits.sort()
+found = {"worst": waits[-1], "p99": waits[int(0.99 * (len(waits) - 1))], "median": waits[len(waits) // 2]}
+print(json.dumps({**found, "count": len(waits), "bad": bad}))
 """
 CONNECT, ANSWER = 10.0, 40.0
 
@@ -67,8 +69,8 @@ def attack(port: int, pid: int, picture: bytes, seconds: float, crowd: Crowd) ->
 
     Returns:
         good, others: how often each status came (0: no answer). median, slowest: seconds of good answers under attack.
-        health: the probe's worst, in seconds. growth: MiB, at its highest. recovery: seconds until good answers came
-        as fast as before. quiet: median seconds before the attack.
+        health: seconds that the probe waited: worst, 99th percentile, median. growth: MiB, at its highest. recovery:
+        seconds until good answers came as fast as before. quiet: median seconds before the attack.
     """
     return asyncio.run(_attack(port, pid, picture, seconds, crowd))
 

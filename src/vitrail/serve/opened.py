@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from .batching import Answered
 from .explanations import methods_of, palette
 from .refusals import RefusedError
 from .settings import Limits
+from .threads import choose_threads
 
+PIXELS = 200_000
 SAME = 1e-4
 """How far a picture's scores may lie apart, alone and among others."""
 
@@ -105,6 +108,12 @@ class Opened:
                 "are allowed. Serve another copy, or with --device cpu."
             )
 
+    def typical_work(self) -> Callable[[], object]:
+        """What answers some drawn pictures: four of 224 x 224 pixels, more of smaller ones, up to 64."""
+        count = max(4, min(64, PIXELS // (self.spec.height * self.spec.width)))
+        images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
+        return partial(self.predictor.answer, [Name("", "")] * count, images)
+
     def about(self, limits: Limits, token: bool) -> dict[str, Any]:
         """What clients may know of the model, as `/about` says it."""
         predictor, decided, spec = self.predictor, self.predictor.decided, self.spec
@@ -135,15 +144,17 @@ def open_model(
     """Read a model in the thread that will run it, and try it.
 
     Args:
-        threads: of torch in this thread; 0 takes what the machine has.
+        threads: of torch in this thread; 0 measures whether one or all of the machine's serve more.
 
     Raises:
         UsageError, DamagedFileError: as `doors.predicting.open_predictor`, and `Opened.warm_up`.
     """
     predictor = reread(open_predictor(given, device), changes)
+    opened = Opened(predictor, name, _licence(Path(given)), broken)
     if threads:
         torch.set_num_threads(threads)
-    opened = Opened(predictor, name, _licence(Path(given)), broken)
+    elif predictor.device.type == "cpu":
+        choose_threads(opened.typical_work(), torch.get_num_threads())
     opened.warm_up()
     return opened
 

@@ -63,7 +63,7 @@ class Serve(Command):
     workers: int = 0
     """Processes that decode pictures; 0 takes one for each core, up to 4."""
     threads: int = 0
-    """Threads of the model; 0 takes every core."""
+    """Threads of the model; 0 measures whether one or all of them serve more."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
