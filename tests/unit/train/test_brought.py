@@ -221,3 +221,14 @@ def test_functions_are_called_by_module_and_name():
     assert name_of(functools.partial(crossed, 1)) == NAME
     assert name_of(torch.nn.CrossEntropyLoss()) == "torch.nn.modules.loss.CrossEntropyLoss"
     assert not Brought() and Brought(loss=crossed)
+
+
+def test_every_fold_is_trained_with_the_function_and_none_goes_on_without(tmp_path):
+    data = digits(60, classes=3)
+    run = vitrail.fit(
+        data, folds=2, steps=2, loss=crossed, device="cpu", settings=settings(), quiet=True, out=tmp_path / "folds"
+    )
+    assert [fold.plan.recipe.own_loss for fold in run.folds] == [NAME, NAME]
+    shutil.rmtree(tmp_path / "folds" / "fold-1")  # as if it had stopped before the second
+    with pytest.raises(UsageError, match=rf"has a loss of its own, {NAME}"):
+        vitrail.open(run.path).resume(data, quiet=True)
