@@ -8,6 +8,7 @@ python docs/book.py --code-only        # walk-throughs without their outputs
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def gather(pages: Path, code_only: bool) -> None:
     shutil.rmtree(pages, ignore_errors=True)
     pages.mkdir(parents=True)
     for path in DOCS.glob("*.md"):
-        shutil.copy2(path, pages)
+        (pages / path.name).write_text(brought(path.read_text(encoding="utf-8"), pages), encoding="utf-8")
     for name in BESIDE:
         shutil.copy2(ROOT / name, pages / name.lower())
     shutil.copytree(DOCS / "images", pages / "images")
@@ -56,6 +57,23 @@ def gather(pages: Path, code_only: bool) -> None:
         walkthroughs.write_page(notebook, path, pages / "walkthroughs")
     index = pages / "index.md"
     index.write_text("".join(_found(index.read_text(encoding="utf-8"), pages)), encoding="utf-8")
+
+
+def brought(text: str, pages: Path) -> str:
+    """A page whose links to files outside docs/ lead into the book: those files are taken along."""
+
+    def bring(link: re.Match[str]) -> str:
+        path = ROOT / link[1]
+        if path.name in BESIDE:
+            return f"]({path.name.lower()})"
+        if not path.is_file():
+            return link[0]  # Sphinx will say where it stands
+        place = pages / "files" / link[1]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, place)
+        return f"](files/{link[1]})"
+
+    return re.sub(r"\]\(\.\./([^)#]+)\)", bring, text)
 
 
 def _found(index: str, pages: Path) -> Iterator[str]:

@@ -31,6 +31,7 @@ html_title = f"Vitrail {release}"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
 html_copy_source = False
+html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1d6f8c", "color-brand-content": "#1d6f8c"},
     "dark_css_variables": {"color-brand-primary": "#62bcd8", "color-brand-content": "#62bcd8"},

@@ -46,8 +46,8 @@ def told(command: type[Command]) -> list[str]:
 
 
 def _row(flag: str, field: Field) -> str:
-    kind = field.type.removesuffix(" or nothing")
-    cells = (f"`{flag}`", "" if flag == "--NAME.OF.FIELD" else kind, _default(field), _plain(field.doc))
+    kind = "" if field.type == "true or false" else field.type.removesuffix(" or nothing")
+    cells = (f"`{flag}`", "any of its kind" if flag == "--NAME.OF.FIELD" else kind, _default(field), _plain(field.doc))
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 

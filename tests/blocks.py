@@ -41,6 +41,13 @@ VERBS = {
 }
 """Verbs that are parsed and not run."""
 
+SIGNS = {
+    "hf:": "is looked up on the Hub",
+    "hub:": "is written to the Hub",
+    "--engine ray": "a Ray cluster",
+}
+"""What a command that is parsed and not run has in it."""
+
 COMMANDS = {
     "vitrail train cells.csv --teacher.model dinov2_small.safetensors": "needs published weights in a single file",
     "vitrail train labelled.csv --pretrain": "needs more pictures than a page's desk has; tests/unit/train tries it",
@@ -114,7 +121,7 @@ def commands(block: Block) -> Iterator[Command]:
 
 def _reason(block: Block, program: str, line: str, given: tuple[str, ...]) -> str:
     told = [PROGRAMS.get(program, ""), ELSEWHERE.get(block.words, ""), GENERATED.get(block.page, "")]
-    told += [VERBS.get(given[0], "") if given else "", "is looked up on the Hub" if "hf:" in line else ""]
+    told += [VERBS.get(given[0], "") if given else "", *(why for sign, why in SIGNS.items() if sign in line)]
     told += [why for begin, why in COMMANDS.items() if line.startswith(begin)]
     return next(filter(None, told), "")
 

@@ -110,6 +110,13 @@ def test_a_notebook_becomes_a_page_with_its_figures(script, tmp_path):
     assert (tmp_path / "pages" / "a-1.png").read_bytes() == b"hi"
 
 
+def test_files_outside_the_pages_are_taken_along(script, tmp_path):
+    text = "[a](../examples/demo.py) [b](../EXPERIMENTS.md) [c](data.md) [d](../gone.txt)"
+    found = script("book").brought(text, tmp_path)
+    assert found == "[a](files/examples/demo.py) [b](experiments.md) [c](data.md) [d](../gone.txt)"
+    assert (tmp_path / "files" / "examples" / "demo.py").read_bytes() == (ROOT / "examples" / "demo.py").read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.needs_book
 def test_the_book_builds_without_a_warning_and_every_link_leads_somewhere(tmp_path):
