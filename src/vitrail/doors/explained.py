@@ -15,7 +15,7 @@ from jaxtyping import Bool, UInt8
 from ..data.source import Task
 from ..explain.map import Map
 from ..explain.methods import METHODS
-from ..explain.overlay import OPACITY, Caption, overlay, save
+from ..explain.overlay import OPACITY, Caption, full, overlay, save
 from ..files import atomic
 
 if TYPE_CHECKING:
@@ -69,7 +69,15 @@ class Explained:
         """What was measured on the way, and what is not drawn."""
         count = int(self.artefacts.sum())
         told = f"{count} of {self.artefacts.size} patches hold notes of the model instead of picture: not drawn."
-        return (*self.found.notes, *([told] if count else []), *self.remarks)
+        ends = ("Colours end at the largest 1 % of the patches.",) if self._ends_early else ()
+        return (*self.found.notes, *([told] if count else []), *ends, *self.remarks)
+
+    @property
+    def _ends_early(self) -> bool:
+        """Whether the map goes beyond what is drawn in full strength."""
+        heat, one_sided = self.found.values[0][~self.artefacts], self.found.scale == "positive"
+        drawn = heat if one_sided else np.abs(heat)
+        return self.found.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full(drawn)
 
     def figure(self, opacity: float = OPACITY) -> Figure:
         """The picture, the picture under its map, a scale bar, and the caption.

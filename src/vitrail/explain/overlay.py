@@ -115,17 +115,26 @@ def save(figure: Figure, path: Path, words: str) -> None:
 def shares_of(
     heat: Float[np.ndarray, "rows columns"], scale: Scale, hidden: Bool[np.ndarray, "rows columns"] | None = None
 ) -> Float[np.ndarray, "rows columns"]:
-    """A map as shares of its largest value: 0..1, or -1..1 where it speaks for and against; hidden patches are 0."""
+    """A map as shares of its `full` value: 0..1, or -1..1 where it speaks for and against; hidden patches are 0."""
     kept = heat if hidden is None else heat[~hidden]
     if scale == "cosine":
         found = np.clip(heat, -1, 1)
     elif scale == "signed":
-        found = heat / _or_one(float(np.abs(kept).max(initial=0)))
+        found = np.clip(heat / _or_one(full(np.abs(kept))), -1, 1)
     elif scale == "positive":
-        found = np.maximum(heat, 0) / _or_one(float(kept.max(initial=0)))
+        found = np.clip(heat / _or_one(full(kept)), 0, 1)
     else:
         found = (heat - kept.min()) / _or_one(float(np.ptp(kept)))
     return np.where(False if hidden is None else hidden, 0, found).astype(np.float32)
+
+
+def full(kept: Float[np.ndarray, "*shape"]) -> float:
+    """The value that is drawn in full strength: the largest, or of a hundred patches and more that which all but the
+    largest hundredth stay below, so that a few extreme patches do not silence the rest of the picture."""
+    largest = float(kept.max(initial=0))
+    beyond = kept.size // 100
+    most = float(np.sort(kept, axis=None)[-1 - beyond]) if beyond else largest
+    return most if most > 0 else largest
 
 
 def stretched(
@@ -217,8 +226,8 @@ def _places(aspect: float, caption: Caption) -> tuple[Figure, tuple[Axes, Axes, 
 def _scale_bar(axes: Axes, heat: np.ndarray, scale: Scale) -> None:
     """What the colours of the map alone mean."""
     low, high = {
-        "positive": (0.0, float(heat.max(initial=0))),
-        "signed": (-float(np.abs(heat).max(initial=0)), float(np.abs(heat).max(initial=0))),
+        "positive": (0.0, full(heat)),
+        "signed": (-full(np.abs(heat)), full(np.abs(heat))),
         "cosine": (-1.0, 1.0),
         "range": (float(heat.min(initial=np.inf)), float(heat.max(initial=-np.inf))),
     }[scale]
@@ -226,9 +235,19 @@ def _scale_bar(axes: Axes, heat: np.ndarray, scale: Scale) -> None:
     axes.imshow(painted(shares, scale), aspect="auto", origin="lower", interpolation="nearest", extent=(0, 1, 0, 1))
     axes.yaxis.tick_right()
     axes.set(xticks=[], yticks=[0, 0.5, 1])
-    axes.set_yticklabels([_short(low), _short((low + high) / 2), _short(high)], fontsize=8, color=INK)
+    cut = scale in ("positive", "signed")
+    ends = (
+        _beyond("\u2264 ", low, scale == "signed" and float(heat.min(initial=0)) < low),
+        _beyond("\u2265 ", high, cut and float(heat.max(initial=0)) > high),
+    )
+    axes.set_yticklabels([ends[0], _short((low + high) / 2), ends[1]], fontsize=8, color=INK)
     axes.tick_params(length=2, color=FAINT)
     axes.spines[:].set_visible(False)
+
+
+def _beyond(sign: str, end: float, more: bool) -> str:
+    """An end of the scale, and whether the map goes beyond it."""
+    return f"{sign if more else ''}{_short(end)}"
 
 
 def _short(number: float) -> str:

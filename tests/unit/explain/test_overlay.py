@@ -44,6 +44,25 @@ def test_hidden_patches_are_not_drawn_and_do_not_set_the_scale(scale):
     assert shown[1, 0] == 0 and shown[1, 1] == 1
 
 
+def test_of_many_patches_the_largest_hundredth_is_in_full_strength():
+    """One patch of a large model holds a hundred times what others do: it must not silence the picture."""
+    heat = np.linspace(0.5, 1, 400, dtype=np.float32).reshape(20, 20)
+    heat[3, 4], heat[7, 8], few = 100, 50, np.linspace(0, 1, 99, dtype=np.float32).reshape(9, 11)
+    shares = shares_of(heat, "positive")
+    assert shares.max() == 1 and (shares == 1).sum() == 5 and shares.min() > 0.45
+    signed = shares_of(-heat, "signed")
+    assert signed.min() == -1 and (signed == -1).sum() == 5
+    np.testing.assert_allclose(shares_of(few, "positive"), few)
+    sparse = np.zeros((20, 20), np.float32)
+    sparse[0, 0] = 3
+    assert shares_of(sparse, "positive")[0, 0] == 1 and shares_of(sparse, "positive").sum() == 1
+    labels = [
+        label.get_text()
+        for label in overlay(picture(3, 20, 20), heat, "positive", (1, 1), CAPTION).axes[3].get_yticklabels()
+    ]
+    assert labels[2].startswith("\u2265 1")
+
+
 def test_the_picture_is_untouched_where_the_map_is_silent():
     image = picture()
     shares = np.zeros((8, 12), np.float32)

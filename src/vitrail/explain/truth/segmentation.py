@@ -47,7 +47,7 @@ class Segmented(NamedTuple):
         return float(self.precisions.mean())
 
 
-def segmented(maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray, "B H W"]) -> Segmented:
+def segmented(maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray, "n H W"]) -> Segmented:
     """Compare maps with masks of the objects.
 
     Raises:
