@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, expect
-from served import reading, saved, serving
 
 from end_to_end.page_hands import chromium, visiting
 from end_to_end.page_worlds import encoded
+from served import reading, saved, serving
 
 pytestmark = pytest.mark.needs_chromium
 TOKEN = "a-token-that-is-long-enough"
