@@ -113,7 +113,9 @@ def test_about_says_what_was_decided():
 def test_every_method_is_offered_but_the_one_that_needs_a_patch():
     assert set(WORDS) == {name for name, method in METHODS.items() if "patch" not in method.uses}
     mean = opened("mean, indexed").explainer
-    assert mean is not None and methods_of(mean.model.config)[0]["name"] == "legrad"
+    assert mean is not None and methods_of(mean.model.config)[0]["name"] == "relevance"
+    probe = dataclasses.replace(mean.model.config, pool="attention")
+    assert methods_of(probe)[0]["name"] == "legrad"
 
 
 @pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])
