@@ -24,7 +24,7 @@ class Patience:
     """For the head of a request, from the connection or from the head's first byte."""
     rest: float = 2.0
     """For the rest of a body that was refused, so that the client reads the refusal before the connection closes."""
-    refused: int = 4 * 2**20
+    refused: int = 2**19
     """Bytes of such a rest that are read and dropped, at most."""
     reading: float = 20.0
     """For a client to read what it was sent."""
