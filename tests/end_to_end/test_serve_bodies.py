@@ -57,7 +57,7 @@ def test_e2_a_body_without_a_length_is_refused_where_it_crosses_the_limit(server
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as line:
         line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         with suppress(ConnectionError):
-            for number in range(340):
+            for number in range(324):
                 line.sendall(chunk)
                 if number % 20 == 0:
                     most = max(most, memory(server.child.pid))

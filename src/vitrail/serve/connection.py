@@ -24,6 +24,8 @@ class Patience:
     """For the head of a request, from the connection or from the head's first byte."""
     rest: float = 2.0
     """For the rest of a body that was refused, so that the client reads the refusal before the connection closes."""
+    refused: int = 2**19
+    """Bytes of such a rest that are read and dropped, at most."""
     reading: float = 20.0
     """For a client to read what it was sent."""
     most: int = 1000
@@ -48,6 +50,7 @@ class PatientConnection(H11Protocol):
         self._awaited = ""
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.TimerHandle | None = None
+        self._dropped = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a head; make room if there are too many."""
@@ -59,6 +62,10 @@ class PatientConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Something came."""
+        self._dropped = self._dropped + len(data) if self._awaited == "rest" else 0
+        if self._dropped > self._patience.refused:
+            self.transport.close()
+            return
         super().data_received(data)
         self._watch()
 

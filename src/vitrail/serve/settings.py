@@ -15,7 +15,7 @@ class Limits:
 
     body: int = 20 * MIB
     """Bytes of one request."""
-    bodies: int = 128 * MIB
+    bodies: int = 64 * MIB
     """Bytes of all requests that are being read or answered."""
     pictures: int = 64
     """Pictures of one request."""

@@ -83,7 +83,7 @@ def test_admission_counts_and_says_when_to_come_again():
 def test_limits_that_contradict_each_other_are_refused():
     with pytest.raises(UsageError, match=r"deadline must be more than 0\. Got 0"):
         Limits(deadline=0)
-    with pytest.raises(UsageError, match="would not fit into the 134,217,728"):
+    with pytest.raises(UsageError, match="would not fit into the 67,108,864"):
         Limits(body=2**28)
     with pytest.raises(UsageError, match="64 pictures would not fit among the 10"):
         Limits(waiting=10)
