@@ -58,10 +58,13 @@ def run(path: Path) -> Notebook:
     import nbformat
 
     notebook = nbformat.read(path, as_version=4)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as sockets:
         client = nbclient.NotebookClient(
             notebook, timeout=SECONDS, kernel_name="python3", resources={"metadata": {"path": folder}}
         )
+        manager = client.create_kernel_manager()
+        manager.connection_file = str(Path(sockets) / "kernel.json")
+        manager.transport = "ipc"  # a port that is free now may be taken when the kernel asks for it
         client.execute()
     return dict(notebook)
 
