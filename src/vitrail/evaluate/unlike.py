@@ -114,9 +114,14 @@ def familiar(features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"
 def cut_of(scores: Float64[np.ndarray, " n"], miss: float = MISS) -> float | None:
     """The score that a further picture of the same kind passes with a chance of at most `miss`.
 
-    None with fewer than 99 pictures (for 0.01), of which even the largest score promises less.
+    Half-way to the next larger score, or a little above the largest, so that rounding moves no picture over it. None
+    with fewer than 99 pictures (for 0.01), of which even the largest score promises less.
     """
-    return reached(scores, miss) if len(scores) >= fewest(miss) else None
+    if len(scores) < fewest(miss):
+        return None
+    cut = reached(scores, miss)
+    larger = scores[scores > cut]
+    return float((cut + larger.min()) / 2) if larger.size else cut + abs(cut) / 1000
 
 
 def _unit(features: np.ndarray) -> np.ndarray:

@@ -84,4 +84,5 @@ def test_the_cut_keeps_what_it_promises():
         beyond.append((generator.exponential(size=1000) > cut).mean())
     assert np.mean(beyond) == pytest.approx(0.01, abs=0.002)
     assert cut_of(np.arange(98.0)) is None
-    assert cut_of(np.arange(99.0)) == 98
+    assert cut_of(np.arange(99.0)) == pytest.approx(98.098)
+    assert cut_of(np.arange(300.0)) == 297.5, "half-way between two pictures"
