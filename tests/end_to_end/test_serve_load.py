@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from corpus.writing import encoded, photo
@@ -33,6 +34,14 @@ def slowed(here: Here, seconds: float) -> list[int]:
     return sizes
 
 
+def emptied(here: Here) -> None:
+    """Nobody is inside any more; an answer is on its way a moment before its place is free."""
+    until, admission = time.monotonic() + 10, here.service.admission
+    while (admission.inside or admission.waiting) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert (admission.inside, admission.waiting) == (0, 0)
+
+
 def ask_at_once(port: int, count: int, host: str = "127.0.0.1") -> list[tuple[int, float, str]]:
     """So many requests side by side: status, seconds, Retry-After."""
 
@@ -42,7 +51,8 @@ def ask_at_once(port: int, count: int, host: str = "127.0.0.1") -> list[tuple[in
         writer.write(HEAD + PICTURE)
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         writer.close()
-        await writer.wait_closed()
+        with suppress(ConnectionError):  # the server may have closed first
+            await writer.wait_closed()
         again = next((line.split(": ")[1] for line in head.split("\r\n") if line.startswith("retry-after")), "")
         return int(head.split(" ")[1]), time.monotonic() - began, again
 
@@ -74,8 +84,9 @@ def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
         assert set(statuses) <= {200, 429, 503} and statuses.count(200) >= 100
         assert 503 in statuses and 429 in statuses
         assert all(again.isdecimal() and int(again) >= 1 for status, _, again in found if status != 200)
-        assert max(seconds for _, seconds, _ in found) < 20
-        assert here.service.admission.waiting == 0 and not here.service.admission._clients
+        assert max(seconds for _, seconds, _ in found) < 60
+        emptied(here)
+        assert not here.service.admission._clients
         assert asked(here.port, "/predict", PICTURE).status == 200
 
 
@@ -86,7 +97,7 @@ def test_e8_what_takes_longer_than_the_deadline_is_told_so_and_makes_room():
         began = time.monotonic()
         said = asked(here.port, "/predict", PICTURE)
         assert said.status == 504 and said.headers["retry-after"] == "1" and time.monotonic() - began < 0.9
-        assert here.service.admission.waiting == 0
+        emptied(here)
         late = [asked(here.port, "/predict", PICTURE).status for _ in range(2)]
         assert late[0] == 504
         time.sleep(1.5)
@@ -96,7 +107,7 @@ def test_e8_what_takes_longer_than_the_deadline_is_told_so_and_makes_room():
 def test_e9_who_leaves_the_queue_is_never_computed():
     """E9."""
     with serving_here() as here:
-        sizes = slowed(here, 0.8)
+        sizes = slowed(here, 2.5)
         first = threading.Thread(target=asked, args=(here.port, "/predict", PICTURE))
         first.start()
         while not sizes:
@@ -109,7 +120,8 @@ def test_e9_who_leaves_the_queue_is_never_computed():
         line.close()
         first.join()
         assert asked(here.port, "/predict", PICTURE).status == 200
-        assert sizes == [1, 1] and here.service.admission.inside == 0
+        emptied(here)
+        assert sizes == [1, 1]
         assert here.service.metrics.requests["/predict", 0] == 1
 
 

@@ -94,7 +94,7 @@ def test_a_plan_on_four_devices_takes_a_quarter_and_the_waiting():
     assert found["training_seconds"] == pytest.approx(200 + 100 * found["waiting"])
     assert found["seconds"] == pytest.approx(found["training_seconds"] + 30) and found["engine"] == "ddp"
     told = costing.plan_lines(Planned(PLAN, {}, TAKES), 4)
-    assert told[0].startswith("Operations: 8.62 GFLOP a picture forward, 25.9 GFLOP in training, 165 TFLOP in the whole")
+    assert told[0].startswith("Operations: 8.62 GFLOP a picture forward, 25.9 GFLOP in training, 165 TFLOP in the")
     assert told[1].startswith("On 4 devices like this one: 3 min 50 s, training 3 min 20 s at 32 pictures/s")
 
 

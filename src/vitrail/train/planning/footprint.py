@@ -48,22 +48,27 @@ def on_device(plan: Plan, shares: int = 1) -> int:
 def kept(plan: Plan) -> int:
     """Bytes that the forward pass of a step with all patches keeps for the backward pass.
 
-    Counted per token and block, with b bytes a number in the products' format and 4 in norms: the inputs of both norms
-    (4 + 4) D, what they give (2 b D), queries, keys and values (3 b D), the turned queries and keys (2 b D), what
-    attention gives (b D), and the MLP's hidden numbers before and after its activation (2 b M; gates have twice as
-    many). In the open path the scaled queries (b D) and a row of weights per head come on top.
+    Counted per block, with b bytes a number in the products' format and 4 in norms. Of every token: the input of the
+    first norm (4 D), what it gives (b D), queries, keys and values (3 b D), the turned queries and keys (2 b D). Of
+    every token that comes out, which in the last block may be those alone that the head reads: the input of the second
+    norm (4 D), what it gives (b D), what attention gives (b D), and the MLP's hidden numbers before and after its
+    activation (2 b M; gates have twice as many); in the open path the scaled queries (b D) and a row of weights per
+    head.
     """
     model, b = plan.model, 4 if plan.compute.number_format == "float32" else 2
     D, M, T = model.width, model.mlp_width, model.tokens
     inner = model.attention_width
-    numbers = 8 * D + b * (2 * D + (5 if model.rotary != "none" else 3) * inner + inner)
-    numbers += b * (2 if model.mlp == "plain" else 4) * M
+    looked_at = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
+    given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
     path = choose_path(model.attention, place(plan.compute.device), plan.compute.number_format, T, gradients=True)
     if path == "open" or model.relative:
-        numbers += b * inner + model.heads * T * (4 if b == 4 else 6)
-    if model.recompute:
-        numbers = round(b * D + numbers / max(model.depth, 1))
-    return -(-plan.recipe.batch // plan.recipe.accumulate) * T * model.depth * numbers
+        given += b * inner + model.heads * T * (4 if b == 4 else 6)
+    tokens = T * model.depth
+    fewer = 0 if model.pool_blocks > 1 or model.read_tokens is None or not model.depth else T - model.read_tokens
+    numbers = tokens * looked_at + (tokens - fewer) * given
+    if model.recompute and model.depth:
+        numbers = tokens * b * D + T * (looked_at + given)
+    return -(-plan.recipe.batch // plan.recipe.accumulate) * numbers
 
 
 def weights(plan: Plan) -> int:
