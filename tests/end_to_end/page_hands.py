@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, FileChooser, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as TookTooLongError
 
 PATIENCE = 30_000
 """Milliseconds that a busy machine may take for anything."""
@@ -78,6 +79,17 @@ class Hands:
     def row(self, name: str) -> Any:
         """The row of a picture in the table."""
         return self.page.locator("tbody tr").filter(has_text=name)
+
+    def open_chooser(self, key: str) -> FileChooser:
+        """What a key opens where the focus is; Chromium without a window sometimes passes over the first one."""
+        for patience in (3000, 3000, PATIENCE):
+            try:
+                with self.page.expect_file_chooser(timeout=patience) as chooser:
+                    self.page.keyboard.press(key)
+                return chooser.value
+            except TookTooLongError:
+                continue
+        raise AssertionError("The key opens no chooser.")
 
     def tab_to(self, selector: str) -> None:
         """Press Tab until the focus is there, and can be seen."""

@@ -14,7 +14,7 @@ def test_a_run_is_measured_and_the_result_kept(vitrail, run_folder, tmp_path):
     assert re.search(r"(?m)^inference +1 +[\d,.]+ ", answer.out) and "of limit" in answer.out
     kept = json.loads((tmp_path / "bench.json").read_text())
     assert kept["model"] == str(run_folder) and [row["batch"] for row in kept["rows"]] == [1, 2]
-    assert kept["command"].startswith("vitrail ")
+    assert kept["command"].startswith("vitrail")
 
 
 def test_a_result_for_machines_is_json(vitrail):
