@@ -22,7 +22,7 @@ def script(name: str, folder: str = "benchmarks") -> ModuleType:
         sys.path.remove(str(ROOT / folder))
 
 
-peers, cold_start, end_to_end, cost_model = map(script, ("peers", "cold_start", "end_to_end", "cost_model"))
+peers, cold_start, files_to_csv, cost_model = map(script, ("peers", "cold_start", "files_to_csv", "cost_model"))
 
 
 def row(cell: str, rates: dict[str, float]) -> dict[str, object]:
@@ -94,7 +94,7 @@ def test_ways_from_files_are_compared_within_their_number_format_and_with_the_de
         "pipeline-batched float32": 50.0, "loader float32": 44.0, "pipeline-batched bfloat16": 50.0,
         "loader bfloat16": 26.0,
     }  # fmt: skip
-    assert end_to_end.ratios(seconds) == {"best, float32": 1.1, "best, bfloat16": 1.3, "defaults": 3.0}
+    assert files_to_csv.ratios(seconds) == {"best, float32": 1.1, "best, bfloat16": 1.3, "defaults": 3.0}
 
 
 def test_what_was_foretold_stands_beside_what_was_taken():

@@ -1,7 +1,7 @@
 """From 2,000 JPEG files to a CSV of answers by a ViT-Ti/16: `vitrail predict` beside timm, transformers and a loader.
 
-    python benchmarks/end_to_end.py                # about an hour on two cores; nothing else should be running
-    python benchmarks/end_to_end.py --quick        # few files, one round, nothing written
+    python benchmarks/files_to_csv.py                # about an hour on two cores; nothing else should be running
+    python benchmarks/files_to_csv.py --quick        # few files, one round, nothing written
 
 Every way is a whole process, from its start to its last row; they run in turn, three rounds, medians. Files were read
 before, so that the disk plays no part; 24 of them differ and the others are links. Defaults of the others are float32;
@@ -53,7 +53,7 @@ def main() -> None:
         for size in [options.only] if options.only else SIZES:
             pictures = write_pictures(folder / f"{size}-{count}", size, count)
             tell(results.row({"files": size}, partial(measured, folder, pictures, size, count, rounds)))
-        results.write({"command": "python benchmarks/end_to_end.py", "model": MODEL, "goals": GOALS})
+        results.write({"command": "python benchmarks/files_to_csv.py", "model": MODEL, "goals": GOALS})
 
 
 def measured(folder: Path, pictures: Path, size: str, count: int, rounds: int) -> Row:
