@@ -16,7 +16,7 @@ from statistics import median
 
 from .records import VITRAIL, Results, Row, number
 
-ROUNDS = 3
+ROUNDS = 7
 Words = Sequence[object]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, FileChooser, Page, expect, sync_playwright
-from playwright.sync_api import TimeoutError as TookTooLongError
 
 PATIENCE = 30_000
 """Milliseconds that a busy machine may take for anything."""
@@ -48,6 +47,9 @@ class Hands:
 
     def __init__(self, page: Page):
         self.page = page
+        self.choosers: list[FileChooser] = []
+        # from the beginning: an interception that is asked for just before the key may come after it
+        page.on("filechooser", self.choosers.append)
 
     def pick(self, pictures: Mapping[str, bytes]) -> None:
         """Choose files in the browser's own window."""
@@ -81,14 +83,13 @@ class Hands:
         return self.page.locator("tbody tr").filter(has_text=name)
 
     def open_chooser(self, key: str) -> FileChooser:
-        """What a key opens where the focus is; Chromium without a window sometimes passes over the first one."""
-        for patience in (3000, 3000, PATIENCE):
-            try:
-                with self.page.expect_file_chooser(timeout=patience) as chooser:
-                    self.page.keyboard.press(key)
-                return chooser.value
-            except TookTooLongError:
-                continue
+        """What a key, pressed once, opens where the focus is."""
+        before = len(self.choosers)
+        self.page.keyboard.press(key)
+        for _ in range(100):
+            if len(self.choosers) > before:
+                return self.choosers[before]
+            self.page.wait_for_timeout(50)
         raise AssertionError("The key opens no chooser.")
 
     def tab_to(self, selector: str) -> None:
@@ -136,9 +137,10 @@ def visiting(browser: Browser, url: str, width: int = 1280, height: int = 900) -
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
     page.on("request", lambda request: asked.append(request.url))
+    hands = Hands(page)
     page.goto(url)
     expect(page.locator("#limits")).not_to_be_empty()
-    yield Hands(page)
+    yield hands
     context.close()
     assert asked and not [one for one in asked if not one.startswith((f"{url}/", f"blob:{url}/", "data:image/"))]
     assert not [one for one in wrong if not one.startswith("Failed to load resource")]  # a refusal that a test wants
