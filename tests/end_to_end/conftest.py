@@ -1,13 +1,19 @@
-"""Ten drawn pictures, a run trained on them, and a way to type commands."""
+"""Ten drawn pictures, a run trained on them, a way to type commands, and a browser before a server of digits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+    from end_to_end.page_hands import Hands
+    from end_to_end.page_worlds import World
 
 TINY = ("--model", "vit_mu_patch8_16", "--recipe.batch", "4", "--data.val_fraction", "0.2", "--compute.threads", "1")
 """A model of 13 thousand parameters that reads 16 x 16 pixels as four patches."""
@@ -84,3 +90,32 @@ def run_folder(flowers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["train", str(flowers), *TINY, "--steps", "8", "--out", str(folder)]) == 0
     torch.set_num_threads(before)
     return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium without a window."""
+    from end_to_end.page_hands import chromium
+
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def served() -> Iterator[World]:
+    """Digits behind a running server."""
+    from end_to_end.page_worlds import digits
+    from page_server import serving
+
+    world = digits()
+    with serving(world.recorded):
+        yield world
+
+
+@pytest.fixture
+def hands(browser: Browser, served: World) -> Iterator[Hands]:
+    """The page of that server, open and empty."""
+    from end_to_end.page_hands import visiting
+
+    with visiting(browser, served.recorded.url) as found:
+        yield found

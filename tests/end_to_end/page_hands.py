@@ -49,7 +49,7 @@ class Hands:
         self.page = page
         self.choosers: list[FileChooser] = []
         # from the beginning: an interception that is asked for just before the key may come after it
-        page.on("filechooser", self.choosers.append)
+        page.on("filechooser", lambda chooser: self.choosers.append(chooser))
 
     def pick(self, pictures: Mapping[str, bytes]) -> None:
         """Choose files in the browser's own window."""

@@ -102,7 +102,7 @@ def test_suspects_of_the_folds_are_listed_said_and_taken_by_exclude(vitrail, fol
     answer = vitrail("train", "--resume", folds)
     assert answer.code == 0 and f"{path} is kept as it is" in answer.err and path.read_text() == kept
     answer = vitrail("train", flowers, *TINY, "--exclude", path, "--steps", 1, "--out", tmp_path / "run")
-    assert answer.code == 0 and "Left out 1 pictures" in answer.err
+    assert answer.code == 0 and "Left out 1 picture" in answer.err
     path.unlink()
     answer = vitrail("train", "--resume", folds)
     assert "10 labels of 10 pictures judged by 3 models, each on what it has not seen" in answer.err

@@ -3,37 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from end_to_end.page_hands import Hands, chromium, visiting
-from end_to_end.page_worlds import SIDE, World, digits, findings, flower, maps_of, measures
+from end_to_end.page_hands import visiting
+from end_to_end.page_worlds import SIDE, World, findings, flower, maps_of, measures
 from page_server import EMPTY, NO_PICTURE, PAGE, digest, serving
 
 pytestmark = pytest.mark.needs_chromium
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def served() -> Iterator[World]:
-    """Digits behind a running server."""
-    world = digits()
-    with serving(world.recorded):
-        yield world
-
-
-@pytest.fixture
-def hands(browser: Browser, served: World) -> Iterator[Hands]:
-    """The page of that server, open and empty."""
-    with visiting(browser, served.recorded.url) as found:
-        yield found
 
 
 def one(world: World, place: int = 0) -> dict[str, bytes]:

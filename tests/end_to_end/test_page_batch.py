@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from end_to_end.page_hands import Hands, chromium, visiting
-from end_to_end.page_worlds import World, digits
-from page_server import NO_PICTURE, NO_TOKEN, digest, serving
+from end_to_end.page_hands import visiting
+from page_server import NO_PICTURE, NO_TOKEN, digest
 
 pytestmark = pytest.mark.needs_chromium
 
@@ -23,27 +21,6 @@ TOO_WIDE = """() => [...document.querySelectorAll("body *")]
     .filter(one => one.checkVisibility() && !one.closest(".unseen, .skip, #scroller"))
     .filter(one => one.getBoundingClientRect().right > innerWidth + 0.5)
     .map(one => one.outerHTML.slice(0, 120))"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
-
-
-@pytest.fixture
-def served() -> Iterator[World]:
-    """Digits behind a running server."""
-    world = digits()
-    with serving(world.recorded):
-        yield world
-
-
-@pytest.fixture
-def hands(browser: Browser, served: World) -> Iterator[Hands]:
-    """The page of that server, open and empty."""
-    with visiting(browser, served.recorded.url) as found:
-        yield found
 
 
 def test_twelve_pictures_are_asked_about_a_few_at_a_time_and_saved_as_predict_saves_them(served, hands):

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from end_to_end.page_hands import chromium, visiting
+from end_to_end.page_hands import visiting
 from end_to_end.page_worlds import encoded
 from served import reading, saved, serving
 
 pytestmark = pytest.mark.needs_chromium
 TOKEN = "a-token-that-is-long-enough"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as found:
-        yield found
 
 
 def drawn() -> dict[str, bytes]:

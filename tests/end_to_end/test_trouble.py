@@ -20,7 +20,7 @@ def test_suspects_are_listed_and_left_out_of_the_next_training(vitrail, run_fold
     assert len(told["suspects"]) == len(path.read_text().splitlines()) - 1
     path.write_text("id,path,given,suggested,score,reason\ndisc/0.png,,disc,stripes,0.9,looks so\n")
     answer = vitrail("train", flowers, *TINY, "--exclude", path, "--steps", 1, "--out", tmp_path / "run")
-    assert answer.code == 0 and "Left out 1 pictures" in answer.err
+    assert answer.code == 0 and "Left out 1 picture" in answer.err
 
 
 def test_slices_and_shortcuts_stand_below_the_figures(vitrail, run_folder, flowers):

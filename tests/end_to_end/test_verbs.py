@@ -192,7 +192,7 @@ def test_a_manifest_with_groups_is_trained_on_and_another_is_evaluated(vitrail, 
     answer = vitrail("train", flowers / "bed.csv", *TINY, *asked, "--steps", 2, "--out", run)
     (flowers / "bed.csv").rename(tmp_path / "bed.csv")
     assert answer.code == 0, answer.err
-    assert "Left out 1 pictures that" in answer.err
+    assert "Left out 1 picture that" in answer.err
     beds = [set(), set()]
     for line in (run / "splits.csv").read_text().splitlines()[1:]:
         name, split, _ = line.split(",")

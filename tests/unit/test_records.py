@@ -90,6 +90,7 @@ def test_a_plan_has_the_steps_that_take_as_long_as_the_baselines(tmp_path, monke
         paces, "dry_run", lambda words, minutes: {"steps": said[words[0]].pop(0), **first.get(words[0], {})}
     )
     monkeypatch.setattr(paces, "Results", lambda name: records.Results(name, tmp_path))
+    monkeypatch.setattr(paces, "ROUNDS", 3)
     plans = {name: (name,) for name in ("plan", "slow")}
     # the medians of 100, 200, 150 and of 0.5, 0.45, 0.53
     found = {"plan": ["--steps", 150], "slow": ["--steps", 75]}

@@ -111,3 +111,13 @@ def test_the_page_of_large_trainings_says_what_the_command_says():
     page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
     for name in scale.CASES:
         assert f"<!-- {name}: begin -->\n{scale.told(name)}\n<!-- {name}: end -->" in page
+
+
+def test_levers_of_speed_are_pairs_that_give_nearly_the_same(capsys, monkeypatch):
+    levers = script("levers_of_speed")
+    monkeypatch.setattr(sys, "argv", ["levers_of_speed.py", "--quick"])
+    levers.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 10 and sum(line.endswith(", kept") for line in lines) == 6
+    row = levers.timed(levers.Lever("nothing", ("x", 1), lambda: None, lambda: sum(range(10_000)), True), 3, 0.001)
+    assert row["times"] > 2

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..files.atomic import write_bytes
+from ..plural import counted
 from .formulas import guarded, lines, unguarded
 from .loader import LOST_FILES, LOST_SHARE
 from .source import SPLITS, Source
@@ -57,8 +58,8 @@ def read(path: Path, source: Source) -> tuple[dict[str, Rows], tuple[str, ...]]:
             found[split].append(row)
     if changed:
         raise DataError(
-            f"{len(changed):,} pictures of {source.name} show something else than when the run began: {_named(changed)}"
-            ". Give them back their classes or labels, or begin a new run with the data as it is now."
+            f"{counted(len(changed), 'picture')} of {source.name} changed classes or labels since the run began: "
+            f"{_named(changed)}. Give them back their classes or labels, or begin a new run with the data as it is now."
         )
     notes = _check_gone(source, gone, len(gone) + sum(map(len, found.values())))
     return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in found.items()}, notes

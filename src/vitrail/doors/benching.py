@@ -15,6 +15,7 @@ from ..bench.sweep import Measurement, Row, Sweep, chosen, timing_facts
 from ..errors import UsageError
 from ..files.atomic import write_json
 from ..model.vit import parameter_count
+from ..plural import counted
 from .amounts import memory
 from .models import find
 
@@ -100,7 +101,8 @@ class Bench:
         """The outcome for people; after `run`."""
         found, sweep = self.facts, self.sweep
         around = found["machine"]
-        where = around["gpu"] if sweep.device.startswith("cuda") else f"{around['cpu']}, {around['threads']} threads"
+        cores = f"{around['cpu']}, {counted(around['threads'], 'thread')}"
+        where = around["gpu"] if sweep.device.startswith("cuda") else cores
         large, copied = (found["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
         compiled = ", compiled" if sweep.compile else ""
         lines = [

@@ -15,6 +15,7 @@ from ..errors import UsageError
 from ..model import cost
 from ..model.attention import place
 from ..model.config import ViTConfig
+from ..plural import counted
 from ..runtime import NumberFormat
 from ..spec import ImageSpec
 from ..train.events import Planned
@@ -171,7 +172,7 @@ def _here(config: ViTConfig, spec: ImageSpec, asked: Asked) -> _Answer:
     wanted = _wanted(config, asked, machine.number_format, EACH.get(machine.device.partition(":")[0], 256))
     seconds = pace.here(config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer)
     room = _room(machine.device)
-    where = f"this machine ({runtime.cpu_name()}, {machine.threads} threads)"
+    where = f"this machine ({runtime.cpu_name()}, {counted(machine.threads, 'thread')})"
     assumed = [_link_words(room)] if wanted.devices > 1 else []
     return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
 

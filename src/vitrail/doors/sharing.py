@@ -11,6 +11,7 @@ from pathlib import Path
 from ..errors import UsageError
 from ..evaluate.answers import Answers, join
 from ..evaluate.sets import refuse_without_sets, with_sets
+from ..plural import counted
 from ..predict.identity import identity_of
 from ..predict.parts import BATCH, ENDING, SIZE, Job, Made, Parts, names_of, seen
 from ..predict.predictor import Predictor
@@ -61,8 +62,8 @@ class Outcome:
     def told(self) -> str:
         """The same as a sentence."""
         if self.rows is not None:
-            from_parts = f"from {self.parts:,} parts; {self.folder} may be deleted now"
-            return f"{self.rows:,} rows written to {self.to}, {from_parts}"
+            from_parts = f"from {counted(self.parts, 'part')}; {self.folder} may be deleted now"
+            return f"{counted(self.rows, 'row')} written to {self.to}, {from_parts}"
         return (
             f"Rank {self.rank} of {self.world} has written its share; {self.missing:,} of {self.parts:,} parts are "
             f"still to come in {self.folder}. Whoever ends last joins them; if somebody died, repeat the same command"

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
 from ..errors import DataError
+from ..plural import counted
 from ..stats import areas
 from ..stats.intervals import Interval, bootstrap, wilson
 from .answers import Answers
@@ -125,7 +126,7 @@ def _value_of_labels(answers: LabelPredictions) -> float:
 
 
 def _unknown(n: int, what: str) -> DataError:
-    return DataError(f"A figure needs pictures with a known {what}. Got {n:,} pictures, none of them with one.")
+    return DataError(f"A figure needs pictures with a known {what}. Got {counted(n, 'picture')}, none with one.")
 
 
 def per_picture(answers: Answers) -> tuple[str, Float64[np.ndarray, " n"]]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
+from ..plural import counted
 from ..stats import areas
 from ..stats.intervals import Interval, bootstraps
 from .finite import refuse_not_finite
@@ -154,8 +155,8 @@ def measure(
     known, rows = predictions.known, predictions.known.any(1)
     if predictions.targets is None or not rows.any():
         raise DataError(
-            f"Metrics need at least one picture with a known label. Got {len(predictions)} pictures, none with a "
-            "target; `vitrail predict` answers pictures without one."
+            f"Metrics need at least one picture with a known label. Got {counted(len(predictions), 'picture')}, none "
+            "with a target; `vitrail predict` answers pictures without one."
         )
     refuse_not_finite(predictions.probabilities[known])
     known, targets = known[rows], predictions.targets[rows].astype(np.float64)
@@ -165,7 +166,7 @@ def measure(
         Ranked.of(known[:, k], targets[:, k] >= THRESHOLD, chances[:, k], answers[:, k])
         for k in range(len(predictions.classes))
     ]
-    counted = np.array([not _rare(one) for one in labels])
+    common = np.array([not _rare(one) for one in labels])
     losses = label_losses(predictions)[rows]
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
@@ -174,7 +175,7 @@ def measure(
         counts = np.bincount(rows, minlength=len(sums))
         loss, n = counts @ sums
         each = np.array([one.figures(counts) for one in labels])  # [labels, FIGURES]
-        means = each[counted].mean(0) if counted.any() else np.full(len(FIGURES), np.nan)
+        means = each[common].mean(0) if common.any() else np.full(len(FIGURES), np.nan)
         return np.concatenate([[loss / n, *means[:MEANS]], each.ravel()])
 
     everything = np.arange(len(sums))
@@ -187,12 +188,12 @@ def measure(
     whole: dict[str, Any] = {}
     for place, name in enumerate(("log_loss", *FIGURES[:MEANS])):
         whole |= told(name, values[place], spans[place])
-    ranks = [one.area(groups) for one, mine in zip(labels, counted, strict=True) if mine]
+    ranks = [one.area(groups) for one, mine in zip(labels, common, strict=True) if mine]
     return LabelMetrics(
         split=predictions.split,
         n=len(targets),
         groups=None if groups is None else len(np.unique(groups)),
-        counted=int(counted.sum()),
+        counted=int(common.sum()),
         per_label=per_label,
         **whole,
         **(of_area(areas.mean([rank for rank in ranks if rank is not None])) if ranks else {}),

@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
+from ..plural import counted
 from ..stats import areas
 from ..stats.areas import Area
 from ..stats.intervals import Interval, bootstraps
@@ -194,8 +195,8 @@ def _known(
     known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN
     if predictions.targets is None or not known.any():
         raise DataError(
-            f"Metrics need at least one picture with a known class. Got {len(predictions)} pictures, none with a "
-            "target; `vitrail predict` answers pictures without one."
+            f"Metrics need at least one picture with a known class. Got {counted(len(predictions), 'picture')}, none "
+            "with a target; `vitrail predict` answers pictures without one."
         )
     probabilities = predictions.probabilities[known].astype(np.float64)
     refuse_not_finite(probabilities)

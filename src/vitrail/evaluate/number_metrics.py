@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
+from ..plural import counted
 from ..stats.intervals import bootstraps
 from .finite import refuse_not_finite
 from .number_predictions import NumberPredictions
@@ -136,8 +137,8 @@ def measure(
     known = predictions.known
     if predictions.targets is None or not known.any():
         raise DataError(
-            f"Metrics need at least one picture with a known number. Got {len(predictions)} pictures, none with a "
-            "target; `vitrail predict` answers pictures without one."
+            f"Metrics need at least one picture with a known number. Got {counted(len(predictions), 'picture')}, none "
+            "with a target; `vitrail predict` answers pictures without one."
         )
     refuse_not_finite(predictions.values[known])
     pairs = np.stack([predictions.targets, predictions.values], 1).astype(np.float64)  # [n, 2, K]

@@ -20,6 +20,7 @@ from ..data.settings import DataSettings
 from ..data.source import Source
 from ..errors import DataError, UsageError
 from ..evaluate.scaling import Scaling, scaling_of
+from ..plural import counted
 from ..randomness import permutation
 from ..spec import ImageSpec
 from .brought import NOTHING, Brought
@@ -108,7 +109,7 @@ def open_dataset(
     if settings.exclude:
         before, listed = _count(splits), excluded.read(Path(settings.exclude).expanduser(), source)
         splits = parts.without(splits, listed)
-        notes.append(f"Left out {before - _count(splits):,} pictures that {settings.exclude} lists.")
+        notes.append(f"Left out {counted(before - _count(splits), 'picture')} that {settings.exclude} lists.")
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
     _check_taught(source, splits["train"], settings)

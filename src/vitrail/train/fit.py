@@ -19,6 +19,7 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create, parameter_count
+from ..plural import counted
 from . import before, sheet
 from .accompany import accompany
 from .brought import NOTHING, Brought
@@ -267,7 +268,7 @@ def _found(dataset: Dataset, findings: Findings | None) -> Iterator[Event]:
     if findings is None:
         return
     if findings.bad:
-        yield Note(f"Left out {len(findings.bad):,} pictures that cannot be read; check.json names them.")
+        yield Note(f"Left out {counted(len(findings.bad), 'picture')} that cannot be read; check.json names them.")
     warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
     for text in (*findings.notes, *warnings):
         if text not in (dataset.source.reason, *dataset.source.notes):

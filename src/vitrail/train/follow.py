@@ -15,6 +15,7 @@ from ..errors import DataError, DivergedError, InterruptedRun, PartnerError, Res
 from ..evaluate.collect import collect
 from ..evaluate.glance import glance
 from ..files import faults
+from ..plural import counted
 from ..runtime import memory_is_full
 from .dataset import Dataset, class_of
 from .engines.team import ALONE, Team
@@ -88,7 +89,7 @@ def follow(
     if isinstance(pictures, Streamed) and pictures.lost:
         names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:LOST_SHOWN])
         more = f" and {len(pictures.lost) - LOST_SHOWN:,} more" if len(pictures.lost) > LOST_SHOWN else ""
-        yield Note(f"{len(pictures.lost):,} pictures could not be read any more on the way: {names}{more}.")
+        yield Note(f"{counted(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}.")
     if start >= steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
 

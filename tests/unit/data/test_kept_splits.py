@@ -106,7 +106,7 @@ def test_pictures_that_show_something_else_are_refused_by_name(tmp_path, kind):
     assert read(tmp_path / "splits.csv", whole)[1] == ()
     turned = targets.copy()
     turned[4] = targets[3]
-    with pytest.raises(DataError, match=r"^1 pictures of n show something else than when the run began: w\."):
+    with pytest.raises(DataError, match=r"^1 picture of n changed classes or labels since the run began: w\."):
         read(tmp_path / "splits.csv", dataclasses.replace(whole, targets=turned))
 
 

@@ -129,11 +129,11 @@ def test_the_mean_of_areas_of_equal_tables_is_as_uncertain_as_one():
 
 def test_what_cannot_be_measured_is_refused():
     unknown = numbers(np.float32([[np.nan]]), np.zeros((1, 1), np.float32))
-    with pytest.raises(DataError, match=r"known class\. Got 4 pictures, none of them with one\."):
+    with pytest.raises(DataError, match=r"known class\. Got 4 pictures, none with one\."):
         value_of(classes(np.ones(4, bool), np.full(4, -1)))
     with pytest.raises(DataError, match=r"known label\. Got 2 pictures"):
         value_of(labels(np.full((2, 2), np.nan), np.zeros((2, 2))))
-    with pytest.raises(DataError, match=r"known number\. Got 1 pictures"):
+    with pytest.raises(DataError, match=r"known number\. Got 1 picture"):
         value_of(unknown)
     with pytest.raises(DataError, match=r"10 known pictures that have it and 10 that do not\. None of the 2 .* 12 pi"):
         value_of(labels(np.eye(2)[[0, 1] * 6], np.zeros((12, 2))))

@@ -148,7 +148,7 @@ def test_a_label_of_one_kind_has_no_area_and_the_headline_says_what_can_be_said(
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(DataError, match=r"known label\. Got 1 pictures, none with a target"):
+    with pytest.raises(DataError, match=r"known label\. Got 1 picture, none with a target"):
         measure(table(None, [[0.1, 0.2]]))
     with pytest.raises(DataError, match=r"1 of 2 answers are NaN or infinite"):
         measure(table([[1, 0]], [[np.nan, 0.2]]))

@@ -157,7 +157,7 @@ def test_pictures_without_a_target_are_left_out():
 def test_without_targets_there_is_nothing_to_measure():
     with pytest.raises(DataError, match=r"Got 2 pictures, none with a target"):
         measure(table(None, [[0.9, 0.1]] * 2))
-    with pytest.raises(DataError, match=r"Got 1 pictures, none with a target"):
+    with pytest.raises(DataError, match=r"Got 1 picture, none with a target"):
         measure(table([-1], [[0.9, 0.1]]))
 
 

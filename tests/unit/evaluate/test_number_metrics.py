@@ -92,7 +92,7 @@ def test_the_headline_names_the_error_its_interval_and_the_constant():
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(DataError, match=r"known number\. Got 1 pictures, none with a target"):
+    with pytest.raises(DataError, match=r"known number\. Got 1 picture, none with a target"):
         measure(table(None, [[1, 2]]))
     with pytest.raises(DataError, match=r"1 of 2 answers are NaN or infinite"):
         measure(table([[1, 1]], [[np.inf, 2]]))

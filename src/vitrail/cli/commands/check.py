@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import DataError, UsageError, printable
+from ...plural import counted
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Check(Command):
             print("These pictures stop a training. Mend or remove them, or leave them out with --skip-bad.")
         listed = len(findings.leave_out())
         if self.out is not None:
-            print(f"Written to {self.out}: check.html, check.json and exclude.csv ({listed:,} pictures).")
+            print(f"Written to {self.out}: check.html, check.json and exclude.csv ({counted(listed, 'picture')}).")
         elif listed:
             print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
 

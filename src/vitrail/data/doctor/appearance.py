@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from ...plural import counted
 from ...spec import ImageSpec
 from ..decoding.values import DAMAGE_AMONG, DAMAGE_BESIDE, END_MISSING
 from ..source import Source
-from .findings import Concern, listed, pictures
+from .findings import Concern, listed
 from .looks import Looks
 
 CONSTANT = 1.5
@@ -69,7 +70,7 @@ def _flat_classes(source: Source, looks: Looks, in_flat_class: Mask) -> Iterator
         yield Concern(
             code="class-of-constant-pictures",
             severity="warning",
-            text=f"Every picture of class {source.classes[number]!r} is constant ({pictures(len(mine))}).",
+            text=f"Every picture of class {source.classes[number]!r} is constant ({counted(len(mine), 'picture')}).",
             advice="A model recognises them by that alone. Were they exported wrongly?",
             rows=tuple(mine.tolist()),
         )
@@ -93,7 +94,7 @@ def _flat(looks: Looks, flat: Mask, in_flat_class: Mask) -> Iterator[Concern]:
             yield Concern(
                 code=code,
                 severity="warning",
-                text=f"{pictures(count)} {_are(count)} {words}.{everything}",
+                text=f"{counted(count, 'picture')} {_are(count)} {words}.{everything}",
                 advice=advice,
                 rows=_where(looks, mask),
             )
@@ -106,7 +107,7 @@ def _sizes(looks: Looks, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[Co
         yield Concern(
             code="smaller-than-a-patch",
             severity="warning",
-            text=f"{pictures(int(small.sum()))} {_are(small.sum())} smaller than one patch of the model "
+            text=f"{counted(int(small.sum()), 'picture')} {_are(small.sum())} smaller than one patch of the model "
             f"({patch[0]} x {patch[1]} pixels).",
             rows=_where(looks, small),
         )
@@ -115,7 +116,7 @@ def _sizes(looks: Looks, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[Co
         yield Concern(
             code="much-enlarged",
             severity="hint",
-            text=f"{pictures(int(tiny.sum()))} {_are(tiny.sum())} enlarged more than {ENLARGED} times to the "
+            text=f"{counted(int(tiny.sum()), 'picture')} {_are(tiny.sum())} enlarged more than {ENLARGED} times to the "
             f"{spec.height} x {spec.width} pixels that the model reads.",
             rows=_where(looks, tiny),
         )
@@ -124,8 +125,8 @@ def _sizes(looks: Looks, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[Co
         yield Concern(
             code="odd-shapes",
             severity="warning",
-            text=f"{pictures(int(long.sum()))} {_are(long.sum())} {LONG:g} or more times as long as wide, or as wide "
-            "as long; most are not.",
+            text=f"{counted(int(long.sum()), 'picture')} {_are(long.sum())} {LONG:g} or more times as long as wide, or "
+            "as wide as long; most are not.",
             rows=_where(looks, long),
         )
     sizes, counts = np.unique(np.stack([heights, widths], axis=1), axis=0, return_counts=True)
@@ -135,7 +136,7 @@ def _sizes(looks: Looks, spec: ImageSpec, patch: tuple[int, int]) -> Iterator[Co
         yield Concern(
             code="odd-sizes",
             severity="hint",
-            text=f"{pictures(int(odd.sum()))} {_are(odd.sum())} not {sizes[usual][0]} x {sizes[usual][1]} "
+            text=f"{counted(int(odd.sum()), 'picture')} {_are(odd.sum())} not {sizes[usual][0]} x {sizes[usual][1]} "
             "as the others.",
             rows=_where(looks, odd),
         )
@@ -189,7 +190,7 @@ def _grey(looks: Looks, spec: ImageSpec) -> Iterator[Concern]:
         yield Concern(
             code="grey-in-colour",
             severity="hint",
-            text=f"{pictures(int(grey.sum()))} of {int(colour.sum()):,} in colour {_are(grey.sum())} grey.",
+            text=f"{counted(int(grey.sum()), 'picture')} of {int(colour.sum()):,} in colour {_are(grey.sum())} grey.",
             rows=_where(looks, grey),
         )
 
@@ -211,7 +212,7 @@ def _remarks(looks: Looks) -> Iterator[Concern]:
         yield Concern(
             code=remark.lower().replace(" ", "-"),
             severity="warning" if remark in DAMAGE else "hint",
-            text=f"{pictures(len(rows))}: {remark}.",
+            text=f"{counted(len(rows), 'picture')}: {remark}.",
             rows=tuple(rows),
         )
 

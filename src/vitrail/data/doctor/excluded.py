@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...files.atomic import write_bytes
+from ...plural import counted
 from ..formulas import guarded, lines, unguarded
 from ..source import Source
 
@@ -45,7 +46,7 @@ def read(path: Path, source: Source) -> NDArray[np.int64]:
     if missing:
         names = ", ".join(sorted(missing)[:NAMED])
         raise DataError(
-            f"{path} leaves out {len(missing):,} pictures that {source.name} does not have: {names}"
+            f"{path} leaves out {counted(len(missing), 'picture')} that {source.name} does not have: {names}"
             f"{' and more' if len(missing) > NAMED else ''}. Is it the list of another source? Take these lines out of "
             "it, or write it again with vitrail check SOURCE --out DIR."
         )

@@ -179,8 +179,3 @@ def shown(names: Sequence[str], total: int | None = None) -> str:
 def listed(counts: Mapping[str, int]) -> str:
     """Counts and what they count: 12 PNG, 3 JPEG."""
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
-
-
-def pictures(count: int) -> str:
-    """A number of pictures in words: 1 picture, 2 pictures."""
-    return f"{count:,} picture{'s' * (count != 1)}"

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ...plural import counted
 from ..labels.columns import like_a_group, typed
 from ..source import SPLITS, Source
 from . import duplicates
-from .findings import Concern, listed, pictures, shown
+from .findings import Concern, listed, shown
 from .looks import Looks
 
 SAME_SHARE = 0.3
@@ -97,7 +98,8 @@ def _across(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iter
         yield Concern(
             code=f"{how}-copies-in-{drop}-and-{keep}",
             severity="warning",
-            text=f"{pictures(len(held))} of {keep} {kind} in {drop}{why}, so the figure on {keep} will be too good.",
+            text=f"{counted(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
+            f"{keep} will be too good.",
             advice=WAY_OUT.format(drop=drop, keep=keep),
             rows=tuple(sorted(held)),
             groups=tuple(_between(group, owner, (first, second)) for group in found),
@@ -117,7 +119,7 @@ def _inside(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iter
         found = [tuple(row for row in group if owner[row] == number) for group in groups]
         found = [group for group in found if len(group) > 1]
         if found:
-            extra = pictures(len({row for group in found for row in group[1:]}))
+            extra = counted(len({row for group in found for row in group[1:]}), "picture")
             copies = "exact copies" if how == "exact" else "near copies"
             yield Concern(
                 code=f"{how}-copies-in-{split}",
@@ -138,10 +140,10 @@ def _contradicting(source: Source, groups: Sequence[Group], how: str) -> list[Co
     if source.task == "classes":
         told = f": {listed(Counter(_classes(source, group) for group in found))}"
     if how == "near":
-        text = f"{pictures(len(rows))} are nearly the same as another one with a different label{told}."
+        text = f"{counted(len(rows), 'picture')} are nearly the same as another one with a different label{told}."
         advice = "Either a label is wrong, or what makes the difference is small."
         return [_labelled_differently(how, text, advice, found, ())]
-    text = f"{pictures(len(rows))} are each the same picture as another one with a different label{told}."
+    text = f"{counted(len(rows), 'picture')} are each the same picture as another one with a different label{told}."
     advice = "Only a person can say which label is right; exclude.csv of vitrail check --out DIR lists them all."
     leave_out = tuple((row, "the same picture stands elsewhere with a different label") for row in rows)
     return [_labelled_differently(how, text, advice, found, leave_out)]

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
+from ...plural import counted
 from ..source import Source
-from .findings import Concern, pictures
+from .findings import Concern
 from .looks import Looks
 
 LEAST = 10
@@ -177,7 +178,7 @@ def _singled_out(
 def _told(subject: str, value: str, mine: int, both: int, others: int) -> str:
     if both == mine and not others:
         return f"All {mine:,} pictures {subject} are {value}, no other is."
-    return f"{both:,} of {mine:,} pictures {subject} are {value}, and only {pictures(others)} of all others."
+    return f"{both:,} of {mine:,} pictures {subject} are {value}, and only {counted(others, 'picture')} of all others."
 
 
 def _said(feature: str, value: str) -> str:

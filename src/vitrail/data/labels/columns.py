@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...config.kinds import nearest
 from ...errors import DataError
+from ...plural import counted
 from ..settings import DataSettings
 from ..sources.class_folders import SPLIT_NAMES
 from ..sources.separated import names_picture
@@ -254,8 +255,8 @@ def split_rows(name: str, cells: Sequence[object], where: Callable[[int], str]) 
     undecided = rows.pop("", None)
     if undecided is not None and "train" in rows:
         raise DataError(
-            f"{where(int(undecided[0]))}: column {name!r} is empty, in {len(undecided):,} rows in all, though others "
-            "say train. Write train, val or test there, or leave those rows out."
+            f"{where(int(undecided[0]))}: column {name!r} is empty, in {counted(len(undecided), 'row')} in all, though "
+            "others say train. Write train, val or test there, or leave those rows out."
         )
     return {split: rows[split] for split in ("train", "val", "test") if split in rows}
 

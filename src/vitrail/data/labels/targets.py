@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...plural import counted
 from ..settings import DataSettings
 from ..sources.class_folders import natural
 from .cells import UNCERTAIN, blank, flag, negative, parts, real
@@ -77,8 +78,8 @@ def _refuse_empty(name: str, column: Coded[Cell], empty: Sequence[bool], where: 
     if any(empty):
         rows = np.flatnonzero(np.array(empty)[column.codes])
         raise DataError(
-            f"{where(int(rows[0]))}: {name!r} is empty, in {len(rows):,} rows in all. A picture without a class cannot "
-            "be learnt from: write one, or leave such rows out with --data.uncertain ignore."
+            f"{where(int(rows[0]))}: {name!r} is empty, in {counted(len(rows), 'row')} in all. A picture without a "
+            "class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
         )
 
 
@@ -99,9 +100,9 @@ def _settled(name: str, column: Coded[Cell], number: int, settings: DataSettings
         return "0" if settings.uncertain == "zero" else "1"
     ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
     raise DataError(
-        f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, in {int(column.counts()[number]):,} "
-        f"rows in all, which often means uncertain or not known. Say which with --data.uncertain ignore ({ways}); if "
-        "it is a class of its own, write it as a word."
+        f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, in "
+        f"{counted(int(column.counts()[number]), 'row')} in all, which often means uncertain or not known. Say which "
+        f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
+from ...plural import counted
 from ..decoding.formats import ACCEPTED, recognise
 from ..honoured import refuse_others
 from ..open import MANIFESTS
@@ -100,9 +101,9 @@ class _LeftOut:
             notes.append(f"Left out {self.litter:,} hidden or system files and folders.")
         if self.endings:
             kinds = ", ".join(f"{count:,} x {ending}" for ending, count in self.endings.most_common(5))
-            notes.append(f"Left out {self.endings.total():,} files that are no {ACCEPTED}: {kinds}.")
+            notes.append(f"Left out {counted(self.endings.total(), 'file')} that can be no {ACCEPTED}: {kinds}.")
         if self.nested:
-            notes.append(f"Left out {self.nested:,} folders inside class folders; classes are one level deep.")
+            notes.append(f"Left out {counted(self.nested, 'folder')} inside class folders; classes are one level deep.")
         if self.manifests:
             notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.instead()}")
         return tuple(notes)
@@ -190,7 +191,7 @@ def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Fol
         left_out.sentences.append(f"{sentence[0].upper()}{sentence[1:]} So there is no official {split} split.")
         return {}
     if loose:
-        left_out.sentences.append(f"Left out {loose:,} pictures beside the class folders of {str(folder)!r}.")
+        left_out.sentences.append(f"Left out {counted(loose, 'picture')} beside the class folders of {str(folder)!r}.")
     return classes
 
 
@@ -198,13 +199,13 @@ def _nothing(folder: Path, folders: list[str], loose: int, left_out: _LeftOut) -
     if loose and left_out.manifests:
         files = ", ".join(path.name for path in left_out.manifests[:3])
         return (
-            f"{folder} holds {loose:,} pictures but no class folders; their labels seem to stand in {files}. "
+            f"{folder} holds {counted(loose, 'picture')} but no class folders; their labels seem to stand in {files}. "
             f"{left_out.instead()}"
         )
     if loose:
         return (
-            f"{folder} holds {loose:,} pictures but no class folders. Put the pictures of each class into a folder "
-            "with the name of the class, or write a manifest: a CSV file with the columns path and label."
+            f"{folder} holds {counted(loose, 'picture')} but no class folders. Put the pictures of each class into a "
+            "folder with the name of the class, or write a manifest: a CSV file with the columns path and label."
         )
     down = len(folders) == 1 and left_out.nested
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""

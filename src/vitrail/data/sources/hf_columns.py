@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
+from ...plural import counted
 from ..honoured import refuse_others
 from ..labels.columns import listed, typed
 from ..labels.tasks import Answers
@@ -210,10 +211,10 @@ def _one(name: str, names: Sequence[str], values: Sequence[object], settings: Da
     first = int(np.flatnonzero(~known)[0])
     if settings.uncertain != "ignore":
         raise DataError(
-            f"{where}, row {first:,}: {name!r} is {values[first]}, in {int((~known).sum()):,} rows in all: no class "
-            "is known there. Leave such rows out with --data.uncertain ignore."
+            f"{where}, row {first:,}: {name!r} is {values[first]}, in {counted(int((~known).sum()), 'row')} in all: no "
+            "class is known there. Leave such rows out with --data.uncertain ignore."
         )
-    note = f"Left out {int((~known).sum()):,} rows whose {name!r} is empty or -1 (--data.uncertain ignore)."
+    note = f"Left out {counted(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
     kept = np.flatnonzero(known)
     return Answers("classes", tuple(names), targets[kept], reason, (note,), kept)
 

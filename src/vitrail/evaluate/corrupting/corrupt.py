@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...config.kinds import nearest
 from ...errors import UsageError
+from ...plural import counted
 from . import blur, digital, films, noise, weather
 from .drawn import Corruption, Draws
 
@@ -44,7 +45,9 @@ def corrupt(
     if severity not in SEVERITIES:
         raise UsageError(f"A severity is a whole number from 1 to 5. Got {severity!r}.")
     if len(indices) != len(images):
-        raise UsageError(f"Every picture needs its index. Got {len(images)} pictures and {len(indices)} indices.")
+        raise UsageError(
+            f"Every picture needs its index. Got {counted(len(images), 'picture')} and {len(indices):,} indices."
+        )
     before = images.cpu().numpy()
     after = np.empty_like(before)
     for place, index in enumerate(indices.tolist()):

@@ -66,7 +66,7 @@ def test_an_empty_list_leaves_nothing_out(tmp_path):
 def test_pictures_that_the_source_does_not_have_are_an_error(tmp_path):
     (tmp_path / "x.csv").write_text("id\na\nzebra\n")
     with pytest.raises(
-        DataError, match=r"leaves out 1 pictures that drawn does not have: zebra\. Is it the list of ano"
+        DataError, match=r"leaves out 1 picture that drawn does not have: zebra\. Is it the list of ano"
     ):
         excluded.read(tmp_path / "x.csv", SOURCE)
 

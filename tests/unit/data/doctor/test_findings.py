@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitrail.data.doctor.findings import Concern, Findings, pictures, shown
+from vitrail.data.doctor.findings import Concern, Findings, shown
 
 
 def findings(*concerns: Concern, bad: int = 0) -> Findings:
@@ -64,8 +64,5 @@ def test_each_picture_is_left_out_once_with_its_first_reason():
     )
     assert found.leave_out() == [(0, "broken"), (2, "label"), (5, "copy")]
 
-
-def test_numbers_of_pictures_are_said_in_words():
-    assert (pictures(1), pictures(1200)) == ("1 picture", "1,200 pictures")
     assert shown(list("abc")) == "a, b, c"
     assert shown(["a"] * 20, 23).endswith("a and 3 more")

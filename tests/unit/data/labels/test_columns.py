@@ -66,7 +66,7 @@ def test_splits_are_rows_and_an_unknown_word_names_its_line():
     assert {k: v.tolist() for k, v in split_rows("s", ["test", "", None], where).items()} == {"test": [0]}
     with pytest.raises(DataError, match=r"films\.csv, line 4: column 's' says 'extra', which is none of train"):
         split_rows("s", ["train", "test", "extra"], where)
-    with pytest.raises(DataError, match=r"films\.csv, line 3: column 's' is empty, in 1 rows in all"):
+    with pytest.raises(DataError, match=r"films\.csv, line 3: column 's' is empty, in 1 row in all"):
         split_rows("s", ["train", "", "test"], where)
 
 

@@ -54,7 +54,7 @@ def test_D11_a_row_without_its_class_is_named_by_line(empty):
 
 
 def test_D11_a_minus_one_among_class_numbers_is_asked_about():
-    with pytest.raises(DataError, match=r"line 4: 'label' is '-1', in 1 rows in all.*--data.uncertain ignore"):
+    with pytest.raises(DataError, match=r"line 4: 'label' is '-1', in 1 row in all.*--data.uncertain ignore"):
         of("label", ["0", "2", "-1", "1"])
     with pytest.raises(DataError, match=r"line 4: 'label' is '-1'.*\(ignore leaves its rows out\)"):
         of("label", ["0", "2", "-1", "1"], uncertain="zero")

@@ -135,7 +135,7 @@ def test_other_columns_are_groups_splits_and_metadata():
 
 def test_rows_without_a_class_stop_unless_they_are_to_be_left_out():
     given = table(4, label=[0, 1, -1, 1])
-    with pytest.raises(DataError, match=r"row 2: 'label' is -1, in 1 rows in all.*--data\.uncertain ignore"):
+    with pytest.raises(DataError, match=r"row 2: 'label' is -1, in 1 row in all.*--data\.uncertain ignore"):
         open_source(given)
     source = open_source(given, DataSettings(uncertain="ignore"))
     assert source.targets.tolist() == [0, 1, 1] and (decode(source.pictures[2], SPEC) == 3).all()

@@ -118,5 +118,5 @@ def test_unknown_kinds_and_severities_are_refused():
     for severity in (0, 6):
         with pytest.raises(UsageError, match=rf"whole number from 1 to 5\. Got {severity}\."):
             changed(images, "fog", severity)
-    with pytest.raises(UsageError, match=r"Got 1 pictures and 2 indices\."):
+    with pytest.raises(UsageError, match=r"Got 1 picture and 2 indices\."):
         corrupt(images, "fog", 1, 0, np.arange(2))

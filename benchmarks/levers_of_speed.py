@@ -1,0 +1,170 @@
+"""What each lever of speed is worth: the same work with it and without it, in turn, in one process.
+
+    python benchmarks/levers_of_speed.py                # about ten minutes, nothing else running
+    python benchmarks/levers_of_speed.py --quick        # tiny shapes, one round; writes nothing
+
+Every lever is a pair of jobs that give the same numbers, or numbers of another rounding: as Vitrail does it, and as it
+is done without. Levers that are not kept stand here too, so that a newer torch or another machine can be asked again.
+Writes benchmarks/results/levers-of-speed.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitrail.bench import machine
+from vitrail.bench.clock import Clock, Job
+from vitrail.model.config import ViTConfig
+from vitrail.model.precision import cast_once
+from vitrail.model.sizes import named
+from vitrail.model.tokens import take_rows
+from vitrail.model.vit import ViT, create
+
+RESULTS = Path(__file__).parent / "results"
+ROUNDS = 9
+WIDE, SMALL, QUICK = ("vit_small_patch16_224", 16), ("vit_pico_patch4_28", 512), ("vit_mu_patch8_16", 2)
+Shape = tuple[str, int]
+"""A named model and a batch."""
+
+
+class Lever(NamedTuple):
+    """The same work twice."""
+
+    name: str
+    shape: Shape
+    used: Job
+    unused: Job
+    kept: bool
+    """Whether Vitrail does it."""
+
+
+def main() -> None:
+    """Time every pair, print a table, keep all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="tiny shapes, one round; nothing written")
+    quick = parser.parse_args().quick
+    rows = []
+    for lever in levers(*(QUICK, QUICK) if quick else (WIDE, SMALL)):
+        rows.append(timed(lever, 1 if quick else ROUNDS, 0.0 if quick else 0.3))
+        print(told(rows[-1]), flush=True)
+    if not quick:
+        text = json.dumps({"machine": machine.facts("cpu"), "rounds": ROUNDS, "rows": rows}, indent=1)
+        (RESULTS / "levers-of-speed.json").write_text(text + "\n", encoding="utf-8")
+
+
+def timed(lever: Lever, rounds: int, least: float) -> dict[str, object]:
+    """Milliseconds of both, medians over interleaved rounds."""
+    clock = Clock({"used": lever.used, "unused": lever.unused}, least=least)
+    for _ in (*clock.warm_up(), *clock.rounds(rounds)):
+        pass
+    used, unused = clock.timing("used"), clock.timing("unused")
+    return {
+        "lever": lever.name, "model": lever.shape[0], "batch": lever.shape[1], "kept": lever.kept,
+        "used_ms": used.median * 1e3, "unused_ms": unused.median * 1e3, "times": unused.median / used.median,
+        "spread": max(used.spread, unused.spread),
+    }  # fmt: skip
+
+
+def told(row: dict[str, object]) -> str:
+    """A row as a line."""
+    kept = "kept" if row["kept"] else "not kept"
+    return (
+        f"{row['lever']:44} {row['model']} x {row['batch']}: {row['unused_ms']:.3g} -> {row['used_ms']:.3g} ms, "
+        f"{row['times']:.3f} times as fast, spread {row['spread']:.0%}, {kept}"
+    )
+
+
+def levers(wide: Shape, small: Shape) -> Iterator[Lever]:
+    """Every pair; each is made when its turn comes, so that only one lies in memory."""
+    config = dataclasses.replace(named(wide[0]), outputs=10)
+    model, images = create(config).eval(), pictures(config, wide[1])
+    whole = copy.deepcopy(model)
+    whole.pool.reads = None
+    name = "last block for the class token alone, {}"
+    yield Lever(name.format("answers"), wide, answers(model, images), answers(whole, images), True)
+    yield Lever(name.format("training"), wide, steps(model, images), steps(whole, images), True)
+    cast = cast_once(model.eval(), torch.bfloat16)
+    for batch in (wide[1], 1):
+        used, unused = answers(cast, images[:batch]), answers(model, images[:batch])
+        yield Lever("matrices cast to bfloat16 once", (wide[0], batch), used, unused, True)
+    yield Lever("queries, keys, values by one product", wide, *joint_and_apart(config, images), True)
+    folded = create(dataclasses.replace(config, patches="linear")).eval()
+    yield Lever("patches by a matrix for a convolution", wide, answers(folded, images), answers(model, images), False)
+    by_channel = images.contiguous(memory_format=torch.channels_last)
+    yield Lever("pictures with channels last", wide, answers(model, by_channel), answers(model, images), False)
+    for of, kept in ((wide, False), (small, False)):
+        yield Lever("one kernel for AdamW", of, *adamw(named(of[0])), kept)
+    yield Lever("patches dropped before they are embedded", small, *dropped(small), True)
+
+
+def pictures(config: ViTConfig, batch: int) -> Tensor:
+    """Prepared pictures with nothing in them."""
+    return torch.randn(batch, config.channels, *config.image_size, generator=torch.Generator().manual_seed(0))
+
+
+def answers(model: nn.Module, images: Tensor) -> Job:
+    """Outputs in bfloat16."""
+
+    def job() -> None:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            model(images)
+
+    return job
+
+
+def steps(model: nn.Module, images: Tensor, *more: Tensor) -> Job:
+    """Forward and backward in bfloat16."""
+    learning = copy.deepcopy(model).train()
+
+    def job() -> None:
+        with torch.autocast("cpu", torch.bfloat16):
+            total = learning(images, *more).float().square().mean()
+        total.backward()
+        learning.zero_grad()
+
+    return job
+
+
+def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[Job, Job]:
+    """Products of all tokens of a batch with the joint matrix, and with its three parts."""
+    tokens = torch.randn(len(images), config.tokens, config.width).bfloat16()
+    matrix = torch.randn(3 * config.width, config.width).bfloat16()
+    parts = [part.contiguous() for part in matrix.chunk(3)]
+    return lambda: F.linear(tokens, matrix), lambda: [F.linear(tokens, part) for part in parts]
+
+
+def adamw(config: ViTConfig) -> tuple[Job, Job]:
+    """A step of all parameters by one kernel each, and by torch's own choice."""
+    return tuple(_stepping(create(config), fused) for fused in (True, None))  # type: ignore[return-value]
+
+
+def _stepping(model: ViT, fused: bool | None) -> Job:
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    return torch.optim.AdamW(model.parameters(), lr=1e-6, fused=fused).step
+
+
+def dropped(shape: Shape) -> tuple[Job, Job]:
+    """Training steps with half the patches: left out before the projection, and after it."""
+    config = named(shape[0])
+    images = pictures(config, shape[1])
+    order = torch.rand(len(images), config.grid.patches, generator=torch.Generator().manual_seed(1)).argsort(1)
+    visible = order[:, : config.grid.patches // 2].sort(1).values
+    early, late = create(config), create(config)
+    projected: Callable[..., Tensor] = late.tokens.patches.forward
+    late.tokens.patches.forward = lambda pictures, rows=None: take_rows(projected(pictures), rows)  # type: ignore
+    return steps(early, images, visible), steps(late, images, visible)
+
+
+if __name__ == "__main__":
+    main()

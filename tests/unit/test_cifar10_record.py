@@ -1,0 +1,45 @@
+"""The record script for CIFAR-10, on thirty drawn pictures in the published format."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from cifar_files import files10, write
+from vitrail.model.cost import training_flops
+from vitrail.train.run import RunFolder
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SHORT = ("--model", "vit_mu_patch8_32", "--recipe.steps", "4", "--recipe.batch", "4", "--compute.threads", "1")
+
+
+@pytest.fixture
+def record(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("cifar10_record")
+
+
+def test_pictures_held_out_are_told_of_and_no_row_is_kept(record, tmp_path, monkeypatch, capfd):
+    write(tmp_path / "cifar-10-batches-py", files10())
+    words = ["cifar10_record.py", tmp_path, "--hold-out", "--seeds", 0, "--folder", tmp_path, "--name", "none"]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in (*words, "--train", *SHORT)])
+    record.main()
+    assert "of the pictures held out" in capfd.readouterr().out
+    assert not (BENCHMARKS / "results" / "none.json").exists()
+    plan = RunFolder(tmp_path / "none-held-out-seed0").read_plan()
+    assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == 4
+
+
+def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(record, tmp_path):
+    write(tmp_path / "cifar-10-batches-py", files10())
+    early = ("--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.75")
+    words = ("cifar10", "--data-root", tmp_path, "--data.val_fraction", 0, *SHORT, *early)
+    row = record.recorded(tmp_path / "run", *words)
+    plan = RunFolder(tmp_path / "run").read_plan()
+    half, whole = (training_flops(plan.model, patches) for patches in (8, 16))
+    assert half < whole
+    assert record.operations(plan) == 4 * (3 * half + whole)
+    assert row["accuracy"] in {right / 6 for right in range(7)} and "petaflop" in row
