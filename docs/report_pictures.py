@@ -3,8 +3,8 @@
     python docs/report_pictures.py runs/fashion runs/labels runs/levels
 
 Each report is built again from what its run has stored, and seen by a real browser as wide as a desk and as a phone.
-Fashion-MNIST (MIT) is shown as it is. The cells of ELPV may not be passed on here (CC BY-NC-SA), so every picture on
-their pages is blanked: one grey, nothing of a cell is left. Needs chromium.
+Fashion-MNIST (MIT) is shown as it is. The cells of ELPV are under CC BY-NC-SA 4.0 and this repository is not, so every
+picture on their pages is blanked: one grey, nothing of a cell is left. Needs chromium.
 """
 
 from __future__ import annotations

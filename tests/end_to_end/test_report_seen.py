@@ -49,7 +49,7 @@ def opened(browser: Browser, path: Path, size: tuple[int, int]):
 @pytest.mark.parametrize("size", [PHONE, DESK])
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", ["classes", "labels"])
-def test_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_scrolling(
+def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_scrolling(
     kind, reader, size, browser, runs
 ):
     seen = opened(browser, page.build(runs[kind], Asked(reader=reader)), size)

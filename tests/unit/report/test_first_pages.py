@@ -71,7 +71,7 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     assert "Not a medical device." in html
 
 
-def test_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_page(cells):
+def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_page(cells):
     for asked in (RADIOLOGY, INSPECTION):
         first = built(cells, asked).partition('id="report"')[0]
         text = plain(first)
