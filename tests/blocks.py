@@ -51,6 +51,8 @@ SIGNS = {
 COMMANDS = {
     "vitrail train cells.csv --teacher.model dinov2_small.safetensors": "needs published weights in a single file",
     "vitrail train labelled.csv --pretrain": "needs more pictures than a page's desk has; tests/unit/train tries it",
+    "vitrail train elpv/": "needs the solar cells of ELPV",
+    "vitrail train fashion-mnist": "needs the files of Fashion-MNIST, and 13 minutes",
     "vitrail explain runs/planted": "takes minutes; tests/end_to_end/test_explain.py measures a smaller one",
     "vitrail evaluate runs/cells other-machine/ --unlike": "needs 99 validation pictures; test_unlike.py has them",
 }

@@ -90,7 +90,7 @@ def train(folder: Path, type_: Type) -> None:
         ("large", "flowers", ()),
     ):
         type_("train", folder / source, *TINY, *more, "--steps", 3, "--out", folder / "runs" / name)
-    for name in ("other", "a", "b", "mine"):
+    for name in ("other", "a", "b", "mine", "fashion", "labels", "levels"):
         shutil.copytree(folder / "runs" / "cells", folder / "runs" / name)
 
 

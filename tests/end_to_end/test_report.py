@@ -15,7 +15,7 @@ def run(run_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(run_folder, tmp_path / "run"))
 
 
-def test_two_rebuilds_and_the_page_that_training_wrote_are_the_same_bytes(vitrail, run):
+def test_V14_two_rebuilds_and_the_page_that_training_wrote_are_the_same_bytes(vitrail, run):
     written = (run / "report.html").read_bytes()
     for _ in range(2):
         (run / "report.html").unlink()

@@ -82,10 +82,10 @@ def choices(thing: Sought, basis: Sought | None) -> Choices:
         return Choices(thing, [as_it_is], [], why, basis)
     rows = [as_it_is]
     for target in TARGETS:
-        aim = f"false rejects at most {100 * target:g} %"
+        aim = f"false rejects at most {100 * target:g}\u202f%"
         rows.append(_operated(aim, Rule("specificity", 1 - target), thing, chosen_on))
     for target in TARGETS:
-        aim = f"escapes at most {100 * target:g} %"
+        aim = f"escapes at most {100 * target:g}\u202f%"
         rows.append(_operated(aim, Rule("sensitivity", 1 - target), thing, chosen_on))
     for cost in COSTS:
         aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"

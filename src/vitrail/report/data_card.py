@@ -35,9 +35,9 @@ class DataCard(NamedTuple):
     largest: str
     """Height x width and the id; empty where nothing was looked at."""
     kinds: str
-    """How many of each file format."""
+    """Each file format, and how many of it where there are several."""
     values: str
-    """How many of each type of stored value."""
+    """The same of the types of stored values."""
     remarks: str
     """What the decoder noticed, and how often."""
     splits: list[str]
@@ -75,8 +75,8 @@ def data_card(folder: Path, known: ReportFacts, figures: Figures) -> DataCard | 
         bad=len(found["bad"]),
         smallest=_size(found.get("smallest")),
         largest=_size(found.get("largest")),
-        kinds=_listed(found.get("formats", {})),
-        values=_listed(found.get("stored_values", {})),
+        kinds=_kinds(found.get("formats", {})),
+        values=_kinds(found.get("stored_values", {})),
         remarks=_listed(found.get("remarks", {})),
         splits=splits,
         counts=counts[:MOST_CLASSES],
@@ -106,3 +106,7 @@ def _size(size: Mapping[str, Any] | None) -> str:
 
 def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _kinds(counts: Mapping[str, int]) -> str:
+    return next(iter(counts)) if len(counts) == 1 else _listed(counts)

@@ -35,6 +35,7 @@ from . import (
     labels_page,
     numbers_page,
     radiology,
+    reliable,
     thumbnails,
     trust,
 )
@@ -110,6 +111,7 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path, asked: Asked |
         "rising": rising,
         "rate": curves.rate_chart(figures),
         "decisions": known.decisions,
+        "most_charts": reliable.MOST,
         "trust": trust.of(answers, known.decisions, grouping.load(folder, len(answers))),
         "card": data_card(folder, known, metrics),
         "heat": heat.heat(explanations.load(folder), answers, *images),

@@ -14,6 +14,9 @@ from ..evaluate.predictions import UNKNOWN, Predictions
 from .choice import wrong_labels
 from .shares import Share, share_of
 
+NAMED = 6
+"""Unanswered pictures of either kind that a page names; the table of predictions names all."""
+
 
 class Silence(NamedTuple):
     """Pictures without an answer."""
@@ -22,6 +25,11 @@ class Silence(NamedTuple):
     """Of all."""
     unsure: int
     unlike: int
+    some_unsure: tuple[str, ...]
+    """Ids of the first of them."""
+    some_unlike: tuple[str, ...]
+    table: str
+    """The file whose column `abstain` says it of each picture."""
     wrong_silent: Share | None
     """Of those that are left unanswered, the ones that would have been answered wrongly."""
     wrong_answered: Share | None
@@ -39,12 +47,19 @@ def silence(answers: Answers, decided: Decisions, groups: Shaped[np.ndarray, " n
     def of(rows: np.ndarray) -> Share | None:
         return share_of(wrong[rows], None if groups is None else groups[rows])
 
+    def some(reason: str) -> tuple[str, ...]:
+        found = [name for name, why in zip(answers.ids, answers.abstained, strict=False) if why == reason]
+        return tuple(found[:NAMED])
+
     share = share_of(silent, groups)
     assert share is not None
     return Silence(
         share=share,
         unsure=sum(why == UNSURE for why in answers.abstained),
         unlike=sum(why == UNLIKE for why in answers.abstained),
+        some_unsure=some(UNSURE),
+        some_unlike=some(UNLIKE),
+        table=f"predictions/{answers.split}.csv",
         wrong_silent=of(silent & known),
         wrong_answered=of(~silent & known),
         wrong="wrong in some label" if isinstance(answers, LabelPredictions) else "wrong",

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..evaluate import calibration, thresholds
+from ..evaluate import thresholds
 from ..evaluate.answers import Answers
-from ..evaluate.collect import probabilities_of
 from ..evaluate.conformal import Sets
 from ..evaluate.decisions import UNLIKE, Decisions
 from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
@@ -18,25 +17,14 @@ from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import UNKNOWN, Predictions
 from ..evaluate.selective import RiskCoverage, risk_coverage
 from ..stats.intervals import wilson
-from . import chart
+from . import chart, reliable
 from .numbers_page import MOST_COLUMNS
+from .reliable import FEWEST
 from .shares import Share, share_of
 
-FEWEST = 100
-"""Pictures that a chart of shares needs; with fewer it would show noise."""
-BINS = 10
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 MOST_POINTS = 200
 LARGEST_SET = 3
-
-
-class Calibrated(NamedTuple):
-    """Calibration with and without the temperature."""
-
-    chart: str
-    error: float
-    before: float | None
-    temperature: float | None
 
 
 class Answering(NamedTuple):
@@ -77,7 +65,7 @@ def of(answers: Answers, decided: Decisions, groups: np.ndarray | None = None) -
         groups: of each picture, such as its patient: thresholds, sets and ranges have intervals that draw whole groups.
     """
     found: dict[str, Any] = {
-        "calibrated": None, "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
+        "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
         "unlike": share_of(_unlike(answers), groups) if answers.abstained else None,
         "silent": share_of(answers.silent, groups) if answers.abstained else None,
     }  # fmt: skip
@@ -86,7 +74,10 @@ def of(answers: Answers, decided: Decisions, groups: np.ndarray | None = None) -
     if isinstance(answers, Predictions):
         return found | _of_classes(answers, decided, groups)
     if isinstance(answers, LabelPredictions):
-        return found | {"cuts": _cuts_of_labels(answers, decided, groups)}
+        return found | {
+            "cuts": _cuts_of_labels(answers, decided, groups),
+            "by_label": reliable.of_labels(answers, decided),
+        }
     return found | _of_numbers(answers, decided, groups)
 
 
@@ -107,32 +98,11 @@ def _of_classes(answers: Predictions, decided: Decisions, groups: np.ndarray | N
     wrong = probabilities.argmax(1) != targets
     many, by_threshold = len(wrong) >= FEWEST, bool(decided.positive and decided.thresholds)
     return {
-        "calibrated": _calibrated(probabilities, ~wrong, decided) if many else None,
+        "calibrated": reliable.of_classes(probabilities, ~wrong, decided) if many else None,
         "answering": _answering(probabilities.max(1), wrong) if many and not by_threshold else None,
         "held": _held(probabilities, targets, decided, _some(groups, known)) if decided.cuts else None,
         "cuts": [_cut_of_two(answers, decided, groups)] if by_threshold else [],
     }
-
-
-def _calibrated(probabilities: np.ndarray, hits: np.ndarray, decided: Decisions) -> Calibrated:
-    """The temperature is taken off again by what it does: it raises every probability to the power 1 / temperature."""
-    confidences, lines, before, temperature = probabilities.max(1), [], None, None
-    if decided.temperature:
-        (temperature,) = decided.temperature
-        plain = probabilities_of(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
-        before = calibration.calibration_error(plain, hits)
-        points = [(100 * one.chance, 100 * one.share) for one in calibration.reliability(plain, hits, BINS)]
-        lines.append(chart.Line(name="before", points=points, style="faint", dots=True))
-    bins = calibration.reliability(confidences, hits, BINS)
-    points = [(100 * one.chance, 100 * one.share) for one in bins]
-    spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
-    lines.append(chart.Line(name="measured", points=points, style="second", dots=True, spans=spans))
-    least = min(min(pair) for line in lines for pair in line.points)
-    lowest = max(0.0, 10.0 * math.floor(least / 10) - 5)
-    guide = chart.Line(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
-    span, title = (lowest, 102.0), "Accuracy of the answers by their confidence"
-    drawing = chart.draw([guide, *lines], "confidence, %", "{:g} %".format, span, span, title)
-    return Calibrated(drawing, calibration.calibration_error(confidences, hits), before, temperature)
 
 
 def _answering(confidences: np.ndarray, wrong: np.ndarray) -> Answering:

@@ -26,8 +26,12 @@ class Failure(NamedTuple):
     """What was missed, or seen where it is not."""
     chance: float
     """The probability that it was given."""
+    threshold: float | None
+    """From which probability on it is answered; None where the likeliest class is."""
+    label: str
+    """The class that it is; empty for labels, which are answered each by itself."""
     said: str
-    """The class that was answered; empty for labels, which are answered each by itself."""
+    """The class that was answered; empty for labels."""
     id: str
     """Of the picture."""
     uri: str
@@ -39,9 +43,9 @@ class Failure(NamedTuple):
     @property
     def alt(self) -> str:
         """What a screen reader says."""
-        if self.missed:
-            return f"has {self.name}, answered {self.said or 'without it'}, probability {self.chance:.1%}"
-        return f"has no {self.name}, answered with it, probability {self.chance:.1%}"
+        what = f"is {self.label}, answered {self.said}" if self.said else ""
+        has = f"has {self.name}, not answered so" if self.missed else f"has no {self.name}, answered with it"
+        return f"{what or has}, probability of {self.name} {self.chance:.1%}"
 
 
 def rows_of(things: Sequence[Sought], most: int = MOST) -> Int64[np.ndarray, " rows"]:
@@ -66,11 +70,13 @@ def failures(
 
     def told(row: int, thing: Sought, missed: bool) -> Failure:
         image = images[places[row]] if row in places else None
-        said = answers.classes[int(answers.labels[row])] if isinstance(answers, Predictions) else ""
+        label, said = _classes(answers, row)
         return Failure(
             row=row,
             name=thing.name,
             chance=float(thing.chances[np.searchsorted(thing.rows, row)]),
+            threshold=thing.threshold,
+            label=label,
             said=said,
             id=answers.ids[row],
             uri="" if image is None else thumbnails.data_uri(image),
@@ -80,6 +86,13 @@ def failures(
 
     misses = [told(row, thing, True) for row, thing in _misses(things, most)]
     return misses, [told(row, thing, False) for row, thing in _alarms(things, most)]
+
+
+def _classes(answers: Answers, row: int) -> tuple[str, str]:
+    """What a picture is and what was answered; nothing of labels."""
+    if not isinstance(answers, Predictions) or answers.targets is None:
+        return "", ""
+    return answers.classes[int(answers.targets[row])], answers.classes[int(answers.labels[row])]
 
 
 def _misses(things: Sequence[Sought], most: int) -> list[tuple[int, Sought]]:

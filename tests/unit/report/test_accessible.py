@@ -71,7 +71,7 @@ def test_focus_is_seen_and_there_is_a_style_for_paper_for_dark_rooms_and_for_pho
 
 
 @pytest.mark.slow
-def test_a_page_of_ten_thousand_large_pictures_stays_below_5_MB(tmp_path):
+def test_V14_a_page_of_ten_thousand_large_pictures_stays_below_5_MB(tmp_path):
     test, valid, decided = two_classes(n=10_000)
     folder = stored(tmp_path, test, valid, decided, sizes=512)  # noise, which compresses worst
     for asked in (None, Asked(reader="inspection")):

@@ -62,7 +62,7 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     (thing,) = sought(test, decided, prevalences={"defect": 0.05})
     for share in (thing.missed, thing.alarms):
         assert f'<p class="big{" bad" if share is thing.missed else ""}">{page.rate(share.value)}</p>' in html
-        assert f"{page.rate(share.interval.low)} to {page.rate(share.interval.high)}" in html
+        assert f"{page.rate(share.interval.low)} to&nbsp;{page.rate(share.interval.high)}" in html
     worth = thing.worth.positive
     said = f"{rate(worth.value)} {rate(worth.interval.low)} to {rate(worth.interval.high)}"
     assert said in plain(html) and f"{rate(0.05)} stated" in plain(html)
@@ -71,7 +71,7 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     assert "Not a medical device." in html
 
 
-def test_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_page(cells):
+def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_page(cells):
     for asked in (RADIOLOGY, INSPECTION):
         first = built(cells, asked).partition('id="report"')[0]
         text = plain(first)
@@ -85,6 +85,24 @@ def test_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_page(
         assert page.rate(float(test.probabilities[worst, 0])) in card
         assert HASH in first and FINGERPRINT in first and "Vitrail 0.1.0" in text
         assert first.count("not available, because") >= 4
+
+
+def test_unanswered_pictures_are_named_with_their_reason_and_where_all_of_them_stand(cells):
+    text = plain(built(cells, RADIOLOGY))
+    assert "Here: 0 , 1 , 2 , 3 , 4 , 5 and 1 more." in text and text.count("Here: ") == 1
+    assert "the column abstain of predictions/test.csv" in text
+
+
+def test_a_failure_says_what_the_picture_is_and_what_was_said(cells, tmp_path):
+    test, _, _ = two_classes()
+    first = plain(built(cells, INSPECTION).partition('id="report"')[0])
+    wrong = test.probabilities[(test.targets == 1) & (test.labels == 0), 0].max()
+    assert f"is good , said defect at {rate(float(wrong))}" in first
+    films, more = labels()
+    folder = stored(tmp_path / "films", films, more, Decisions(thresholds=(0.5, 0.5, 0.5)))
+    seen = plain(built(folder, RADIOLOGY).partition('id="report"')[0])
+    assert re.search(r"Missed : labelled (mass|oedema) , given \S+ % \(answered from 50.0 %\)", seen)
+    assert re.search(r"not labelled (mass|oedema|rare) , given \d", seen)
 
 
 def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):

@@ -11,6 +11,7 @@ import pytest
 from unit.evaluate import test_label_metrics, test_number_predictions
 from unit.evaluate.test_decisions import answered, table_of
 from unit.report.report_sample import predictions_of
+from vitrail.evaluate.calibration import calibration_error
 from vitrail.evaluate.decisions import Decisions, decide
 from vitrail.evaluate.settings import AnswerSettings
 from vitrail.report import trust
@@ -32,6 +33,21 @@ def test_calibration_is_shown_before_and_after():
     assert len(list(root.iter("circle"))) == 20 and found.chart.count('class="bar second"') == 10
     plain = trust.of(table_of(None, outputs, targets), Decisions())["calibrated"]
     assert plain.before is None and plain.error == pytest.approx(found.before, abs=1e-4)
+
+
+def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_one_does_not():
+    given = test_label_metrics.drawn(800)
+    logits = np.log(given.probabilities.clip(0.01, 0.99) / (1 - given.probabilities.clip(0.01, 0.99)))
+    mild = replace(given, probabilities=(1 / (1 + np.exp(-logits / 3))).astype(np.float32))
+    found = {one.name: one for one in trust.of(mild, Decisions(temperature=(3.0, 1.0, 1.0)))["by_label"]}
+    assert set(found) == {"mass", "oedema"} and [one.error for one in found.values()] == sorted(
+        (one.error for one in found.values()), reverse=True
+    )
+    known = given.known[:, 0]
+    chances, there = given.probabilities[known, 0].clip(0.01, 0.99).astype(np.float64), given.targets[known, 0] == 1
+    assert found["mass"].before == pytest.approx(calibration_error(chances, there), abs=0.005)
+    assert found["mass"].error > 0.05 and found["oedema"].before is found["oedema"].temperature is None
+    assert len(list(xml.fromstring(found["mass"].chart).iter("circle"))) == 20
 
 
 def test_errors_fall_where_the_least_sure_are_left_out():
