@@ -63,7 +63,7 @@ def ward(folder: Path) -> None:
     """DICOM films of 12 bits, two of each patient, and what readers have found on them."""
     rows = [("study", "nodule", "effusion")]
     (folder / "dicom").mkdir()
-    for number in range(2 * FILMS):
+    for number in range(160):
         study, view = f"1.2.3.{number + 1}", ("PA", "AP")[number % 2]
         told = {(0x10, 0x20): text("LO", f"p{number // 2:02d}"), (0x20, 0x0D): text("UI", study)}
         told[0x18, 0x5101] = text("CS", view)
@@ -74,11 +74,14 @@ def ward(folder: Path) -> None:
 
 
 def line(folder: Path) -> None:
-    """Parts of twelve lots, every second one defective."""
-    rows = [(f"parts/{number:03d}.png", ("good", "defective")[number % 2], number // 4) for number in range(2 * FILMS)]
-    for number, (name, _, _) in enumerate(rows):
+    """Parts of twelve lots under two cameras, every second one defective."""
+    rows = [
+        (f"parts/{number:03d}.png", ("good", "defective")[number % 2], number // 4, ("left", "right")[number // 2 % 2])
+        for number in range(2 * FILMS)
+    ]
+    for number, (name, *_) in enumerate(rows):
         _write(folder / name, 300 + number)
-    write_csv(folder / "parts.csv", [("path", "label", "lot"), *rows])
+    write_csv(folder / "parts.csv", [("path", "label", "lot", "camera"), *rows])
 
 
 def weights(folder: Path) -> None:
