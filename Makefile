@@ -48,6 +48,7 @@ figures: $(TOOLS)
 docs: $(TOOLS) $(BOOK)
 	$(BIN)/python docs/table_of_files.py
 	$(BIN)/python docs/table_of_dependencies.py
+	$(BIN)/python docs/table_of_extras.py
 	$(BIN)/python docs/table_of_results.py
 	$(BIN)/python docs/table_of_records.py
 	$(BIN)/python docs/table_of_layouts.py

@@ -20,7 +20,7 @@ import walkthroughs
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
-BESIDE = ("CHANGELOG.md", "EXPERIMENTS.md", "CONTRIBUTING.md")
+BESIDE = ("CHANGELOG.md", "EXPERIMENTS.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages of the repository's root that are part of the book, under their names in small letters."""
 
 
@@ -49,7 +49,8 @@ def gather(pages: Path, code_only: bool) -> None:
     for path in DOCS.glob("*.md"):
         (pages / path.name).write_text(brought(path.read_text(encoding="utf-8"), pages), encoding="utf-8")
     for name in BESIDE:
-        shutil.copy2(ROOT / name, pages / name.lower())
+        text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        (pages / name.lower()).write_text(text, encoding="utf-8")
     shutil.copytree(DOCS / "images", pages / "images")
     (pages / "walkthroughs").mkdir()
     for path in NOTEBOOKS:

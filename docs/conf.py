@@ -28,11 +28,14 @@ napoleon_numpy_docstring = False
 
 html_theme = "furo"
 html_title = f"Vitrail {release}"
+html_logo = "images/logo.svg"
+html_favicon = "images/mark.svg"
 html_static_path = ["static"]
 html_css_files = ["book.css"]
 html_copy_source = False
 html_show_copyright = False
 html_theme_options = {
+    "sidebar_hide_name": True,  # the logo says it
     "light_css_variables": {"color-brand-primary": "#1d6f8c", "color-brand-content": "#1d6f8c"},
     "dark_css_variables": {"color-brand-primary": "#62bcd8", "color-brand-content": "#62bcd8"},
 }

@@ -30,6 +30,7 @@ WHY = {
     "ruff": "one formatter and linter",
     "mypy": "checks types",
     "import-linter": "keeps the floors of the architecture",
+    "hatchling": "builds the package; the tests build it too",
     "timm": "oracle: its models and ours must agree on the same weights",
     "transformers": "oracle, as timm",
     "torchvision": "oracle, as timm, and for resizing; never imported by the package",
@@ -66,7 +67,7 @@ HEAD = """# Dependencies
 Every direct dependency of the core, of development and of the book, as installed from `constraints.txt`. Sizes are
 those of the installed files, in MiB, without what a package itself depends on; torch is the build for processors
 without GPU libraries where the release says `+cpu`. Extras (`pip install vitrail[serve]` and so on) are listed in
-`pyproject.toml`; none of them is needed by the core.
+`pyproject.toml`; none of them is needed by the core, and [installing](installing.md) has what each brings along.
 
 `make docs` writes this page; `tests/test_house.py` keeps the list frozen.
 """

@@ -24,6 +24,7 @@ WAYS = {
 def main() -> None:
     """Replace what stands between the markers."""
     fill(PAGE, "results", table())
+    fill(PAGE, "peers", peers())
 
 
 def table() -> str:
@@ -61,6 +62,17 @@ def cells() -> Iterator[str]:
         rows = [row for row in _read(path)["rows"] if all(row[key] == case[key] for key in ("way", "minutes", "seed"))]
         figure = f"{_accuracy(case['accuracy'])}, AUROC {case['auroc']['mean']:.3f}"
         yield _row(f"{WAYS[case['way']]}, 5 folds", f"{case['minutes']:g}", figure, "1 seed", rows)
+
+
+def peers() -> str:
+    """What timm's ViT of the same shape makes of the same minutes, and how it was trained."""
+    lines = ["| Fashion-MNIST from scratch | Vitrail | timm's ViT of the same shape |", "|---|---:|---:|"]
+    for path in sorted(RESULTS.glob("peer-fashion-mnist-*min.json")):
+        minutes, found = path.stem.rpartition("-")[2].removesuffix("min"), _read(path)
+        lines.append(f"| {minutes} minutes each, the same two cores | {found['ours']:.2%} | {found['peer']:.2%} |")
+        lines.append(f"| Vitrail after {found['short_seconds']:.0f} seconds | {found['short']:.2%} | |")
+    how = "timm's ViT by AdamW at the best of three rates, mixup, label smoothing; pictures, batches, number format are"
+    return "\n".join([*lines, "", f"{how} the same. `python benchmarks/fashion_mnist_peer.py`"])
 
 
 def _read(path: Path) -> dict[str, Any]:

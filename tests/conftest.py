@@ -86,6 +86,10 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "what builds the book (pip install -c constraints.txt -e .[docs])",
         lambda: all(importlib.util.find_spec(name) is not None for name in BOOK),
     ),
+    "needs_hatchling": (
+        "what builds the package (pip install -c constraints.txt -e .[dev])",
+        lambda: importlib.util.find_spec("hatchling") is not None,
+    ),
 }
 
 WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from corpus.films import film, text
 from end_to_end.conftest import TINY, draw_flowers
 from end_to_end.guide_data import FILMS, encoded, write_csv
 
@@ -23,6 +24,8 @@ def prepare(folder: Path, type_: Type) -> None:
     """Pictures, tables, weights of others, and runs."""
     pictures(folder)
     tables(folder)
+    ward(folder)
+    line(folder)
     weights(folder)
     train(folder, type_)
 
@@ -54,6 +57,31 @@ def tables(folder: Path) -> None:
     found = [(name, number % 2, number // 2 % 2) for number, name in enumerate(names)]
     write_csv(folder / "findings.csv", [("path", "nodule", "effusion"), *found])
     write_csv(folder / "suspects.csv", [("id",), ("defective/001.png",)])
+
+
+def ward(folder: Path) -> None:
+    """DICOM films of 12 bits, two of each patient, and what readers have found on them."""
+    rows = [("study", "nodule", "effusion")]
+    (folder / "dicom").mkdir()
+    for number in range(160):
+        study, view = f"1.2.3.{number + 1}", ("PA", "AP")[number % 2]
+        told = {(0x10, 0x20): text("LO", f"p{number // 2:02d}"), (0x20, 0x0D): text("UI", study)}
+        told[0x18, 0x5101] = text("CS", view)
+        values = 16 * np.random.default_rng(number).integers(0, 255, (20, 24), dtype=np.uint16)
+        (folder / "dicom" / f"{number:03d}.dcm").write_bytes(film(values, bits=12, more=told))
+        rows.append((study, str(number % 2), ("1", "0", "")[number % 3]))
+    write_csv(folder / "readings.csv", rows)
+
+
+def line(folder: Path) -> None:
+    """Parts of twelve lots under two cameras, every second one defective."""
+    rows = [
+        (f"parts/{number:03d}.png", ("good", "defective")[number % 2], number // 4, ("left", "right")[number // 2 % 2])
+        for number in range(2 * FILMS)
+    ]
+    for number, (name, *_) in enumerate(rows):
+        _write(folder / name, 300 + number)
+    write_csv(folder / "parts.csv", [("path", "label", "lot", "camera"), *rows])
 
 
 def weights(folder: Path) -> None:

@@ -43,7 +43,7 @@ EXTRAS = {
     "track": ["tensorboard"],
     "docs": ["sphinx", "furo", "myst-parser", "sphinx-copybutton", "nbclient", "ipykernel"],
     "dev": [
-        *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter"),
+        *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter", "hatchling"),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
         *("fastapi", "uvicorn", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime", "playwright"),

@@ -25,6 +25,7 @@ CHANGES = (
     (r"--to pt2 --resize", "--to pt2 --resize --out resized.pt2"),
     (r"--class crack", "--class defective"),
     (r"--image-size 480x640", "--image-size 56x70"),
+    (r"--image-size 224", "--image-size 16"),
 )
 """What is smaller on the desk, or called otherwise."""
 PROLOGUE = {

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -40,6 +41,15 @@ def test_the_tables_of_the_reference_are_fresh(name, page, script):
     assert script(name).table() in (DOCS / page).read_text(encoding="utf-8"), f"run python docs/{name}.py"
 
 
+def test_the_table_of_extras_is_fresh_and_names_each_that_a_person_may_want(script):
+    extras = script("table_of_extras")
+    found = json.loads(extras.STORED.read_text(encoding="utf-8"))
+    assert extras.table(found) in extras.PAGE.read_text(encoding="utf-8"), "run python docs/table_of_extras.py"
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(extras.BRINGS) - {extras.CORE} == set(declared) - {"dev", "docs", "track"}
+    assert [row["extra"] for row in found["rows"]] == list(extras.BRINGS)
+
+
 def test_every_flag_of_every_verb_is_in_the_reference():
     from vitrail.cli.arguments import flag_names
     from vitrail.cli.main import COMMANDS
@@ -54,7 +64,12 @@ def test_every_page_stands_in_the_book_once():
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     trees = re.findall(r"^```\{toctree\}\n(.*?)^```", index, re.MULTILINE | re.DOTALL)
     entries = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
-    pages = {path.stem for path in DOCS.glob("*.md")} - {"index"} | {"experiments", "changelog", "contributing"}
+    pages = {path.stem for path in DOCS.glob("*.md")} - {"index"} | {
+        "experiments",
+        "changelog",
+        "contributing",
+        "security",
+    }
     found = {page: [entry for entry in entries if fnmatch.fnmatchcase(page, entry)] for page in pages}
     assert not {page: named for page, named in found.items() if len(named) != 1}
     assert not [entry for entry in entries if "*" not in entry and entry not in pages]

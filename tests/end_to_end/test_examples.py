@@ -40,6 +40,39 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
 
 
+SRUN = """#!/bin/sh
+echo "$@" >> said.txt
+exit "$(cat code)"
+"""
+SCONTROL = """#!/bin/sh
+echo "scontrol $@" >> said.txt
+"""
+
+
+def test_the_job_for_slurm_begins_goes_back_into_the_queue_and_goes_on(tmp_path):
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "17"}
+
+    def job(code: int) -> tuple[int, list[str]]:
+        (tmp_path / "code").write_text(str(code))
+        (tmp_path / "said.txt").write_text("")
+        done = subprocess.run(["bash", EXAMPLES / "training-job.sh"], cwd=tmp_path, env=environment, check=False)
+        return done.returncode, (tmp_path / "said.txt").read_text().splitlines()
+
+    code, (begun, queued) = job(143)
+    verb, *words = begun.split()[1:]
+    assert code == 143 and parse(COMMANDS[verb], words).epochs == 100 and queued == "scontrol requeue 17"
+    (tmp_path / "runs" / "films").mkdir(parents=True)
+    (tmp_path / "runs" / "films" / "plan.toml").touch()
+    assert job(143) == (143, ["vitrail train --resume runs/films", "scontrol requeue 17"])
+    assert job(0) == (0, ["vitrail train --resume runs/films"])
+    assert job(6) == (6, ["vitrail train --resume runs/films"])
+    said = (EXAMPLES / "training-job.sh").read_text()
+    assert "--signal=TERM@" in said and "--signal=B:" not in said  # every process, not the script
+
+
 def answer(address: str, picture: bytes) -> tuple[int, dict]:
     asked = urllib.request.Request(address, data=picture, method="POST")
     try:

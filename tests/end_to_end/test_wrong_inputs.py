@@ -52,6 +52,34 @@ def damaged(flowers, tmp_path) -> Path:
     return folder
 
 
+def test_one_class_only(vitrail, flowers, tmp_path):
+    shutil.copytree(flowers / "disc", tmp_path / "flowers" / "disc")
+    said = sentence(vitrail("train", tmp_path / "flowers", "--steps", 2), 3)
+    assert said == (
+        "flowers has only one class, 'disc'; at least two are needed to tell apart. Add pictures of another."
+    )
+
+
+def test_a_class_folder_in_the_place_of_the_folder_of_classes(vitrail, flowers, tmp_path):
+    said = sentence(vitrail("train", flowers / "disc", "--steps", 2), 3)
+    assert said.startswith(f"{flowers / 'disc'} holds 5 pictures but no class folders.")
+    assert said.endswith(f"If it is one class of several, give the folder above it: {flowers}")
+    shutil.copytree(flowers / "disc", tmp_path / "alone" / "disc")
+    said = sentence(vitrail("train", tmp_path / "alone" / "disc", "--steps", 2), 3)
+    assert said.endswith("a CSV file with the columns path and label.")
+
+
+def test_a_picture_in_the_place_of_a_source(vitrail, flowers):
+    picture = flowers / "disc" / "1.png"
+    said = sentence(vitrail("train", picture), 3)
+    assert said.startswith(f"{picture} is one picture. A source is a folder with one folder per class")
+    assert said.endswith(f"vitrail predict RUN {picture}")
+
+
+def test_a_verb_with_a_typo(vitrail):
+    assert sentence(vitrail("trian", "flowers"), 2) == "There is no verb 'trian'. Did you mean train?"
+
+
 def test_one_unreadable_picture_stops_a_training_by_name(vitrail, damaged, tmp_path):
     said = sentence(vitrail("train", damaged, *TINY, "--steps", 2, "--out", tmp_path / "run"), 3)
     assert said.startswith("1 of 11 pictures cannot be read: disc/9.png (")

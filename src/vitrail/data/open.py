@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -115,6 +116,13 @@ def file_reader(path: Path) -> Reader:
         raise DataError(
             f"{path} is packed, and shards are read in place. If it holds samples, unpack it once (gzip -d, xz "
             "-d or zstd -d) and give the .tar; if it holds folders of pictures, tar -xf and give the folder."
+        )
+    from .sources.class_folders import ENDINGS
+
+    if ending in ENDINGS:
+        raise DataError(
+            f"{path} is one picture. A source is a folder with one folder per class, or a table of pictures; to "
+            f"ask a trained model about one: vitrail predict RUN {shlex.quote(str(path))}"
         )
     raise DataError(
         f"{path} is a file of no kind that holds a data set. Expected a manifest ({', '.join(MANIFESTS)}), arrays "

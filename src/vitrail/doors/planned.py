@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from ..errors import printable
 from ..train.events import Planned
 from ..train.plan import Plan
@@ -11,7 +13,7 @@ WIDTH = 118
 
 
 def lines(planned: Planned) -> list[str]:
-    """One line a choice: its name, its value and its reason, cut to the width of a page."""
+    """A choice is its name, its value and its reason in columns; a long reason goes on below itself."""
     plan, model, recipe = planned.plan, planned.plan.model, planned.plan.recipe
     height, width = model.image_size
     pictures = f"{height}x{width}x{model.channels} in {model.grid.rows}x{model.grid.columns} patches"
@@ -30,7 +32,12 @@ def lines(planned: Planned) -> list[str]:
         cost = planned.cost
         told.append(("takes", f"{duration(cost.seconds)}, {memory(cost.memory)}", "as the first steps here did"))
     left, middle = (max(len(row[column]) for row in told) for column in (0, 1))
-    return [f"{name:<{left}}  {value:<{middle}}  {printable(why)}"[:WIDTH].rstrip() for name, value, why in told]
+    found = []
+    for name, value, why in told:
+        first, *others = textwrap.wrap(printable(why), max(30, WIDTH - left - middle - 4)) or [""]
+        found.append(f"{name:<{left}}  {value:<{middle}}  {first}".rstrip())
+        found += [f"{'':<{left + middle + 4}}{more}" for more in others]
+    return found
 
 
 def expected(planned: Planned) -> list[str]:

@@ -25,6 +25,17 @@ def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
     assert lines[-1] == "takes        1 min 10 s, 850 MB                       as the first steps here did"
 
 
+def test_a_long_reason_goes_on_below_itself_and_no_word_is_lost():
+    reason = "few pictures: missing patches keep it from learning them by heart, which " + "takes words " * 8 + "to say"
+    lines = words.lines(Planned(Plan(recipe=RECIPE), {"recipe.keep_patches": reason}))
+    (place,) = (number for number, line in enumerate(lines) if line.startswith("early steps"))
+    column = lines[place].index("few pictures")
+    below = lines[place + 1 : place + 3]
+    assert all(line[:column].isspace() for line in below)
+    assert " ".join(line[column:] for line in (lines[place], *below)) == reason
+    assert max(map(len, lines)) <= words.WIDTH
+
+
 def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():
     plan = Plan(recipe=Recipe(small_size=0.5, small_until=0.3))
     lines = words.lines(Planned(plan, {}))

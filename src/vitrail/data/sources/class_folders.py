@@ -206,10 +206,22 @@ def _nothing(folder: Path, folders: list[str], loose: int, left_out: _LeftOut) -
         return (
             f"{folder} holds {counted(loose, 'picture')} but no class folders. Put the pictures of each class into a "
             "folder with the name of the class, or write a manifest: a CSV file with the columns path and label."
+            f"{_above(folder)}"
         )
     down = len(folders) == 1 and left_out.nested
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
     return f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED}.{hint}"
+
+
+def _above(folder: Path) -> str:
+    """A hint where the folder seems to be one class of several; else nothing."""
+    try:
+        beside = [path for path in folder.resolve().parent.iterdir() if path.is_dir() and not path.samefile(folder)]
+        if not any(file.suffix.lower() in ENDINGS for path in beside for file in path.iterdir()):
+            return ""
+    except OSError:  # what cannot be listed gives no hint
+        return ""
+    return f" If it is one class of several, give the folder above it: {folder.resolve().parent}"
 
 
 def _check_collision(folder: Path, name: str, classes: Folders) -> None:
