@@ -48,7 +48,7 @@ BESIDE: Mapping[int, tuple[str, ...]] = {
     23: (
         "tests/end_to_end/test_doors.py::test_every_door_decides_alike",
         "tests/end_to_end/test_doors.py::test_every_kind_that_is_accepted_is_among_them_or_has_a_range_of_its_own",
-        "tests/end_to_end/test_doors.py::test_every_door_decides_alike_about_values_of_another_range",
+        "tests/end_to_end/test_doors.py::test_whoever_reads_files_decides_alike_about_values_of_another_range",
     ),
 }
 """Further tests, which prove more than one thing and bear no number."""
