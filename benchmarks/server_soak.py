@@ -24,19 +24,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "tests"))
 
 from corpus.all_cases import CASES  # noqa: E402 - the tests are no package that is installed
-from served import Server, memory, saved, serving, tree  # noqa: E402
+from served import PATHS, Server, memory, saved, serving, tree  # noqa: E402
 
 CLIENTS = 16
-PATHS = (
-    b"/",
-    b"/about",
-    b"/predict",
-    b"/explain?method=lens",
-    b"/embed",
-    b"/v2",
-    b"/v2/models/tiny/infer",
-    b"/metrics",
-)
 HEAD = b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
 
 
@@ -79,7 +69,7 @@ def of_pictures() -> Callable[[], bytes]:
 def noise() -> bytes:
     """A request with some of its bytes exchanged."""
     body = random.randbytes(random.randrange(500))
-    words = bytearray(HEAD % (random.choice(PATHS), len(body)) + body)
+    words = bytearray(HEAD % (random.choice(PATHS).encode(), len(body)) + body)
     for _ in range(random.choice((0, 1, 1, 5, 50))):
         words[random.randrange(len(words))] = random.randrange(256)
     return bytes(words)

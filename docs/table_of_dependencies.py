@@ -39,7 +39,7 @@ WHY = {
     "captum": "oracle: integrated gradients and occlusion of explanations",
     "webdataset": "oracle: tar shards must give it and us the same samples",
     "datasets": "reads Hugging Face data sets (extra `data`)",
-    "pyarrow": "reads Parquet manifests (extra `data`)",
+    "pyarrow": "reads Parquet manifests, writes answers and features (extra `data`)",
     "pandas": "tests of tables that are handed over in memory; the package takes them without importing it",
     "pydicom": "reads DICOM films (extra `medical`)",
     "pylibjpeg": "decoders of compressed DICOM films, its frame (extra `medical`)",

@@ -31,6 +31,12 @@ from vitrail.model.vit import create
 from vitrail.predict.member import Member
 
 BEGINNING = 60.0
+PATHS = (
+    "/", "/page/app.js", "/page/style.css", "/docs", "/docs/described.css", "/openapi.json", "/about", "/metrics",
+    "/predict", "/embed", "/explain?method=", "/explain?target=", "/v2", "/v2/health/live", "/v2/health/ready",
+    "/v2/models/tiny", "/v2/models/tiny/ready", "/v2/models/tiny/infer", "/v2/models/other/infer", "/nowhere",
+)  # fmt: skip
+"""Twenty to send noise to."""
 
 
 class Said(NamedTuple):

@@ -67,6 +67,15 @@ def test_ranks_that_come_one_after_another_write_the_bytes_of_one_process(
     assert out.read_bytes() == alone
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_parts_become_json_lines_or_parquet_too(ending, vitrail, run_folder, listed, tmp_path):
+    whole, out = tmp_path / f"whole{ending}", tmp_path / f"parts{ending}"
+    assert vitrail("predict", run_folder, listed, "--to", whole).code == 0
+    answer = vitrail("predict", run_folder, listed, "--part-size", "64", "--to", out)
+    assert answer.code == 0 and f"200 rows written to {out}, from 4 parts" in answer.out
+    assert out.read_bytes() == whole.read_bytes()
+
+
 def test_ranks_at_the_same_time_do_too(run_folder, listed, alone, tmp_path):
     out = tmp_path / "shared.csv"
     line = ["-m", "vitrail", "predict", str(run_folder), listed, "--part-size", "64", "--to", str(out)]

@@ -50,6 +50,24 @@ def test_what_was_pushed_is_pulled_and_answers_alike(vitrail, run_folder, flower
     assert all(hub.files[name] == (bundle / name).read_bytes() for name in same)
 
 
+@pytest.mark.slow
+def test_a_page_that_was_edited_on_the_hub_outlives_the_next_push_and_the_model_answers(run_folder, flowers, tmp_path):
+    hub = Hub({}, repository="me/flowers", exists=False)
+    words = ("export", run_folder, "--to", "hub:me/flowers", "--json")
+    with serving(hub) as address:
+        assert any("states no licence" in note for note in json.loads(command(tmp_path, address, *words))["notes"])
+        page = hub.files["README.md"].decode()
+        edited = page.replace("---\n", "---\nlicense: mit\n", 1) + "\nMy own words.\n"
+        hub.files["README.md"] = edited.encode()
+        told = json.loads(command(tmp_path, address, *words))
+        pulled = json.loads(
+            command(tmp_path, address, "predict", "hf:me/flowers", flowers, "--device", "cpu", "--json")
+        )
+    assert told["card"] == hub.files["README.md"].decode() == edited
+    assert told["notes"][0].startswith("README.md there has been edited and was left as it is; to have the new one, ")
+    assert len(pulled) == 10
+
+
 @pytest.mark.parametrize("layout", USES)
 def test_a_dry_run_shows_the_files_and_the_card_and_sends_nothing(vitrail, run_folder, layout, tmp_path):
     kept = tmp_path / "kept"

@@ -180,12 +180,10 @@ def test_a_device_that_is_none(vitrail, flowers):
     assert "device must be auto, cpu, cuda" in sentence(vitrail("train", flowers, "--device", "gpu"), 2)
 
 
-def test_an_ending_that_arrives_later(vitrail, run_folder, flowers, tmp_path):
-    to = tmp_path / "rows.parquet"
+def test_an_ending_that_answers_are_not_written_to(vitrail, run_folder, flowers, tmp_path):
+    to = tmp_path / "rows.xlsx"
     said = sentence(vitrail("predict", run_folder, flowers, "--to", to), 2)
-    assert said == (
-        f"--to writes CSV, so the file's name must end in .csv. Got {to}. That ending arrives with a later version."
-    )
+    assert said == f"Answers go into a file whose name ends in .csv, .jsonl or .parquet. Got {to}."
 
 
 def test_predicting_with_something_untrained(vitrail, flowers):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data.formulas import guarded, lines
 from ..errors import UsageError
+from ..evaluate.table_files import as_text, need_pyarrow
 from ..files import atomic
 from ..files.growing import Rows, rows_of
 from ..predict.embedder import Embeddings
@@ -53,10 +54,7 @@ def check_ending(path: Path) -> None:
     if path.suffix.lower() not in (ARRAY, TABLE):
         raise UsageError(f"--to writes features to a file whose name ends in {ARRAY} or {TABLE}. Got {path}.")
     if path.suffix.lower() == TABLE:
-        try:
-            import pyarrow.parquet  # noqa: F401 - asked before the model has worked for an hour
-        except ImportError as error:
-            raise UsageError("Parquet files need pyarrow: pip install 'vitrail[data]'.") from error
+        need_pyarrow()
 
 
 @contextmanager
@@ -132,13 +130,8 @@ class _Table:
         schema = pyarrow.schema(names, metadata=shape)
         if self._writer is None:
             self._writer = pyarrow.parquet.ParquetWriter(self._file, schema)
-        paths = [_text(path) for part in self._waiting for path in part.paths]
-        ids = [_text(id) for part in self._waiting for id in part.ids]
+        paths = [as_text(path) for part in self._waiting for path in part.paths]
+        ids = [as_text(id) for part in self._waiting for id in part.ids]
         features = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), flat.shape[1])
         self._writer.write_table(pyarrow.table([paths, ids, features], schema=schema))
         self._waiting = []
-
-
-def _text(name: str) -> str:
-    """A name as text, which the bytes of a file's name need not be."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

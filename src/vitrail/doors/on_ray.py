@@ -48,14 +48,14 @@ def predict(asked: Asked) -> Outcome:
             "set). Start it alone, or leave --engine out."
         )
     ray = _ray()
-    _, parts = begin(asked, "cpu")
+    predictor, parts = begin(asked, "cpu")
     share = parts.share(0, 1)
     todo = [number for number in share if not parts.is_whole(number)]
     if todo:
         written = _written(ray, parts, todo, asked)
         with redirect_stdout(sys.stderr):  # what Ray has to say is no answer
             deque(counting.in_lots(written, len(todo), parts.job.size), maxlen=0)
-    return conclude(parts, asked.to, len(todo), len(share) - len(todo), Group())
+    return conclude(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), Group())
 
 
 class Worker:

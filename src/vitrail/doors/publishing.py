@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from ..checkpoints import bundle, card
 from ..errors import UsageError
-from ..files import hub_push
+from ..files import hub_card, hub_push
 from ..files.atomic import MANIFEST
 from ..files.manifest import write_manifest
 from . import converting
@@ -32,8 +32,8 @@ import vitrail
 model = vitrail.load("hf:{name}")
 ```
 
-`config.json` holds everything that a prediction needs, `manifest.json` the size and SHA-256 of every file: change
-none of them by hand.""",
+`config.json` holds everything that a prediction needs, `manifest.json` the size and SHA-256 of every file but this
+page: change none of them by hand.""",
     "timm": """```python
 import timm
 model = timm.create_model("hf_hub:{name}", pretrained=True)
@@ -46,7 +46,6 @@ answers = pipeline("{pipeline}", model="{name}")("picture.jpg")
 """How a person opens each layout, for the card."""
 LIBRARIES: Mapping[Layout, str] = {"native": "vitrail", "timm": "timm", "transformers": "transformers"}
 USE = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-FRONT = re.compile(r"\A---\n.*?^---\n", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +58,7 @@ class Published:
     files: Mapping[str, int]
     """Every file and its size in bytes."""
     card: str
-    """README.md, which the Hub shows as the model's page."""
+    """README.md, which the Hub shows as the model's page; one that a person has edited there stays."""
     page: str
     """Its address; empty if nothing was sent."""
     commit: str
@@ -105,19 +104,19 @@ def publish(
         text = _card(found, repository, chosen, notes)
         (folder / bundle.CARD).write_text(text, encoding="utf-8")
         if chosen == "native":
-            write_manifest(folder)
+            write_manifest(folder, with_page=False)  # people edit it where the Hub shows it
         else:
             (folder / MANIFEST).unlink()  # other libraries do not look at it, and people may edit their files
         files = hub_push.listed(folder)
-        sent = hub_push.Sent("", "", ())
+        sent = hub_push.Sent("", "", (), text)
         if not dry_run:
             version = importlib.metadata.version("vitrail")
             sent = hub_push.send(folder, repository, private, f"Written by Vitrail {version}")
         if out is not None:
             shutil.copytree(folder, out)
     return Published(
-        repository=repository, layout=chosen, files=files, card=text, page=sent.page, commit=sent.commit,
-        notes=(*notes, *_unlicensed(found), *sent.notes),
+        repository=repository, layout=chosen, files=files, card=sent.card, page=sent.page, commit=sent.commit,
+        notes=(*notes, *_unlicensed(sent.card), *sent.notes),
     )  # fmt: skip
 
 
@@ -155,12 +154,12 @@ def _card(found: Found, repository: str, layout: Layout, notes: tuple[str, ...])
     use = USES[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
     beside = ["", *(f"- {note}" for note in notes)] if notes else []
     section = "\n".join(["## Use", "", use, *beside, "", ""])
-    text = FRONT.sub(lambda _: _head(found, layout, pipeline), _own_card(found), count=1)
-    return USE.sub(lambda _: section, text, count=1)
+    text = hub_card.FRONT.sub(lambda _: _head(found, layout, pipeline), _own_card(found), count=1)
+    return hub_card.sealed(USE.sub(lambda _: section, text, count=1))
 
 
 def _own_card(found: Found) -> str:
-    if found.bundle is not None:
+    if found.bundle is not None and (found.bundle / bundle.CARD).is_file():
         return (found.bundle / bundle.CARD).read_text(encoding="utf-8")
     parameters = sum(parameter.numel() for parameter in found.model.parameters())
     return card.card(found.config, parameters, found.spec, found.task, found.classes, {})
@@ -181,7 +180,7 @@ def _licence(found: Found) -> str:
     return found.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", found.licence) else ""
 
 
-def _unlicensed(found: Found) -> tuple[str, ...]:
-    if _licence(found):
+def _unlicensed(card_text: str) -> tuple[str, ...]:
+    if hub_card.states_licence(card_text):
         return ()
     return ("the card states no licence; say on its page under which one others may use the model",)

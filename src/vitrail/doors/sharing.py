@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..data.source import Task
 from ..errors import UsageError
 from ..evaluate.answers import Answers, join
 from ..evaluate.sets import refuse_without_sets, with_sets
+from ..evaluate.table_files import check_ending
 from ..plural import counted
 from ..predict.identity import identity_of
 from ..predict.parts import BATCH, ENDING, SIZE, Job, Made, Parts, names_of, seen
@@ -112,7 +114,7 @@ def predict(asked: Asked) -> Outcome:
     answers = _written(parts, todo, predictor, asked)
     total = sum(len(parts.pictures(number)) for number in todo)
     deque(answers if group.rank else counting.answered(answers, total), maxlen=0)
-    return conclude(parts, asked.to, len(todo), len(share) - len(todo), group)
+    return conclude(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), group)
 
 
 def begin(asked: Asked, device: str, sharing: int = 1) -> tuple[Predictor, Parts]:
@@ -150,10 +152,10 @@ def answered(predictor: Predictor, pictures: Sequence[Path], asked: Asked) -> It
         yield with_sets(batch, predictor.decided) if asked.sets else batch
 
 
-def conclude(parts: Parts, to: Path, written: int, kept: int, group: Group) -> Outcome:
+def conclude(parts: Parts, to: Path, task: Task, written: int, kept: int, group: Group) -> Outcome:
     """Join the parts if none is missing, and say how things stand."""
     missing = parts.missing()
-    whole = None if missing else parts.join(to)
+    whole = None if missing else parts.join(to, task)
     return Outcome(
         folder=parts.folder, to=to, parts=parts.job.parts, written=written, kept=kept, missing=len(missing),
         rows=None if whole is None else whole.rows, skipped=() if whole is None else whole.skipped, rank=group.rank,
@@ -162,18 +164,17 @@ def conclude(parts: Parts, to: Path, written: int, kept: int, group: Group) -> O
 
 
 def check_place(to: Path | None) -> Path:
-    """The CSV file that parts become.
+    """The file that parts become.
 
     Raises:
-        UsageError: none was given, or one of another kind.
+        UsageError: none was given, or one that answers are not written to.
     """
     if to is None:
         raise UsageError(
             "Answers in parts lie beside the file that they become. Name it with --to FILE.csv; several processes that "
             "were started together (torchrun, srun, RANK and WORLD_SIZE) and --engine ray always answer in parts."
         )
-    if to.suffix.lower() != ".csv":
-        raise UsageError(f"Answers in parts become a CSV file, so its name must end in .csv. Got {to}.")
+    check_ending(to)
     return to
 
 

@@ -16,7 +16,7 @@ from ..data.formulas import guarded, unguarded
 from ..errors import UsageError
 from .label_cells import cell_of, escaped, labels_in
 from .predictions import OWN, classes_of
-from .table import Table, check_alike, check_shape, digits, joined_reasons, joined_targets, numbers, read_rows
+from .table import Column, Table, check_alike, check_shape, digits, joined_reasons, joined_targets, numbers, read_rows
 
 THRESHOLD = 0.5
 """A label is answered from this probability on where no other threshold was chosen, and there from this share on."""
@@ -71,24 +71,16 @@ class LabelPredictions(Table):
             words = [guarded(cell_of(target, names)), guarded(cell_of(list(map(float, answer)), names))]
             yield [*words, digits(max(row)), *map(digits, row)]
 
-    def records(self) -> list[dict[str, object]]:
+    def own_columns(self) -> dict[str, Column]:
         """As `Table` says; the answered labels are a list, and the target says of each label 0..1, or None."""
         targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
-        said = zip(self.labels, self.probabilities.tolist(), self.told(), strict=True)
-        rows = zip(self.paths, self.ids, targets.tolist(), said, strict=True)
-        return [
-            {
-                "path": path,
-                "id": id,
-                "split": self.split,
-                "target": self._shown(target),
-                "label": [name for name, there in zip(self.classes, answer.tolist(), strict=True) if there],
-                "probability": max(row),
-                **{f"prob_{name}": chance for name, chance in zip(self.classes, row, strict=True)},
-                "abstain": why,
-            }
-            for path, id, target, (answer, row, why) in rows
-        ]
+        said = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
+        return {
+            "target": Column(self.classes, [self._shown(target) for target in targets.tolist()]),
+            "label": Column("names", said),
+            "probability": Column("number", self.probabilities.max(1)),
+            **{f"prob_{name}": Column("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
+        }
 
     def _shown(self, target: list[float]) -> dict[str, float | None] | None:
         told = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import UsageError
 from .table import (
+    Column,
     Table,
     check_alike,
     check_shape,
@@ -67,25 +68,15 @@ class NumberPredictions(Table):
             known = ["" if number != number else digits(number) for number in target]
             yield [*known, *map(digits, value), *map(digits, ends)]
 
-    def records(self) -> list[dict[str, object]]:
+    def own_columns(self) -> dict[str, Column]:
         """As `Table` says."""
-        said = zip(self.values.tolist(), self._flat_ranges(), self.told(), strict=True)
-        rows = zip(self.paths, self.ids, self._targets().tolist(), said, strict=True)
-        return [
-            {
-                "path": path,
-                "id": id,
-                "split": self.split,
-                **{
-                    f"target_{name}": None if number != number else number
-                    for name, number in zip(self.columns, target, strict=True)
-                },
-                **{f"value_{name}": number for name, number in zip(self.columns, value, strict=True)},
-                **dict(zip(self._ends(), ends, strict=True)),
-                "abstain": why,
-            }
-            for path, id, target, (value, ends, why) in rows
-        ]
+        known = [[None if number != number else number for number in column] for column in self._targets().T.tolist()]
+        ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._ends())).T
+        return {
+            **{f"target_{name}": Column("number", column) for name, column in zip(self.columns, known, strict=True)},
+            **{f"value_{name}": Column("number", self.values[:, k]) for k, name in enumerate(self.columns)},
+            **{name: Column("number", column) for name, column in zip(self._ends(), ends, strict=True)},
+        }
 
     def _ends(self) -> list[str]:
         return [] if self.ranges is None else [f"{end}_{name}" for name in self.columns for end in ENDS]

@@ -16,6 +16,7 @@ from ..data.formulas import guarded, unguarded
 from ..errors import DataError, UsageError
 from .label_cells import cell_of, escaped, labels_in
 from .table import (
+    Column,
     Read,
     Table,
     check_alike,
@@ -93,30 +94,22 @@ class Predictions(Table):
         names = [escaped(name) for name in self.classes]
         return [[guarded(cell_of(row, names))] for row in self.sets.astype(float).tolist()]
 
-    def records(self) -> list[dict[str, object]]:
-        """As `Table` says."""
+    def own_columns(self) -> dict[str, Column]:
+        """As `Table` says; a set is the names that it holds."""
         targets = [UNKNOWN] * len(self) if self.targets is None else self.targets.tolist()
-        said = zip(self.labels.tolist(), self.probabilities.tolist(), self.told(), strict=True)
-        rows = zip(self.paths, self.ids, targets, said, self._set_records(), strict=True)
-        return [
-            {
-                "path": path,
-                "id": id,
-                "split": self.split,
-                "target": None if target == UNKNOWN else self.classes[target],
-                "label": self.classes[label],
-                "probability": row[label],
-                **{f"prob_{name}": chance for name, chance in zip(self.classes, row, strict=True)},
-                **held,
-                "abstain": why,
-            }
-            for path, id, target, (label, row, why), held in rows
-        ]
+        chances = {f"prob_{name}": Column("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)}
+        return {
+            "target": Column("text", [None if k == UNKNOWN else self.classes[k] for k in targets]),
+            "label": Column("text", [self.classes[k] for k in self.labels.tolist()]),
+            "probability": Column("number", self.confidences),
+            **chances,
+            **self._set_column(),
+        }
 
-    def _set_records(self) -> list[dict[str, list[str]]]:
+    def _set_column(self) -> dict[str, Column]:
         if self.sets is None:
-            return [{}] * len(self)
-        return [{SET: [self.classes[k] for k in np.flatnonzero(row)]} for row in self.sets]
+            return {}
+        return {SET: Column("names", [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets])}
 
 
 def join(parts: Sequence[Predictions]) -> Predictions:

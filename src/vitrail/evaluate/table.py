@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,21 @@ BEFORE = ("path", "id", "split")
 AFTER = ("abstain",)
 ANSWERED = "no"
 """What that column says of a picture that is answered."""
+Kind = Literal["text", "number", "names"] | tuple[str, ...]
+"""What the cells of a column hold: text, a number, any number of names, or a number for each of these names."""
+
+
+class Column(NamedTuple):
+    """One column of a table, for readers that know types."""
+
+    kind: Kind
+    values: Sequence[object] | np.ndarray
+    """float32 [n], or n of str, float, list[str] or dict[str, float | None]; None where a cell is empty."""
+
+    def plain(self) -> list[object]:
+        """The same without numpy."""
+        found: list[object] = self.values.tolist() if isinstance(self.values, np.ndarray) else list(self.values)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,11 +67,34 @@ class Table(ABC):
         """What stands below them, row by row; cells with words are guarded."""
 
     @abstractmethod
+    def own_columns(self) -> dict[str, Column]:
+        """The same columns with their types, by their names."""
+
+    def all_columns(self) -> dict[str, Column]:
+        """All columns of the file with their types, by their names."""
+        before = (self.paths, self.ids, (self.split,) * len(self))
+        names = {name: Column("text", cells) for name, cells in zip(BEFORE, before, strict=True)}
+        return {**names, **self.own_columns(), **{name: Column("text", self.told()) for name in AFTER}}
+
     def records(self) -> list[dict[str, object]]:
         """The rows as dictionaries with the columns of the file; None where a cell is empty."""
+        columns = self.all_columns()
+        cells = [column.plain() for column in columns.values()]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def write(self, path: Path) -> None:
+        """Write the table in one step, as CSV, JSON lines or Parquet by the ending of the name.
+
+        Raises:
+            UsageError: another ending, or Parquet without pyarrow.
+            ResourceError: the disk is full or read-only, or permission is missing.
+        """
+        from .table_files import write  # which knows tables
+
+        write(path, [self])
 
     def write_csv(self, path: Path) -> None:
         """Write the table in one step. Numbers keep nine digits, which give every float32 back exactly."""

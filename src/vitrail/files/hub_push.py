@@ -6,6 +6,7 @@ huggingface_hub does the sending, in one commit: either all files are there afte
 from __future__ import annotations
 
 import re
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import ResourceError, UsageError, VitrailError
-from .hub import ADDRESS, reason_of
+from .hub import ADDRESS, CARD, reason_of
+from .hub_card import merged
 
 PREFIX = "hub:"
 HUBS_OWN = (".gitattributes",)
 """What the Hub itself puts into a repository."""
+KEPT = f"{CARD} there has been edited and was left as it is; to have the new one, delete it on the Hub and push again"
 
 
 class Sent(NamedTuple):
@@ -27,7 +30,9 @@ class Sent(NamedTuple):
     """The address a person opens."""
     commit: str
     notes: tuple[str, ...]
-    """What the Hub has to say about the card."""
+    """What was left as it was, and what the Hub has to say about the card."""
+    card: str = ""
+    """The page that the Hub shows now; empty where nothing was sent or there is none."""
 
 
 def parse(text: str) -> str:
@@ -50,6 +55,8 @@ def listed(folder: Path) -> dict[str, int]:
 
 def send(folder: Path, repository: str, private: bool, message: str) -> Sent:
     """Put the files of a folder into a model repository, which is made if need be.
+
+    A card that a person has edited there is left as it is; whoever edits one meanwhile is not written over either.
 
     Args:
         private: make it for its owner alone; one that is there keeps who may see it.
@@ -78,10 +85,17 @@ def send(folder: Path, repository: str, private: bool, message: str) -> Sent:
         else:
             _refuse_others(repository, [file.rfilename for file in there.siblings or []], names)
             _refuse_public(repository, private, bool(there.private))
-        added = [hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=folder / name) for name in names]
-        done = api.create_commit(repository, added, commit_message=message)
+        card, kept = _card(api, there, folder)
+        contents: dict[str, Path | bytes] = {name: folder / name for name in names}
+        if kept:
+            del contents[CARD]
+        elif card:
+            contents[CARD] = card.encode()
+        added = [hub.CommitOperationAdd(path_in_repo=name, path_or_fileobj=one) for name, one in contents.items()]
+        since = None if there is None else there.sha
+        done = api.create_commit(repository, added, commit_message=message, parent_commit=since)
     notes = tuple(" ".join(str(one.message).split()) for one in said if one.category is UserWarning)
-    return Sent(f"{api.endpoint}/{repository}", done.oid, notes)
+    return Sent(f"{api.endpoint}/{repository}", done.oid, (*kept, *notes), card)
 
 
 def _there(api: Any, repository: str) -> Any | None:
@@ -92,6 +106,18 @@ def _there(api: Any, repository: str) -> Any | None:
         return api.model_info(repository)
     except RepositoryNotFoundError:
         return None
+
+
+def _card(api: Any, there: Any | None, folder: Path) -> tuple[str, tuple[str, ...]]:
+    """The page that the Hub shall show, empty if there is none, and what to say if it is the one that it shows now."""
+    ours = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else ""
+    if there is None or not ours or CARD not in [file.rfilename for file in there.siblings or []]:
+        return ours, ()
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as aside:
+        path = api.hf_hub_download(there.id, CARD, revision=there.sha, local_dir=aside)
+        theirs = Path(path).read_text(encoding="utf-8", errors="replace")
+    card = merged(ours, theirs)
+    return card, (KEPT,) if card == theirs != ours else ()
 
 
 def _refuse_others(repository: str, there: Iterable[str], ours: Iterable[str]) -> None:

@@ -13,6 +13,8 @@ from . import faults, json_text
 from .disk import flush
 
 MANIFEST = "manifest.json"
+PAGE = "README.md"
+"""For people alone; nothing that is computed depends on it."""
 
 
 class _Entry(NamedTuple):
@@ -28,9 +30,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_manifest(folder: Path) -> None:
-    """Flush every file of a folder, then list them all in its manifest, the last file to be written."""
-    files = {name: folder / name for name in sorted(_names(folder))}
+def write_manifest(folder: Path, with_page: bool = True) -> None:
+    """Flush every file of a folder, then list them in its manifest, the last file to be written.
+
+    Args:
+        with_page: whether README.md is listed, so that nobody may edit it.
+    """
+    files = {name: folder / name for name in sorted(_names(folder)) if with_page or name != PAGE}
     for name, file in files.items():
         flush(file)
         faults.reach("flushed-again", name)
@@ -48,7 +54,7 @@ def verify(folder: Path) -> None:
 
     Raises:
         DamagedFileError: no manifest or a changed one, or a file that is missing, shorter, longer, changed, swapped
-            with another, or not listed.
+            with another, or not listed. README.md need not be.
     """
     folder = Path(folder)
     expected = _read(folder)
@@ -67,7 +73,7 @@ def verify(folder: Path) -> None:
                 f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {_ADVICE}"
                 + _swapped(name, expected, file, found)
             )
-    if extra := sorted(_names(folder) - expected.keys()):
+    if extra := sorted(_names(folder) - expected.keys() - {PAGE}):
         raise DamagedFileError(f"{folder / extra[0]} is not listed in {MANIFEST}. Move it out of the folder.")
 
 

@@ -16,8 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..data.source import Task
 from ..errors import UsageError
-from ..evaluate.answers import Answers
+from ..evaluate import table_files
+from ..evaluate.answers import Answers, read_csv
 from ..files import atomic
 from ..files.manifest import sha256
 
@@ -177,24 +179,32 @@ class Parts:
         atomic.write_bytes(self._table(number), made.table)
         atomic.write_bytes(self._notes(number), json.dumps(facts, indent=2).encode() + b"\n")
 
-    def join(self, out: Path) -> Joined:
+    def join(self, out: Path, task: Task) -> Joined:
         """Write all parts as one file, the one that a single process would have written.
 
+        Args:
+            out: of an ending that `table_files.check_ending` allows; parts are CSV, whatever they become.
+
         Raises:
+            UsageError: another ending, or Parquet without pyarrow.
             ResourceError: the disk is full or read-only, or permission is missing.
         """
-        rows = 0
-        skipped: list[tuple[str, str]] = []
-        with atomic.file(out) as whole:
-            for number in range(self.job.parts):
-                facts = self._facts(number)
-                with self._table(number).open("rb") as table:
-                    table.seek(facts["head"] if number else 0)
-                    shutil.copyfileobj(table, whole)
-                rows += facts["rows"]
-                skipped += [(path, reason) for path, reason in facts["skipped"]]
+        all_facts = [self._facts(number) for number in range(self.job.parts)]
+        if out.suffix.lower() == table_files.CSV:
+            self._copy(out, [facts["head"] for facts in all_facts])
+        else:
+            table_files.write(out, (read_csv(self._table(number), task) for number in range(self.job.parts)))
         atomic.remove_leftovers(self.folder, before=self._began)
-        return Joined(rows=rows, skipped=tuple(skipped))
+        skipped = tuple((path, reason) for facts in all_facts for path, reason in facts["skipped"])
+        return Joined(rows=sum(facts["rows"] for facts in all_facts), skipped=skipped)
+
+    def _copy(self, out: Path, heads: Sequence[int]) -> None:
+        """The bytes of all tables, the first one with its header."""
+        with atomic.file(out) as whole:
+            for number, head in enumerate(heads):
+                with self._table(number).open("rb") as table:
+                    table.seek(head if number else 0)
+                    shutil.copyfileobj(table, whole)
 
     def _table(self, number: int) -> Path:
         return self.folder / f"part-{number:05d}.csv"

@@ -16,7 +16,7 @@ from .gate import UNFORESEEN, Gate
 from .inference_protocol import model_facts, server_facts
 from .multipart import is_form
 from .page_files import FIRST, HEADERS, PageFile, page_files
-from .refusals import RefusedError, as_json
+from .refusals import NO_GUESSING, RefusedError, as_json
 from .rows import name_of
 from .service import Service
 
@@ -155,7 +155,7 @@ def _file(files: Mapping[str, PageFile], name: str, request: Request) -> Respons
 
 
 def _json(value: object, status: int = 200) -> Response:
-    return Response(as_json(value), status, media_type="application/json")
+    return Response(as_json(value), status, NO_GUESSING, media_type="application/json")
 
 
 async def _refused(request: Request, problem: Exception) -> Response:
@@ -168,7 +168,8 @@ async def _http(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     words = {404: "There is nothing at this path. See /docs.", 405: "This path knows another method. See /docs."}
     said = words.get(problem.status_code, str(problem.detail))
-    return Response(as_json({"error": said}), problem.status_code, problem.headers, media_type="application/json")
+    headers = {**(problem.headers or {}), **NO_GUESSING}
+    return Response(as_json({"error": said}), problem.status_code, headers, media_type="application/json")
 
 
 async def _invalid(request: Request, problem: Exception) -> Response:

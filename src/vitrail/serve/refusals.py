@@ -8,6 +8,8 @@ from starlette.types import Send
 
 Headers = list[tuple[bytes, bytes]]
 JSON = b"application/json"
+NO_GUESSING = {"x-content-type-options": "nosniff"}
+"""With every answer: it is what its type says, whatever words of clients or models it holds."""
 
 
 class RefusedError(Exception):
@@ -31,7 +33,8 @@ class RefusedError(Exception):
     @property
     def headers(self) -> Headers:
         """Of the response, all but its type and length."""
-        found: Headers = [(b"retry-after", str(self.again).encode())] if self.again else []
+        found: Headers = [(name.encode(), words.encode()) for name, words in NO_GUESSING.items()]
+        found += [(b"retry-after", str(self.again).encode())] if self.again else []
         if self.status == 401:
             found.append((b"www-authenticate", b'Bearer realm="vitrail"'))
         return [*found, (b"connection", b"close")] if self.close else found

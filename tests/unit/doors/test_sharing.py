@@ -12,9 +12,9 @@ from vitrail.predict.parts import Job, Parts
 
 
 @pytest.mark.parametrize(
-    ("to", "words"), [(None, r"--to FILE\.csv"), (Path("a.jsonl"), r"must end in \.csv\. Got a\.jsonl")]
+    ("to", "words"), [(None, r"--to FILE\.csv"), (Path("a.txt"), r"ends in \.csv, \.jsonl or \.parquet\. Got a\.txt")]
 )
-def test_parts_become_a_csv_file(to, words):
+def test_parts_become_a_file_of_answers(to, words):
     with pytest.raises(UsageError, match=words):
         sharing.check_place(to)
 

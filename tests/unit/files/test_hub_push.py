@@ -12,6 +12,7 @@ import pytest
 
 from hub_server import COMMIT, Hub, serving
 from vitrail.errors import UsageError
+from vitrail.files.hub_card import sealed
 from vitrail.files.hub_push import listed, parse
 
 SEND = """
@@ -77,6 +78,29 @@ def test_a_repository_with_other_files_is_left_as_it_is(folder):
     assert said["kind"] == "UsageError"
     assert said["words"].startswith("owner/name on the Hub holds other files already (pytorch_model.bin), which a ")
     assert not [line for line in hub.asked if line.startswith(("POST", "PUT"))]
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kept"),
+    [(sealed("# Last month\n"), False), (sealed("# Last month\n").replace("month", "year"), True), ("# Mine\n", True)],
+)
+def test_a_card_that_was_edited_there_is_left_as_it_is_and_said_so(folder, theirs, kept):
+    hub = Hub({"model.safetensors": b"old", "README.md": theirs.encode()})
+    with serving(hub) as address:
+        sent = send(folder, address)
+    ours = (folder / "README.md").read_text()
+    assert hub.files["README.md"].decode() == sent["card"] == (theirs if kept else ours)
+    assert hub.files["model.safetensors"] == (folder / "model.safetensors").read_bytes()
+    said = [note for note in sent["notes"] if note.startswith("README.md there has been edited and was left as it is")]
+    assert len(said) == kept
+
+
+def test_the_licence_that_a_new_page_was_given_on_the_hub_is_taken_over(folder):
+    hub = Hub({"README.md": b"---\nlicense: mit\n---\n"})
+    with serving(hub) as address:
+        sent = send(folder, address)
+    assert sent["card"].startswith("---\nlibrary_name: vitrail\nlicense: mit\n---\n# A model\n")
+    assert hub.files["README.md"].decode() == sent["card"]
 
 
 def test_what_everybody_can_see_is_not_called_private(folder):

@@ -165,12 +165,14 @@ def test_a_model_that_the_runtime_refuses_is_told_with_its_reason(grey, tmp_path
         OnnxFile(tmp_path / "odd.onnx")
 
 
-def test_torch_is_never_imported(grey, paths):
+@pytest.mark.parametrize("ending", ["", ".jsonl", ".parquet"])
+def test_torch_is_never_imported(grey, paths, ending, tmp_path):
+    to = ["--to", str(tmp_path / f"a{ending}")] if ending else []
     script = (
         "import sys; from vitrail.cli.main import main\n"
-        f"code = main(['predict', {str(grey[1])!r}, *{list(map(str, paths))!r}])\n"
+        f"code = main(['predict', {str(grey[1])!r}, *{[*map(str, paths), *to]!r}])\n"
         "assert 'torch' not in sys.modules, 'torch'; sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 8
+    assert len(done.stdout.splitlines()) == (1 if to else 8)

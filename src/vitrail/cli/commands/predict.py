@@ -1,4 +1,4 @@
-"""`vitrail predict`: one row per picture, as CSV."""
+"""`vitrail predict`: one row per picture, as CSV, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ...evaluate.answers import Answers
 
-LATER = (".jsonl", ".parquet")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Command):
@@ -26,6 +24,7 @@ class Predict(Command):
 
       vitrail predict RUN photo.jpg
       vitrail predict RUN "films/**/*.png" --to answers.csv
+      vitrail predict RUN films/ --to answers.parquet
       vitrail predict RUN films/ --sets
       vitrail predict RUN films/ --to answers.csv --part-size 1024
       vitrail predict flowers.onnx photo.jpg
@@ -40,7 +39,7 @@ class Predict(Command):
     paths: tuple[str, ...]
     """Pictures, folders, patterns, @list.txt or -."""
     to: Path | None = None
-    """Write to this .csv file instead of standard output."""
+    """Write to this file instead of CSV to standard output: .csv, .jsonl (an object a line) or .parquet."""
     sets: bool = False
     """Also the classes, or the range of each number, that hold the truth in 95 % of all cases (1 - answers.miss)."""
     engine: Literal["local", "onnx", "ray"] = "local"
@@ -62,10 +61,14 @@ class Predict(Command):
 
     def run(self) -> int:
         """Answer and write."""
-        self._check_ending()
+        if self.to is not None:
+            from ...evaluate.table_files import check_ending
+
+            check_ending(self.to)
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...doors import counting
+        from ...plural import counted
         from ...predict.files import expand
         from ..output import print_json
 
@@ -73,14 +76,14 @@ class Predict(Command):
             return self._in_parts()
         predictions = self._answers(expand(self.paths))
         if self.to is not None:
-            predictions.write_csv(self.to)
+            predictions.write(self.to)
         if self.json:
             print_json(predictions.records())
         elif self.to is None:
             sys.stdout.flush()
             sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text
         else:
-            print(f"{len(predictions):,} rows written to {self.to}")
+            print(f"{counted(len(predictions), 'row')} written to {self.to}")
         counting.tell_skipped(predictions)
         return 0
 
@@ -143,9 +146,3 @@ class Predict(Command):
         parts = predictor.parts(pictures, skip_bad=self.skip_bad)
         predictions = join(list(counting.answered(parts, len(pictures))))
         return with_sets(predictions, predictor.decided) if self.sets else predictions
-
-    def _check_ending(self) -> None:
-        if self.to is None or self.to.suffix.lower() == ".csv":
-            return
-        later = " That ending arrives with a later version." if self.to.suffix.lower() in LATER else ""
-        raise UsageError(f"--to writes CSV, so the file's name must end in .csv. Got {self.to}.{later}")

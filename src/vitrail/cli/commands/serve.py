@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import UsageError
+from ...serve.settings import Limits
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -46,19 +47,19 @@ class Serve(Command):
     """A file with one token a line."""
     proxy: str = ""
     """Addresses of reverse proxies whose X-Forwarded-For is believed, such as 127.0.0.1."""
-    max_bytes: int = 20 * 2**20
+    max_bytes: int = Limits.body
     """Of one request."""
-    max_pictures: int = 64
+    max_pictures: int = Limits.pictures
     """Of one request."""
-    batch: int = 64
+    batch: int = Limits.batch
     """Pictures that the model answers at once, at most."""
-    waiting: int = 256
+    waiting: int = Limits.waiting
     """Pictures that may be inside at any moment; further ones get 503."""
-    per_client: int = 64
+    per_client: int = Limits.per_client
     """Requests of one address that are answered at any moment; further ones get 429."""
-    deadline: float = 30.0
+    deadline: float = Limits.deadline
     """Seconds from the last byte of a request to its answer; after them 504."""
-    slow: float = 10.0
+    slow: float = Limits.slow
     """Seconds for the head of a request, and for a body beyond what its size explains."""
     workers: int = 0
     """Processes that decode pictures; 0 takes one for each core, up to 4."""
@@ -77,7 +78,6 @@ class Serve(Command):
         """Serve until somebody says stop."""
         _refuse_without_extra()
         from ...serve.running import Asked, name_of, serve
-        from ...serve.settings import Limits
         from ...serve.tokens import read_tokens
 
         tokens = read_tokens(self.token_file, os.environ)
