@@ -114,25 +114,21 @@ def _similarity(model: ViT, images: Tensor, of: Of, asked: Options) -> Map:
     return similarity(model, images, asked.patch, asked.layer)
 
 
+def _in_layer(explained: Callable[[ViT, Tensor, Of, int | None], Map], empty: str) -> Method:
+    """A method of a class that can be told nothing but the block."""
+    return Method(
+        run=lambda model, images, of, asked: explained(model, images, of, asked.layer),
+        uses=("layer",),
+        of_class=True,
+        empty=empty,
+    )
+
+
+UNSEEN = "no patch is looked at"
 METHODS: dict[str, Method] = {
-    "relevance": Method(
-        run=lambda model, images, of, asked: relevance(model, images, of, asked.layer),
-        uses=("layer",),
-        of_class=True,
-        empty="no attention raises this score",
-    ),
-    "legrad": Method(
-        run=lambda model, images, of, asked: legrad(model, images, of, asked.layer),
-        uses=("layer",),
-        of_class=True,
-        empty="more attention would raise this score nowhere",
-    ),
-    "grad-cam": Method(
-        run=lambda model, images, of, asked: gradcam(model, images, of, asked.layer),
-        uses=("layer",),
-        of_class=True,
-        empty="every patch speaks against this score, and what does is cut off",
-    ),
+    "relevance": _in_layer(relevance, "no attention raises this score"),
+    "legrad": _in_layer(legrad, "more attention would raise this score nowhere"),
+    "grad-cam": _in_layer(gradcam, "every patch speaks against this score, and what does is cut off"),
     "integrated": Method(
         run=lambda model, images, of, asked: integrated(model, images, of, asked.cover, asked.steps),
         uses=("cover", "steps"),
@@ -140,34 +136,23 @@ METHODS: dict[str, Method] = {
         empty="no pixel changes this score",
     ),
     "occlusion": Method(
-        run=_occlusion,
-        uses=("window", "cover", "drop"),
-        of_class=True,
-        empty="no patch changes this score",
+        run=_occlusion, uses=("window", "cover", "drop"), of_class=True, empty="no patch changes this score"
     ),
-    "lens": Method(
-        run=lambda model, images, of, asked: lens(model, images, of, asked.layer),
-        uses=("layer",),
-        of_class=True,
-        empty="the head gives 0 for every patch",
-    ),
+    "lens": _in_layer(lens, "the head gives 0 for every patch"),
     "attention": Method(
         run=lambda model, images, of, asked: attention(model, images, asked.layer, asked.heads),
         uses=("layer", "heads"),
         of_class=False,
-        empty="no patch is looked at",
+        empty=UNSEEN,
     ),
     "rollout": Method(
         run=lambda model, images, of, asked: rollout(model, images, asked.layer),
         uses=("layer",),
         of_class=False,
-        empty="no patch is looked at",
+        empty=UNSEEN,
     ),
     "similarity": Method(
-        run=_similarity,
-        uses=("patch", "layer"),
-        of_class=False,
-        empty="the token of this patch is zero",
+        run=_similarity, uses=("patch", "layer"), of_class=False, empty="the token of this patch is zero"
     ),
 }
 """By name; the first is the default nearly everywhere."""
