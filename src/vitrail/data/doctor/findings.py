@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...plural import counted
+
 SHOWN = 20
 """Names in a list before it is cut short; the JSON holds all."""
 SHOWN_GROUPS = 6
@@ -132,7 +134,7 @@ class Findings:
         return lines
 
     def _bad(self) -> list[str]:
-        lines = [f"STOP     {len(self.bad):,} pictures cannot be used:"] if self.bad else []
+        lines = [f"STOP     {counted(len(self.bad), 'picture')} cannot be used:"] if self.bad else []
         return lines + [f"           {name}  {reason}" for name, reason in self.bad]
 
     def _concerns(self) -> list[str]:
