@@ -94,7 +94,7 @@ def test_a_run_refuses_classes_and_labels_that_have_changed(photos, tmp_path):
         ):
             again()
     manifest(photos, "ba")
-    with pytest.raises(DataError, match=r"40 pictures of list\S* show something else than when the run began: "):
+    with pytest.raises(DataError, match=r"40 pictures of list\S* changed classes or labels since the run began: "):
         list(resume(run))
     manifest(photos, "ab")
     (run / "data.json").unlink()
