@@ -55,7 +55,7 @@ def run(model: str, pictures: str, size: int, folder: Path) -> dict[str, object]
 
 def compared(alone: Path, shared: Path) -> dict[str, object]:
     """How two files of predictions differ."""
-    ours, theirs = ([*csv.DictReader(path.open(encoding="utf-8", newline=""))] for path in (alone, shared))
+    ours, theirs = map(rows_of, (alone, shared))
     pairs = list(zip(ours, theirs, strict=False))
     apart = [
         abs(float(one[name]) - float(other[name])) for one, other in pairs for name in one if name.startswith(COMPARED)
@@ -67,6 +67,12 @@ def compared(alone: Path, shared: Path) -> dict[str, object]:
         "equal_bytes": alone.read_bytes() == shared.read_bytes(), "largest_difference": max(apart, default=0.0),
         "decisions_changed": changed,
     }  # fmt: skip
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV by the names of their columns."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [*csv.DictReader(file)]
 
 
 def _done(words: list[str]) -> None:

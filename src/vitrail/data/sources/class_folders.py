@@ -101,7 +101,8 @@ class _LeftOut:
             notes.append(f"Left out {self.litter:,} hidden or system files and folders.")
         if self.endings:
             kinds = ", ".join(f"{count:,} x {ending}" for ending, count in self.endings.most_common(5))
-            notes.append(f"Left out {counted(self.endings.total(), 'file')} that can be no {ACCEPTED}: {kinds}.")
+            others = f"{counted(self.endings.total(), 'file')} of other kinds: {kinds}"
+            notes.append(f"Left out {others}. Pictures are {ACCEPTED}.")
         if self.nested:
             notes.append(f"Left out {counted(self.nested, 'folder')} inside class folders; classes are one level deep.")
         if self.manifests:

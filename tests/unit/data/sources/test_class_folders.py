@@ -93,9 +93,9 @@ def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     (root / "cat/README").write_text("a")
     assert len(opened(root)) == 2
     assert opened(root).notes == (
-        f"Left out 1 pictures beside the class folders of '{root}'.",
-        f"Left out 4 files that are no {ACCEPTED}: 2 x .heic, 1 x .csv, 1 x no ending.",
-        "Left out 1 folders inside class folders; classes are one level deep.",
+        f"Left out 1 picture beside the class folders of '{root}'.",
+        f"Left out 4 files of other kinds: 2 x .heic, 1 x .csv, 1 x no ending. Pictures are {ACCEPTED}.",
+        "Left out 1 folder inside class folders; classes are one level deep.",
         f"labels.csv is not read, as there are class folders. To learn from that file: vitrail train {root}/labels.csv",
     )
 
@@ -160,7 +160,7 @@ def test_an_unlabelled_test_folder_is_left_out_with_a_note(draw):
     source = opened(root)
     assert list(source.splits) == ["train"]
     (note,) = source.notes
-    assert note.startswith(f"{root / 'test'} holds 1 pictures but no class folders.")
+    assert note.startswith(f"{root / 'test'} holds 1 picture but no class folders.")
     assert note.endswith("So there is no official test split.") and note.count(str(root)) == 1
 
 
@@ -305,7 +305,7 @@ def test_a_manifest_beside_one_folder_of_pictures_is_pointed_at(draw):
 def test_a_manifest_inside_train_is_pointed_at(draw):
     root = draw("train/1.png", "test/1.png")
     (root / "train" / "metadata.csv").touch()
-    with pytest.raises(DataError, match=r"train holds 1 pictures but no class folders; .*/train/metadata\.csv"):
+    with pytest.raises(DataError, match=r"train holds 1 picture but no class folders; .*/train/metadata\.csv"):
         opened(root)
 
 
