@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib.util
 import json
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from scripts import script
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -21,28 +21,13 @@ PAGE = """<html><body><h1 id="here">A page</h1><a href="#here">up</a> <a href="o
 <a href="https://elsewhere.example/">out</a> <img src="drawn.png">{more}</body></html>"""
 
 
-@pytest.fixture
-def script(monkeypatch):
-    """A script of docs/, imported as it is run there."""
-    monkeypatch.syspath_prepend(str(DOCS))
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, name, module)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
-
-
 @pytest.mark.parametrize(("name", "page"), [("table_of_verbs", "verbs.md"), ("table_of_exit_codes", "exit-codes.md")])
-def test_the_tables_of_the_reference_are_fresh(name, page, script):
-    assert script(name).table() in (DOCS / page).read_text(encoding="utf-8"), f"run python docs/{name}.py"
+def test_the_tables_of_the_reference_are_fresh(name, page):
+    assert script(name, "docs").table() in (DOCS / page).read_text(encoding="utf-8"), f"run python docs/{name}.py"
 
 
-def test_the_table_of_extras_is_fresh_and_names_each_that_a_person_may_want(script):
-    extras = script("table_of_extras")
+def test_the_table_of_extras_is_fresh_and_names_each_that_a_person_may_want():
+    extras = script("table_of_extras", "docs")
     found = json.loads(extras.STORED.read_text(encoding="utf-8"))
     assert extras.table(found) in extras.PAGE.read_text(encoding="utf-8"), "run python docs/table_of_extras.py"
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -83,8 +68,8 @@ def test_there_are_four_walkthroughs_and_they_carry_no_outputs():
         assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith(f"# {path.name[0].upper()} · ")
 
 
-def test_a_link_that_leads_nowhere_is_named(script, tmp_path):
-    broken = script("links").broken
+def test_a_link_that_leads_nowhere_is_named(tmp_path):
+    broken = script("links", "docs").broken
     (tmp_path / "drawn.png").write_bytes(b"")
     (tmp_path / "other.html").write_text('<p id="there">')
     (tmp_path / "page.html").write_text(PAGE.format(more=""))
@@ -101,7 +86,7 @@ def test_a_link_that_leads_nowhere_is_named(script, tmp_path):
     ]
 
 
-def test_a_notebook_becomes_a_page_with_its_figures(script, tmp_path):
+def test_a_notebook_becomes_a_page_with_its_figures(tmp_path):
     cells = [
         {"cell_type": "markdown", "source": ["# A · Title\n", "See [data](../docs/data.md)."]},
         {
@@ -117,7 +102,7 @@ def test_a_notebook_becomes_a_page_with_its_figures(script, tmp_path):
     path = tmp_path / "a.ipynb"
     path.write_text("{}")
     (tmp_path / "pages").mkdir()
-    script("walkthroughs").write_page({"cells": cells}, path, tmp_path / "pages")
+    script("walkthroughs", "docs").write_page({"cells": cells}, path, tmp_path / "pages")
     page = (tmp_path / "pages" / "a.md").read_text(encoding="utf-8")
     assert "See [data](../data.md)." in page and "{download}`a.ipynb`" in page
     assert "````text\n```\nsaid\n````" in page and "```text\n2\n```" in page
@@ -125,9 +110,9 @@ def test_a_notebook_becomes_a_page_with_its_figures(script, tmp_path):
     assert (tmp_path / "pages" / "a-1.png").read_bytes() == b"hi"
 
 
-def test_files_outside_the_pages_are_taken_along(script, tmp_path):
+def test_files_outside_the_pages_are_taken_along(tmp_path):
     text = "[a](../examples/demo.py) [b](../EXPERIMENTS.md) [c](data.md) [d](../gone.txt)"
-    found = script("book").brought(text, tmp_path)
+    found = script("book", "docs").brought(text, tmp_path)
     assert found == "[a](files/examples/demo.py) [b](experiments.md) [c](data.md) [d](../gone.txt)"
     assert (tmp_path / "files" / "examples" / "demo.py").read_bytes() == (ROOT / "examples" / "demo.py").read_bytes()
 
@@ -148,9 +133,9 @@ def test_the_book_builds_without_a_warning_and_every_link_leads_somewhere(tmp_pa
 @pytest.mark.needs_book
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_walkthrough_runs_from_its_first_cell_to_its_last(path, script, tmp_path, monkeypatch):
+def test_a_walkthrough_runs_from_its_first_cell_to_its_last(path, tmp_path, monkeypatch):
     monkeypatch.setenv("VITRAIL_REDUCED", "1")
-    notebook = script("walkthroughs").done(path, ROOT / "build" / "walkthroughs")
+    notebook = script("walkthroughs", "docs").done(path, ROOT / "build" / "walkthroughs")
     outputs = [output for cell in notebook["cells"] for output in cell.get("outputs", ())]
     assert not [output for output in outputs if output["output_type"] == "error"]
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 3

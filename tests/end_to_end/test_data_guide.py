@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
 from end_to_end import guide_data
 from end_to_end.conftest import TINY
+from scripts import script
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "data.md").read_text(encoding="utf-8")
@@ -73,13 +73,8 @@ def test_the_messages_that_the_guide_quotes_are_those_that_one_sees(command, wor
     assert words.partition(" Expected")[0] in PAGE
 
 
-def test_the_table_of_settings_is_fresh(monkeypatch):
-    monkeypatch.syspath_prepend(str(DOCS))
-    spec = importlib.util.spec_from_file_location("table_of_data_settings", DOCS / "table_of_data_settings.py")
-    script = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "table_of_data_settings", script)
-    spec.loader.exec_module(script)
-    assert script.table() in PAGE, "run python docs/table_of_data_settings.py"
+def test_the_table_of_settings_is_fresh():
+    assert script("table_of_data_settings", "docs").table() in PAGE, "run python docs/table_of_data_settings.py"
 
 
 def test_links_of_the_guide_lead_somewhere():

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from pathlib import Path
-
-import pytest
 
 from cifar_files import files10, write
+from scripts import ROOT, script
 from vitrail.model.cost import training_flops
 from vitrail.train.run import RunFolder
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+record = script("cifar10_record")
 SHORT = ("--model", "vit_mu_patch8_32", "--recipe.steps", "4", "--recipe.batch", "4", "--compute.threads", "1")
 
 
-@pytest.fixture
-def record(monkeypatch):
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("cifar10_record")
-
-
-def test_pictures_held_out_are_told_of_and_no_row_is_kept(record, tmp_path, monkeypatch, capfd):
+def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch, capfd):
     write(tmp_path / "cifar-10-batches-py", files10())
     words = ["cifar10_record.py", tmp_path, "--hold-out", "--seeds", 0, "--folder", tmp_path, "--name", "none"]
     monkeypatch.setattr(sys, "argv", [str(word) for word in (*words, "--train", *SHORT)])
     record.main()
     assert "of the pictures held out" in capfd.readouterr().out
-    assert not (BENCHMARKS / "results" / "none.json").exists()
+    assert not (ROOT / "benchmarks" / "results" / "none.json").exists()
     plan = RunFolder(tmp_path / "none-held-out-seed0").read_plan()
     assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == 4
 
 
-def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(record, tmp_path):
+def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(tmp_path):
     write(tmp_path / "cifar-10-batches-py", files10())
     early = ("--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.75")
     words = ("cifar10", "--data-root", tmp_path, "--data.val_fraction", 0, *SHORT, *early)

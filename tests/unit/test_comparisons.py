@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
+from scripts import script
 from vitrail import config
 from vitrail.model.sizes import named
 from vitrail.train.plan import Plan
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def script(name: str) -> ModuleType:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
 
 ablation, plans, predictions, making = (script(name) for name in ("ablation", "plans", "predictions", "making.cases"))
 

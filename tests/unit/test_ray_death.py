@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unit.test_speed_scripts import script
+from scripts import script
 
 HEAD = "path,id,split,target,label,probability,prob_a,prob_b,abstain\n"
 ROWS = ["a.png,a,,,a,0.75,0.75,0.25,no\n", "b.png,b,,,b,0.625,0.375,0.625,no\n"]

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 import time
 from functools import partial
 from pathlib import Path
 from threading import Barrier
-from types import ModuleType
 
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-def script(name: str) -> ModuleType:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(BENCHMARKS))
-
+from scripts import script
 
 records, paces = script("making.records"), script("making.paces")
 
@@ -227,11 +215,7 @@ def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
 
 
 def test_the_page_of_figures_has_a_row_for_each_result_and_says_what_is_missing(tmp_path):
-    sys.path.insert(0, str(BENCHMARKS.parent / "docs"))
-    try:
-        page = importlib.import_module("table_of_records").page
-    finally:
-        sys.path.remove(str(BENCHMARKS.parent / "docs"))
+    page = script("table_of_records", "docs").page
     assert page(tmp_path).count("Not measured yet.") >= 6
     folds = {"mean": 0.988, "standard_deviation": 0.004, "n": 5}
     summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]

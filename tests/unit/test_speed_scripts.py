@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-def script(name: str, folder: str = "benchmarks") -> ModuleType:
-    sys.path.insert(0, str(ROOT / folder))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(ROOT / folder))
-
+from scripts import ROOT, script
 
 peers, cold_start, files_to_csv, cost_model = map(script, ("peers", "cold_start", "files_to_csv", "cost_model"))
 
