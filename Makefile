@@ -23,9 +23,12 @@ check: $(TOOLS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# Each benchmark prints its table and writes it to benchmarks/results/.
+# How fast: every benchmark that needs nothing but this machine, one after the other, hours of them. Each prints its table
+# and writes it to benchmarks/results/. What was learnt in how many minutes is `make figures`.
+SPEED := peers files_to_csv cold_start levers_of_speed cost_model serving exporting explaining loading load attention \
+	augmentation muon million_rows near_duplicates
 bench: $(TOOLS)
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for name in $(SPEED); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Trainings whose row in benchmarks/results/ is missing, hours of them, and then the page of figures. ELPV is the folder of the
 # solar cells, DINOV2 that of the weights; without them what needs them is left out.

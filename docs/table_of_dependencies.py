@@ -54,6 +54,7 @@ WHY = {
     "onnxscript": "turns a captured graph into ONNX (extra `export`)",
     "onnxruntime": "answers from ONNX files (extra `export`)",
     "playwright": "drives Debian's Chromium in the tests of pages",
+    "tensorboard": "curves of several runs side by side (extra `track`); reads them back in tests",
     "sphinx": "builds the book (extra `docs`)",
     "furo": "its theme, dark and light, without anything from elsewhere (extra `docs`)",
     "myst-parser": "reads our Markdown pages for it (extra `docs`)",

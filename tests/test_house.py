@@ -47,6 +47,7 @@ EXTRAS = {
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
         *("fastapi", "uvicorn", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime", "playwright"),
+        "tensorboard",
     ],
 }
 FILE_LINES = 350

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 NumberFormat = Literal["float32", "bfloat16", "float16"]
 Engine = Literal["auto", "ddp", "fsdp"]
+CROWDED = 2.0
+"""Programs that wish to compute for each core, from which on two threads wait for each other most of the time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +28,7 @@ class RuntimeSettings:
     number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Format of the large products; weights and losses stay in float32."""
     threads: int = 0
-    """Threads of the CPU's products; 0 takes every core that this process may use."""
+    """Threads of the CPU's products; 0 takes what OMP_NUM_THREADS says, else every core that this process may use."""
     workers: int = -1
     """Threads that decode pictures while the model trains; 0 decodes in the main thread, -1 takes every core."""
     compile: bool = False
@@ -110,6 +112,19 @@ def apply(runtime: Runtime) -> None:
     torch.set_num_threads(runtime.threads)
 
 
+def crowded(runtime: Runtime) -> str:
+    """A sentence if other programs keep all cores busy, so that threads which need each other wait; else nothing."""
+    if runtime.threads < 2 or runtime.device != "cpu" or not hasattr(os, "getloadavg"):
+        return ""
+    load, cores = os.getloadavg()[0], _cores()
+    if load < CROWDED * cores:
+        return ""
+    return (
+        f"Other programs keep this machine busy (load {load:.0f} on {cores} cores), and {runtime.threads} threads wait "
+        "for each other more than they compute. End those programs, or give --compute.threads 1."
+    )
+
+
 def memory_is_full(error: BaseException) -> bool:
     """Whether an exception says so; torch does it in words only: on a CPU by a RuntimeError, on a GPU by its child."""
     if isinstance(error, MemoryError):
@@ -187,16 +202,24 @@ def cpu_name() -> str:
 def _threads(wish: int, sharing: int) -> Choice:
     if wish < 0:
         raise UsageError(f"threads must be 0 (all cores) or more. Got {wish}.")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = _cores()
     if wish:
         return Choice(str(wish), f"asked for; this process may use {cores} cores")
     quota = _cgroup_cores()
     if sharing > 1:
         least = max(1, min(cores, quota or cores) // sharing)
         return Choice(str(least), f"{sharing} processes of this training share {min(cores, quota or cores)} cores")
+    named = os.environ.get("OMP_NUM_THREADS", "")
+    if named.isdecimal() and 0 < int(named) < cores:
+        return Choice(named, f"OMP_NUM_THREADS says so; this process may use {cores} cores")
     if quota is not None and quota < cores:
         return Choice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
     return Choice(str(cores), "every core that this process may use")
+
+
+def _cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _workers(wish: int, threads: Choice) -> Choice:

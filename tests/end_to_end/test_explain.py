@@ -66,7 +66,7 @@ def test_bad_pictures_are_left_out_by_name_or_stop_the_verb(vitrail, run_folder,
     assert answer.code == 3 and "None of the pictures could be explained" in answer.err
 
 
-def test_a_figure_of_a_paper_is_one_command(vitrail, run_folder, flowers, tmp_path):
+def test_X12_a_figure_of_a_paper_is_one_command(vitrail, run_folder, flowers, tmp_path):
     pictures = (flowers / "disc" / "0.png", flowers / "stripes" / "0.png")
     answer = vitrail("explain", run_folder, *pictures, "--figure", "token-norms", "--to", tmp_path)
     assert answer.code == 0, answer.err

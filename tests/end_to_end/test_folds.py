@@ -62,6 +62,15 @@ def test_the_ensemble_answers_with_the_mean_of_the_folds(vitrail, folds, flowers
     assert answer.code == 2 and "is an ensemble" in answer.err and "member-0" in answer.err
 
 
+def test_figures_stand_in_a_table_and_in_the_appendix_for_papers(vitrail, folds):
+    told = json.loads((folds / "metrics-out-of-fold.json").read_text())
+    (accuracy,) = [row for row in rows_of(folds / "results.csv") if row["figure"] == "accuracy"]
+    assert accuracy["split"] == "out-of-fold" and float(accuracy["value"]) == told["accuracy"]
+    assert vitrail("report", folds, "--claim").code == 0
+    page = (folds / "claim.md").read_text()
+    assert "The models of all folds answer together" in page and "3 models, one for each fold" in page
+
+
 def test_folds_that_were_stopped_go_on_and_whole_ones_are_kept(vitrail, folds, flowers, tmp_path):
     import shutil
 

@@ -15,8 +15,10 @@ from corpus.writing import encoded, photo
 from served import Server, asked, form, reading, saved, serving
 from serving_here import serving_here
 from vitrail.cli.main import main
+from vitrail.doors.explaining import Asked, of_pictures
 from vitrail.evaluate.views import Views
 from vitrail.explain.methods import METHODS
+from vitrail.predict.predictor import Predictor
 
 READ = [case for case in CASES if not case.heavy]
 TOKEN = "a-token-that-nobody-guesses"
@@ -114,8 +116,6 @@ def test_a_form_gives_a_row_for_each_file_in_order(server, picture):
 
 
 def test_tensors_are_answered_by_the_open_inference_protocol(server, model, same_threads):
-    from vitrail.predict.predictor import Predictor
-
     facts = server.ask("/v2/models/tiny").json
     assert server.ask("/v2").json["name"] == "vitrail" and server.ask("/v2/models/tiny/ready").json["ready"]
     assert facts["inputs"] == [{"name": "images", "datatype": "UINT8", "shape": [-1, 32, 32, 3]}]
@@ -136,14 +136,21 @@ def test_tensors_are_answered_by_the_open_inference_protocol(server, model, same
     assert server.ask("/v2/models/tiny/infer", json.dumps(wrong).encode()).status == 422
 
 
-def test_explanations_and_features_are_given(server, picture):
+def test_X17_explanations_are_the_arrays_of_every_other_door_and_features_are_given(
+    server, model, picture, tmp_path, same_threads
+):
     about = server.ask("/about").json
     assert about["methods"][0]["name"] == "relevance"
+    (tmp_path / "a.png").write_bytes(picture)
+    ours = Predictor.open(model)
     for method in (one["name"] for one in about["methods"]):
         said = server.ask(f"/explain?method={method}&target={'dog' if METHODS[method].of_class else ''}", picture)
         assert said.status == 200, said.body
         found = said.json
         assert (found["rows"], found["columns"], found["height"], found["width"]) == (4, 4, 32, 32)
+        asked_for = Asked(method=method, of="dog" if METHODS[method].of_class else None)
+        (expected,) = of_pictures(ours, str(model), tmp_path / "a.png", asked_for)
+        np.testing.assert_allclose(found["values"], expected.found.values[0], atol=1e-4)
         assert np.array(found["values"]).shape == (4, 4) and found["title"] and found["caption"]
         assert found["target"] == ("dog" if METHODS[method].of_class else None)
     assert server.ask("/explain", picture).json["method"] == "relevance"

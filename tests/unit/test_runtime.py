@@ -48,12 +48,38 @@ def test_the_number_format_follows_the_instructions_of_the_processor(monkeypatch
 
 
 def test_threads_are_those_that_this_process_may_use(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 4}, raising=False)
     monkeypatch.setattr(runtime, "_cgroup_cores", lambda: None)
     assert choose(RuntimeSettings()).threads == 5
     monkeypatch.setattr(runtime, "_cgroup_cores", lambda: 2)
     machine = choose(RuntimeSettings())
     assert machine.threads == 2 and machine.reasons["threads"] == "the container may use 2 of 5 cores"
+
+
+@pytest.mark.parametrize(("named", "threads"), [("2", 2), ("9", 4), ("0", 4), ("2,1", 4), ("", 4)])
+def test_what_the_owner_of_a_machine_says_about_threads_is_heard_unless_asked_otherwise(monkeypatch, named, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: None)
+    monkeypatch.setenv("OMP_NUM_THREADS", named)
+    machine = choose(RuntimeSettings())
+    assert machine.threads == threads
+    assert machine.reasons["threads"].startswith("OMP_NUM_THREADS says so") == (threads == 2)
+    assert choose(RuntimeSettings(threads=3)).threads == 3
+    assert choose(RuntimeSettings(), sharing=4).threads == 1
+
+
+def test_a_crowded_machine_is_told_with_the_way_out(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    monkeypatch.setattr(os, "getloadavg", lambda: (12.4, 3.0, 1.0))
+    two, one = (choose(RuntimeSettings(device="cpu", threads=threads)) for threads in (2, 1))
+    assert runtime.crowded(two) == (
+        "Other programs keep this machine busy (load 12 on 2 cores), and 2 threads wait for each other more than they "
+        "compute. End those programs, or give --compute.threads 1."
+    )
+    assert runtime.crowded(one) == ""
+    monkeypatch.setattr(os, "getloadavg", lambda: (3.9, 3.0, 1.0))
+    assert runtime.crowded(two) == ""
 
 
 def test_applying_sets_the_threads_of_torch():

@@ -13,12 +13,13 @@ from .describing import REQUIRED, Field, describe
 from .overriding import override, spell_some
 from .reading import read, read_some, read_toml
 from .reasons import read_reasons
-from .writing import to_toml, write
+from .writing import flat, to_toml, write
 
 __all__ = [
     "REQUIRED",
     "Field",
     "describe",
+    "flat",
     "override",
     "read",
     "read_reasons",

@@ -24,6 +24,11 @@ def write(settings: Any) -> dict[str, Any]:
     return values
 
 
+def flat(settings: Any) -> dict[str, Any]:
+    """The same values, each under its dotted name."""
+    return dict(_flat(write(settings), ""))
+
+
 def to_toml(settings: Any, reasons: Mapping[str, str]) -> str:
     """Settings as TOML; the reason of a dotted name becomes the comment at the end of its line.
 
@@ -34,6 +39,14 @@ def to_toml(settings: Any, reasons: Mapping[str, str]) -> str:
     values = write(settings)
     empty = [f"# {name} is not set: {one_line(why)}" for name, why in reasons.items() if not _holds(values, name)]
     return "\n".join([*empty, *_table_lines(values, "", reasons)]).strip() + "\n"
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ def section(
         [
             f"Measured on {figures.n:,} {what} of {source}{grouped}; intervals are 95 %.{fitted}",
             "",
-            *_table(["Figure", "Value", "95 % interval"], [list(line) for line in _whole(figures)]),
+            *_table(["Figure", "Value", "95 % interval"], [list(line) for line in whole(figures)]),
             "",
             *_parts(figures),
             *_silence(answers, decided),
@@ -59,7 +59,7 @@ def section(
     )
 
 
-def _whole(figures: Figures) -> list[Line]:
+def whole(figures: Figures) -> list[Line]:
     """The figures of all classes, labels or columns together."""
     if isinstance(figures, Metrics):
         shares = [
@@ -84,6 +84,11 @@ def _whole(figures: Figures) -> list[Line]:
     return [_number("R2, mean of the columns", figures.r2, None)]
 
 
+def with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    """A share with its interval, in per cent; a dash where nothing was measured."""
+    return _percent(value) if interval is None else f"{_percent(value)} ({_between(*map(_percent, interval))})"
+
+
 def _parts(figures: Figures) -> list[str]:
     """A table of classes, labels or columns."""
     if isinstance(figures, Metrics):
@@ -100,13 +105,13 @@ def _parts(figures: Figures) -> list[str]:
 
 
 def _of_class(one: ClassMetrics) -> list[str]:
-    recall, precision = _with(one.recall, one.recall_interval), _with(one.precision, one.precision_interval)
-    return [one.name, f"{one.n:,}", recall, precision, _percent(one.f1)]
+    rates = (one.recall, one.recall_interval), (one.precision, one.precision_interval)
+    return [one.name, f"{one.n:,}", *(with_interval(*pair) for pair in rates), _percent(one.f1)]
 
 
 def _of_label(one: LabelFigures) -> list[str]:
     rates = (one.sensitivity, one.sensitivity_interval), (one.specificity, one.specificity_interval)
-    found, left = (_with(*pair) for pair in rates)
+    found, left = (with_interval(*pair) for pair in rates)
     return [one.name, f"{one.positives:,} of {one.n:,}", _plain(one.auroc, one.auroc_interval), found, left]
 
 
@@ -143,10 +148,6 @@ def _share(name: str, value: float | None, interval: tuple[float, float] | None)
 
 def _number(name: str, value: float | None, interval: tuple[float, float] | None) -> Line:
     return Line(name, _short(value), "–" if interval is None else _between(*map(_short, interval)))
-
-
-def _with(value: float | None, interval: tuple[float, float] | None) -> str:
-    return _percent(value) if interval is None else f"{_percent(value)} ({_between(*map(_percent, interval))})"
 
 
 def _plain(value: float | None, interval: tuple[float, float] | None) -> str:

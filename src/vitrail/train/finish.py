@@ -15,7 +15,7 @@ from .. import config
 from ..checkpoints import bundle
 from ..data.loader import Pictures
 from ..errors import DataError
-from ..evaluate import decisions
+from ..evaluate import decisions, results
 from ..evaluate.answers import Answers
 from ..evaluate.decisions import Decisions
 from ..evaluate.label_metrics import LabelMetrics
@@ -75,6 +75,7 @@ def conclude(
             yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
     for one in judged:
         atomic.write_json(run.path / f"metrics-{one.figures.split}.json", one.figures.to_json())
+    yield from _told(run, plan, [one.figures for one in judged])
     if not judged:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
@@ -82,6 +83,16 @@ def conclude(
     pictures = there[judged[-1].said.split].pictures
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
     yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
+
+
+def _told(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:
+    """The figures as a table, and to the trackers, whose part ends here."""
+    if figures:
+        results.write(run.path / results.NAME, figures)
+        rows = [row for each in figures for row in results.results(each) if not row.of]
+        whole = {f"final/{row.split}_{row.figure}": row.value for row in rows if row.value is not None}
+        run.trackers.conclude(plan.recipe.steps, whole)
+    yield from map(Note, run.trackers.close(whole=True))
 
 
 def _spent(run: RunFolder) -> Spent:

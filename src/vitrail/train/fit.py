@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import config, runtime
-from ..data import splits as parts
-from ..data.doctor.check import check
 from ..data.doctor.findings import Findings
 from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create, parameter_count
-from ..plural import counted
 from . import before, sheet
 from .accompany import accompany
 from .brought import NOTHING, Brought
+from .checked import checked, told_of
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
 from .engines import agreement
 from .engines.engine import chosen
@@ -35,6 +31,7 @@ from .follow import follow
 from .keeping.extend import Extension
 from .keeping.resuming import reopen, restore
 from .keeping.signals import ending, go_on
+from .logbook import logged
 from .loop import prepare
 from .plan import Plan
 from .planning import forecast, planner
@@ -46,9 +43,9 @@ from .run import RunFolder, default_path
 from .stepping.guards import Guards
 from .stepping.views import cut_of
 from .teacher.teaching import lesson, shared
+from .tracking import settings as tracking
+from .tracking.tracked import tracked
 from .transfer import begin, budget, choosing, drafting, weights
-
-CHECKED_SHARE = 0.05  # of the minutes, that the check may take
 
 
 def fit(
@@ -71,6 +68,7 @@ def fit(
         InterruptedRun: stopped from outside and saved; the message says how to go on.
     """
     watch = Watch()
+    tracking.wished(wishes.overrides).check()
     with _together(settings) as (machine, team):
         if out is not None:
             team.led(lambda: RunFolder.check_free(out))
@@ -78,6 +76,8 @@ def fit(
         wishes = dataclasses.replace(wishes, data=data)
         dataset = open_dataset(wishes.data, wishes.seed, None, given, brought)
         yield from _told(dataset)
+        if busy := runtime.crowded(machine):
+            yield Note(busy)
         found_here = look(dataset, wishes.data, wishes.overrides, wishes.seed)
         plan, reasons, notes = drafting.draft(found_here, wishes, machine)
         plan.answers.check(dataset.source.task, dataset.source.classes)
@@ -85,8 +85,8 @@ def fit(
         for text in notes:
             yield Note(text)
         plan = _for_all(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
-        dataset, findings = _checked(dataset, plan, team)
-        yield from _found(dataset, findings)
+        dataset, findings = checked(dataset, plan, team)
+        yield from told_of(dataset, findings)
         with watch.decodes():
             pictures = _pictures(dataset, plan)
         plan = plan if plan.start.from_checkpoint else _measured(plan, pictures, wishes, reasons)
@@ -114,6 +114,7 @@ def fit_plan(
     Raises:
         as `fit`.
     """
+    plan.track.check()
     with _together(_settings(plan)) as (_, team):
         if out is not None:
             team.led(lambda: RunFolder.check_free(out))
@@ -127,8 +128,8 @@ def fit_plan(
             weights.check(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)
         yield from _told(dataset)
         plan = _for_all(team, dataset, plan, {}, True)
-        dataset, findings = _checked(dataset, plan, team)
-        yield from _found(dataset, findings)
+        dataset, findings = checked(dataset, plan, team)
+        yield from told_of(dataset, findings)
         yield Planned(plan, {})
         path = out or default_path(plan.data.source, plan.model_name, datetime.now())
         run = RunFolder.create(path) if team.leads else RunFolder(path)
@@ -147,7 +148,7 @@ def resume(
     Args:
         given: the object that the run was begun with, if it was one.
         longer: more steps than its plan has; also for a run that is complete.
-        compute: fields of [compute] by their dotted names that are to be others from now on.
+        compute: fields of [compute] and [track] by their dotted names that are to be others from now on.
 
     Raises:
         as `fit`; UsageError: its plan was changed in a way that it cannot follow; DamagedFileError: there are
@@ -155,7 +156,9 @@ def resume(
     """
     run = RunFolder.existing(path)
     begun = run.read_plan()
-    with _together(_settings(config.override(begun, compute or {}))) as (_, team):
+    changed = config.override(begun, compute or {})
+    changed.track.check()
+    with _together(_settings(changed)) as (_, team):
         if team.led(run.finished) and longer is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
@@ -225,56 +228,6 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {outputs}, pictures: {counts}.")
 
 
-def _checked(dataset: Dataset, plan: Plan, team: Team) -> tuple[Dataset, Findings | None]:
-    """Rank 0 looks at the pictures; bad ones are left out everywhere if asked to, else all refuse.
-
-    Raises:
-        DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
-    """
-    looked: list[Findings] = []
-
-    def look_at_them() -> list[int]:
-        looked.append(_looked(dataset, plan))
-        return looked[0].bad_indices.tolist()
-
-    bad = np.array(team.led(look_at_them), np.int64)
-    left = parts.without(dataset.splits, bad)
-    if not len(left["train"]):
-        raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
-    return dataclasses.replace(dataset, splits=left), looked[0] if looked else None
-
-
-def _looked(dataset: Dataset, plan: Plan) -> Findings:
-    """Look at the pictures, at all of them where the minutes allow.
-
-    To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
-    """
-    seconds = CHECKED_SHARE * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
-    findings = check(dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata)
-    if findings.bad and not plan.data.skip_bad:
-        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
-        more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
-        raise DataError(
-            f"{len(findings.bad):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
-            "Mend or remove them, or leave them out with --skip-bad."
-        )
-    if findings.stops:
-        raise DataError(" ".join(findings.stops))
-    return findings
-
-
-def _found(dataset: Dataset, findings: Findings | None) -> Iterator[Event]:
-    """What the check noticed, and what was left out because of it; nothing from whom did not look."""
-    if findings is None:
-        return
-    if findings.bad:
-        yield Note(f"Left out {counted(len(findings.bad), 'picture')} that cannot be read; check.json names them.")
-    warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
-    for text in (*findings.notes, *warnings):
-        if text not in (dataset.source.reason, *dataset.source.notes):
-            yield Note(text)
-
-
 def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) -> Plan:
     """The plan with mean and deviation of the training pictures, but for what was asked for."""
     open_fields = [name for name in ("mean", "std") if f"image.{name}" not in wishes.overrides]
@@ -328,23 +281,30 @@ def _go(
         accompany(run, plan, learner, dataset, pictures, team)
         team.part()
         return
-    with Lock(run.path):
-        begins = plan.start.from_checkpoint
-        model = (yield from begin.begun(run, plan, dataset)) if begins else create(plan.model, plan.seed)
-        followed = yield from before.begin(run, plan, model, dataset, pictures)
-        team.spread(model)
-        learner = prepare(model, plan, team)
-        learner.lesson = shared(team, followed, plan)
-        guards = Guards(plan.recipe, run.path, dataset.source.ids)
-        start = yield from restore(run, learner, guards)
-        team.told(start)
-        if start:
-            yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
-        if plan.recipe.steps:
-            yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
-        learner = whole_learner(learner, plan, team)
-        team.part()
-        with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
-            if plan.recipe.steps and begins:
-                learner = yield from choosing.chosen(run, plan, learner, dataset)
-            yield from conclude(run, plan, reasons, learner, dataset)
+    with Lock(run.path), tracked(run, plan):
+        yield from logged(run, _lead(run, plan, reasons, dataset, pictures, team))
+
+
+def _lead(
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: Pictures, team: Team
+) -> Generator[Event]:
+    """What rank 0 does of it."""
+    begins = plan.start.from_checkpoint
+    model = (yield from begin.begun(run, plan, dataset)) if begins else create(plan.model, plan.seed)
+    followed = yield from before.begin(run, plan, model, dataset, pictures)
+    team.spread(model)
+    learner = prepare(model, plan, team)
+    learner.lesson = shared(team, followed, plan)
+    guards = Guards(plan.recipe, run.path, dataset.source.ids)
+    start = yield from restore(run, learner, guards)
+    team.told(start)
+    if start:
+        yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
+    if plan.recipe.steps:
+        yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
+    learner = whole_learner(learner, plan, team)
+    team.part()
+    with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
+        if plan.recipe.steps and begins:
+            learner = yield from choosing.chosen(run, plan, learner, dataset)
+        yield from conclude(run, plan, reasons, learner, dataset)

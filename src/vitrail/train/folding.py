@@ -16,6 +16,7 @@ from ..checkpoints import bundle, ensemble
 from ..data.settings import DataSettings
 from ..data.transforms import prepare
 from ..errors import UsageError
+from ..evaluate import results
 from ..evaluate.answers import Answers
 from ..evaluate.decisions import Decisions
 from ..evaluate.label_metrics import LabelMetrics
@@ -170,6 +171,7 @@ def conclude(out: Path, whole: Together) -> Figures:
     (out / "predictions").mkdir(exist_ok=True)
     answers.write_csv(out / "predictions" / f"{SPLIT}.csv")
     atomic.write_json(out / f"metrics-{SPLIT}.json", figures.to_json())
+    results.write(out / results.NAME, [figures])
     if not (out / "model").exists():
         ensemble.save(out / "model", [run.bundle for run in whole.folds])
     _report(out, whole, answers, figures)

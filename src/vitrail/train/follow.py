@@ -82,7 +82,7 @@ def follow(
             if wish.save:
                 wish.save = False
                 told.append(f"Saved after step {done.step:,} of {steps:,}, as a signal asked; the training goes on.")
-            yield from map(Note, told + _unwritten(run))
+            yield from map(Note, told + _unwritten(run) + run.trackers.told())
             if stop and done.step < steps:
                 team.told()  # the others wait here until all is saved
                 _stop(run, stop, done.step, steps)
@@ -254,6 +254,4 @@ def _row(done: Step, progress: Progress) -> dict[str, float | int]:
 
 
 def _stop(run: RunFolder, number: int, step: int, steps: int) -> None:
-    message = f"Interrupted at step {step} of {steps}, saved. {go_on(run.path)}"
-    run.log(message)
-    raise InterruptedRun(message, 128 + number)
+    raise InterruptedRun(f"Interrupted at step {step} of {steps}, saved. {go_on(run.path)}", 128 + number)

@@ -12,6 +12,7 @@ from ..spec import ImageSpec
 from .pretrain.settings import Pretrain
 from .recipe import Recipe
 from .teacher.settings import Teacher
+from .tracking.settings import TrackSettings
 from .transfer.settings import StartSettings
 
 
@@ -24,7 +25,7 @@ class ComputeSettings:
     number_format: Literal["float32", "bfloat16", "float16"] = "float32"
     """Format of the large products; weights and losses stay in float32. float16 is for GPUs without bfloat16."""
     threads: int = 0
-    """Threads of the CPU's products; 0 takes every core. Equal bits need an equal count."""
+    """Threads of the CPU's products; 0 takes OMP_NUM_THREADS or every core. Equal bits need an equal count."""
     workers: int = 2
     """Threads that decode pictures while the model trains; 0 decodes in the main thread. Batches stay the same."""
     compile: bool = False
@@ -54,3 +55,4 @@ class Plan:
     recipe: Recipe = field(default_factory=Recipe)
     answers: AnswerSettings = field(default_factory=AnswerSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
+    track: TrackSettings = field(default_factory=TrackSettings)

@@ -117,7 +117,6 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"
-                run.log(message)
                 raise InterruptedRun(message, wish.exit_code)
 
 

@@ -20,6 +20,7 @@ from ..files import atomic
 from ..files.disk import flush, resource_errors
 from .plan import Plan
 from .planning.reasons import chosen, explained
+from .tracking.trackers import Trackers
 
 
 class RunFolder:
@@ -35,6 +36,8 @@ class RunFolder:
         self.figures = path / "figures"
         self.splits_file = path / "splits.csv"
         self.data_file = path / "data.json"
+        self.trackers = Trackers()
+        """Where the numbers go beside this folder; nowhere until somebody opens them."""
         self.unwritten = ""
         """Why the last line of a log or of the metrics could not be written; empty if all were."""
         self.told_unwritten = False
@@ -100,7 +103,9 @@ class RunFolder:
 
     def record(self, row: Mapping[str, float | int]) -> None:
         """Add a row of numbers to metrics.jsonl, if that is possible; those that are not finite are left out."""
-        self._append(self.metrics_file, json.dumps({name: number for name, number in row.items() if isfinite(number)}))
+        finite = {name: number for name, number in row.items() if isfinite(number)}
+        self._append(self.metrics_file, json.dumps(finite))
+        self.trackers.record(finite)
 
     def _append(self, path: Path, line: str) -> None:
         """A log is no reason to stop a training."""

@@ -23,14 +23,14 @@ def loss(logits, targets):
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
-def test_the_temperature_is_recovered_within_two_per_cent(factor):
+def test_V3_the_temperature_is_recovered_within_two_per_cent(factor):
     found = [fit("classes", (factor * logits).astype(np.float32), targets).values[0] for logits, targets in
              (calibrated(seed, 20_000) for seed in range(3))]  # fmt: skip
     assert np.mean(found) == pytest.approx(factor, rel=0.02)
 
 
 @pytest.mark.parametrize("n", [100, 300, 5000])
-def test_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
+def test_V3_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
     for seed in range(20):
         logits, targets = calibrated(seed, n)
         for factor in (0.3, 1.0, 4.0):
@@ -68,7 +68,7 @@ def test_each_label_has_its_own_temperature_if_it_has_pictures_enough():
 
 @pytest.mark.parametrize(("n", "most"), [(200, 0.02), (2000, 0.005), (20_000, 0.002)])
 @pytest.mark.parametrize("spread", [1.0, 2.5, 5.0])
-def test_the_error_of_calibrated_answers_is_nothing_but_chance(n, most, spread):
+def test_V3_the_error_of_calibrated_answers_is_nothing_but_chance(n, most, spread):
     found = []
     for seed in range(200):
         logits, targets = calibrated(seed, n, spread)

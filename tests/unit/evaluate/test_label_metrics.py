@@ -31,7 +31,7 @@ def drawn(n: int = 400, seed: int = 0) -> LabelPredictions:
     return table(targets, chances, NAMES)
 
 
-def test_every_figure_is_scikit_learns_over_the_known_pictures():
+def test_V1_every_figure_is_scikit_learns_over_the_known_pictures():
     given = drawn()
     found = measure(given, samples=20)
     assert given.targets is not None

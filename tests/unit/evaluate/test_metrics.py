@@ -36,7 +36,7 @@ def drawn(n: int = 300, K: int = 4, seed: int = 0) -> Predictions:
     return table(targets, np.exp(logits) / np.exp(logits).sum(1, keepdims=True))
 
 
-def test_every_figure_is_scikit_learns():
+def test_V1_every_figure_is_scikit_learns():
     given = drawn()
     found = measure(given, samples=20)
     targets, labels, probabilities = given.targets, given.labels, given.probabilities.astype(np.float64)
@@ -119,7 +119,7 @@ def test_without_an_error_intervals_still_have_a_width():
         assert found.per_class[0].recall_interval[0] < 0.9
 
 
-def test_answers_that_are_no_numbers_are_refused():
+def test_V1_answers_that_are_no_numbers_are_refused():
     given = table([0, 1], [[0.5, 0.5], [np.nan, 0.5]])
     with pytest.raises(DataError, match=r"1 of 4 answers are NaN"):
         measure(given)
@@ -134,7 +134,7 @@ def test_a_class_that_never_occurs_has_no_recall_and_hurts_nobody():
     assert found.macro_f1 == pytest.approx((4 / 5 + 2 / 3) / 2)
 
 
-def test_one_class_alone_has_no_ranking():
+def test_V1_one_class_alone_has_no_ranking():
     assert measure(table([0, 0], [[0.9, 0.1], [0.2, 0.8]]), samples=5).auroc is None
 
 

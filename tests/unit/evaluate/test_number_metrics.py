@@ -22,7 +22,7 @@ def drawn(n: int = 300, seed: int = 0) -> NumberPredictions:
     return table(targets, values)
 
 
-def test_every_figure_is_scikit_learns_or_scipys_over_the_known_pictures():
+def test_V1_every_figure_is_scikit_learns_or_scipys_over_the_known_pictures():
     given = drawn()
     found = measure(given, (41.0, 69.0), samples=50)
     assert given.targets is not None

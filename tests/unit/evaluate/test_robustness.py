@@ -185,7 +185,7 @@ def digits():
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_accuracy_falls_with_severity(digits, suite):
+def test_V8_accuracy_falls_with_severity(digits, suite):
     found = measure(*digits, np.arange(100), suite)
     by_severity = np.mean([one.by_severity for one in found.disturbances], axis=0)
     assert found.clean > 0.85 and (np.diff([found.clean, *by_severity]) < 0.002).all()

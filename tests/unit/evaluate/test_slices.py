@@ -53,7 +53,7 @@ def test_measurements_that_all_differ_are_cut_all_the_same():
     assert list(sizes([f"{x / 7:.4f}" for x in range(100)]).values()) == [25] * 4
 
 
-def test_the_worse_camera_is_marked_and_small_ones_are_not_judged():
+def test_V12_the_worse_camera_is_marked_and_small_ones_are_not_judged():
     right = np.concatenate([np.arange(400) % 20 > 0, np.arange(100) % 3 > 0, np.zeros(20, bool)])
     cameras = ["left"] * 400 + ["right"] * 100 + ["new"] * 20
     found = slices(classes(right), {"camera": cameras})
@@ -74,7 +74,7 @@ def test_a_figure_that_is_better_elsewhere_is_not_marked():
     assert [one.value for one in found.columns[0].slices] == ["AP", "PA"]
 
 
-def test_many_slices_of_luck_are_seldom_marked():
+def test_V12_many_slices_of_luck_are_seldom_marked():
     generator, marked = np.random.default_rng(0), 0
     for _ in range(200):
         right = generator.random(1000) < 0.8

@@ -28,20 +28,20 @@ def lab(colours: np.ndarray, blindness: str | None = None) -> np.ndarray:
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], -1)
 
 
-def test_equal_steps_of_a_map_are_equal_steps_of_lightness():
+def test_X14_equal_steps_of_a_map_are_equal_steps_of_lightness():
     steps = np.diff(lab(colours_of(np.linspace(0, 1, 9), "positive"))[:, 0])
     assert steps.min() > 3 and steps.max() < 2.2 * steps.min()
 
 
 @pytest.mark.parametrize("blindness", BLIND)
-def test_who_is_blind_to_a_colour_sees_the_same_order_and_both_sides(blindness):
+def test_X14_who_is_blind_to_a_colour_sees_the_same_order_and_both_sides(blindness):
     lightness = lab(colours_of(np.linspace(0, 1, 9), "positive"), blindness)[:, 0]
     assert (np.diff(lightness) > 2).all()
     two = lab(np.array([FOR, AGAINST]), blindness)
     assert np.linalg.norm(two[0] - two[1]) > 40
 
 
-def test_a_golden_picture():
+def test_X14_a_golden_picture():
     """Grey 100 under a map of three patches: silent, half as strong, strongest."""
     image = np.full((1, 3, 1), 100, np.uint8)
     mixed = under_map(image, np.array([[0.0, 1.0, 2.0]], np.float32), "positive", (1, 1), shorter=1)

@@ -41,7 +41,7 @@ def mapped(model, images, method, of=None):
 
 @every_kind
 @every_method
-def test_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, method):
+def test_X3_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, method):
     model, images = create(config, seed=1).eval(), images_for(config)
     found = mapped(model, images, method)
     assert found.values.shape == (3, *config.grid) and found.values.dtype == np.float32
@@ -112,7 +112,7 @@ def test_looking_leaves_no_trace(kind):
 
 
 @every_method
-def test_the_same_bytes_every_time_and_under_any_gradient_mode(method):
+def test_X8_the_same_bytes_every_time_and_under_any_gradient_mode(method):
     model, images = create(TINY, seed=1).eval(), images_for(TINY)
     first = mapped(model, images, method).values
     for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):

@@ -82,7 +82,7 @@ def test_the_model_written_out_is_the_model(config):
 
 @every_model
 @pytest.mark.parametrize("room", [2**29, 0], ids=["kept", "computed again"])
-def test_relevance(config, room):
+def test_X2_relevance(config, room):
     model, images = made(config)
     touch = touches(config, model, images)
     answer = plain.answer(model, images, touch)
@@ -99,7 +99,7 @@ def test_relevance(config, room):
 
 @every_model
 @pytest.mark.parametrize("room", [2**29, 0], ids=["kept", "computed again"])
-def test_legrad(config, room):
+def test_X2_legrad(config, room):
     model, images = made(config)
     wanted = 0
     for depth in range(1, config.depth + 1):
@@ -111,7 +111,7 @@ def test_legrad(config, room):
 
 
 @every_model
-def test_rollout(config):
+def test_X2_rollout(config):
     model, images = made(config)
     answer = plain.answer(model, images)
     product = bare = np.eye(config.tokens)
@@ -128,7 +128,7 @@ def test_rollout(config):
 
 @every_model
 @pytest.mark.parametrize("layer", [None, 0, 2])
-def test_attention_of_every_head(config, layer):
+def test_X2_attention_of_every_head(config, layer):
     model, images = made(config)
     answer = plain.answer(model, images)
     if config.pool == "attention" and layer is None:
@@ -142,7 +142,7 @@ def test_attention_of_every_head(config, layer):
 
 
 @every_model
-def test_grad_cam(config):
+def test_X2_grad_cam(config):
     model, images = made(config)
     moved = torch.zeros(3, config.tokens, config.width, dtype=torch.float64, requires_grad=True)
     answer = plain.answer(model, images, moved=moved)
@@ -153,7 +153,7 @@ def test_grad_cam(config):
 
 
 @every_model
-def test_integrated_gradients_and_their_completeness(config):
+def test_X10_integrated_gradients_and_their_completeness(config):
     model, images = made(config)
     start = torch.full((1, *images.shape[1:]), 0.3)
     steps = 200

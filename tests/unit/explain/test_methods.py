@@ -92,7 +92,7 @@ def test_an_empty_picture_adds_nothing():
         explain(model, images, "integrated")
 
 
-def test_maps_that_say_nothing_are_refused_with_the_reason():
+def test_X15_maps_that_say_nothing_are_refused_with_the_reason():
     good = a_map([[[0, 1]], [[2, 1]]])
     assert refuse_empty(good, "why") is good
     for values, message in (
@@ -146,7 +146,7 @@ def test_pooling_by_a_probe_shows_its_own_attention():
     assert by_head(model, images).shape == (3, 2, 3, 4)
 
 
-def test_notes_tell_the_gap_of_integrated_gradients():
+def test_X10_notes_tell_the_gap_of_integrated_gradients():
     model, images = model_and_images()
     few = explain(model, images, "integrated", of=0, options=Options(steps=1)).notes
     enough = explain(model, images, "integrated", of=0).notes
@@ -155,7 +155,7 @@ def test_notes_tell_the_gap_of_integrated_gradients():
     assert len(gaps) == 3 and max(gaps) <= 1
 
 
-def test_injected_artefact_tokens_are_found_and_nothing_else():
+def test_X9_injected_artefact_tokens_are_found_and_nothing_else():
     """X9: 99 % of injected ones, at most one false alarm in a thousand, of lengths that vary by a tenth."""
     draw = np.random.default_rng(0)
     lengths = draw.normal(40, 4, (500, 16, 16)).astype(np.float32)
@@ -166,7 +166,7 @@ def test_injected_artefact_tokens_are_found_and_nothing_else():
     assert found[planted].mean() >= 0.99 and found[~planted].mean() <= 0.001
 
 
-def test_a_plain_background_makes_no_artefacts():
+def test_X9_a_plain_background_makes_no_artefacts():
     lengths = np.full((1, 8, 8), 20.0, np.float32)
     lengths[:, 2:5, 2:5] = 33
     assert not outliers(lengths).any()
@@ -180,7 +180,7 @@ def test_norms_are_those_of_patches_after_a_block():
         np.testing.assert_allclose(norms(model, images, layer), wanted, rtol=1e-6)
 
 
-def test_whatever_answers_can_be_covered_piece_by_piece():
+def test_X16_whatever_answers_can_be_covered_piece_by_piece():
     """An exported model has no blocks to look into; the same pictures are asked of it."""
     model, images = model_and_images(image_size=(11, 7), pad=True)
     asked = []

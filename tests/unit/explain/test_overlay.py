@@ -63,7 +63,7 @@ def test_of_many_patches_the_largest_hundredth_is_in_full_strength():
     assert labels[2].startswith("\u2265 1")
 
 
-def test_the_picture_is_untouched_where_the_map_is_silent():
+def test_X14_the_picture_is_untouched_where_the_map_is_silent():
     image = picture()
     shares = np.zeros((8, 12), np.float32)
     shares[2, 3] = 0.5
@@ -133,13 +133,13 @@ def test_the_left_picture_is_the_one_the_model_sees(channels):
         ("range", ["0", "2", "4"]),
     ],
 )
-def test_the_bar_has_its_three_marks_at_fixed_places(scale, labels):
+def test_X14_the_bar_has_its_three_marks_at_fixed_places(scale, labels):
     bar = overlay(picture(), HEAT, scale, (4, 4), CAPTION).axes[3]
     assert bar.get_yticks().tolist() == [0, 0.5, 1]
     assert [label.get_text() for label in bar.get_yticklabels()] == labels
 
 
-def test_every_word_of_the_caption_is_there_and_nothing_leaves_the_paper():
+def test_X15_every_word_of_the_caption_is_there_and_nothing_leaves_the_paper():
     for height, width in ((8, 12), (24, 6), (4, 24)):
         long = Caption("a class with quite a name " * 4, (*CAPTION.below, "many words " * 30))
         for caption in (CAPTION, long):

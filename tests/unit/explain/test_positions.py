@@ -25,7 +25,7 @@ def test_the_table_is_drawn_as_it_is(kind, class_token):
     assert table.get_title() == f"{kind} positions ({kept}): [{6 + class_token}, 16]"
 
 
-def test_every_place_is_most_like_itself():
+def test_X12_every_place_is_most_like_itself():
     model = create(replace(TINY, positions="sincos2d"))
     tiles = np.asarray(positions(model).axes[1].images[0].get_array().filled(np.nan))
     assert tiles.shape == (2 * 3 - 1, 3 * 4 - 1)

@@ -22,6 +22,7 @@ class Report(Command):
 
       vitrail report runs/20261121-140500-digits-automatic
       vitrail report runs/films --for radiology --prevalence nodule=0.02,effusion=0.1
+      vitrail report runs/films --claim
       vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8
     """
 
@@ -42,21 +43,30 @@ class Report(Command):
     """Pace of an inspection, so that failures are counted in a shift; else in 1,000 parts."""
     hours: float | None = None
     """Length of a shift."""
+    claim: bool = False
+    """Also write claim.md, an appendix for papers: the 42 items of the checklist CLAIM, answered from the run; what
+    only you know goes into claim.toml beside it."""
     json: bool = False
-    """Print the path as JSON."""
+    """Print the paths as JSON."""
     debug: bool = False
     """Show tracebacks."""
 
     def run(self) -> int:
         """Build it and say where it is."""
+        from ...report import claim
         from ...report.page import build
         from ..output import print_json
 
         path = build(self.run_folder, self._asked())
+        appendix = claim.build(self.run_folder) if self.claim else None
         if self.json:
-            print_json({"report": str(path)})
-        else:
-            print(path)
+            beside = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.open}
+            print_json({"report": str(path), **beside})
+            return 0
+        print(path)
+        if appendix is not None:
+            counts = f"{appendix.known} items from the run, {appendix.told} from {claim.OWN}, {appendix.open} open"
+            print(f"{appendix.page}  ({counts})")
         return 0
 
     def _asked(self) -> Asked | None:

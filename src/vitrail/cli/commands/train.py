@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ...train.keeping.extend import Extension
 
 
-BESIDE_RESUME = ("compute.", "recipe.accumulate")
-"""Plan fields that change how a run is computed and not what it learns."""
+BESIDE_RESUME = ("compute.", "recipe.accumulate", "track.")
+"""Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ splits, the model's shape, how pictures are read) may not: a change would be ign
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from ... import config
 from ...errors import UsageError
 from ..plan import Plan
 
-CHANGEABLE = ("recipe.", "compute.", "data.source", "data.data_root", "minutes", "model_name")
-HARMLESS = ("compute.workers", "data.source", "data.data_root", "minutes", "model_name", "recipe.save_every")
+CHANGEABLE = ("recipe.", "compute.", "track.", "data.source", "data.data_root", "minutes", "model_name")
+HARMLESS = ("compute.workers", "track.", "data.source", "data.data_root", "minutes", "model_name", "recipe.save_every")
 """Changes of these leave every bit as it was; what the data is, its fingerprint tells."""
 SETTLED = {
     "recipe.steps": "the rates of every step depend on it; train longer with --extend",
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 def between(old: Plan, new: Plan) -> list[Change]:
     """Every field in which two plans differ, by its dotted name."""
-    ours, theirs = dict(_flat(config.write(old), "")), dict(_flat(config.write(new), ""))
+    ours, theirs = config.flat(old), config.flat(new)
     names = [*ours, *(name for name in theirs if name not in ours)]
     return [Change(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
 
@@ -59,7 +59,7 @@ def check(changes: list[Change]) -> list[str]:
     if not changes:
         return []
     listed = f"Changed since the run was saved: {'; '.join(map(str, changes))}."
-    if all(change.name in HARMLESS for change in changes):
+    if all(change.name.startswith(HARMLESS) for change in changes):
         return [f"{listed} The results stay the same bit for bit."]
     return [f"{listed} {NO_LONGER_EQUAL}"]
 
@@ -79,11 +79,3 @@ def _may(change: Change) -> bool:
     if change.name == "recipe.ema":
         return bool(change.old) == bool(change.new)  # a running mean cannot begin in the middle
     return change.name.startswith(CHANGEABLE)
-
-
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, object]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

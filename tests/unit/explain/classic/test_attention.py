@@ -29,7 +29,7 @@ def attention_of(model, images) -> list[np.ndarray]:
 
 
 @every_kind
-def test_distances_are_those_of_a_slow_loop(config):
+def test_X12_distances_are_those_of_a_slow_loop(config):
     model, images = create(config, seed=1).eval(), images_for(config, batch=2)
     rows, columns = config.grid
     for renormalise in (True, False):
@@ -58,7 +58,7 @@ def indifferent(config):
     return model
 
 
-def test_a_head_that_looks_everywhere_alike_has_the_mean_distance_of_all_places():
+def test_X12_a_head_that_looks_everywhere_alike_has_the_mean_distance_of_all_places():
     model, images = indifferent(TINY), images_for(TINY)
     even = places_apart(Grid(3, 4), (4, 2)).mean()
     np.testing.assert_allclose(distances(model, images, True), even, atol=1e-6)

@@ -35,7 +35,7 @@ def test_components_are_those_of_numpys_svd(shape):
     np.testing.assert_allclose(found.deviations, s[:3] / np.sqrt(shape[0] - 1))
 
 
-def test_scores_stay_when_features_change_their_signs_or_their_basis():
+def test_X12_scores_stay_when_features_change_their_signs_or_their_basis():
     generator = np.random.default_rng(1)
     rows = generator.normal(size=(40, 8)) * np.arange(1, 9)
     expected = principal(rows, 3).scores
@@ -122,7 +122,7 @@ def test_the_sign_is_towards_the_middle_and_single_patches_follow_their_neighbou
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_filters_of_a_convolution_and_of_a_matrix_are_the_same_pictures(channels):
+def test_X12_filters_of_a_convolution_and_of_a_matrix_are_the_same_pictures(channels):
     shape = replace(TINY, channels=channels, width=24, heads=2)
     as_conv, as_matrix = create(shape, seed=1), create(replace(shape, patches="linear"), seed=2)
     with torch.no_grad():

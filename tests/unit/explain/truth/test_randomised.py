@@ -36,7 +36,7 @@ def test_a_method_that_draws_the_pictures_edges_never_changes():
     )
 
 
-def test_a_method_that_shows_the_model_loses_its_map_and_the_model_stays_as_it_was():
+def test_X7_a_method_that_shows_the_model_loses_its_map_and_the_model_stays_as_it_was():
     model = create(WIDE, seed=1).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = cascade(lens, model, IMAGES, CLASSES)

@@ -13,14 +13,14 @@ MASKS = np.zeros((3, 8, 12), bool)
 MASKS[0, 2:6, 3:9], MASKS[1, :, :6], MASKS[2, 0, 0] = True, True, True
 
 
-def test_the_mask_itself_is_perfect_and_its_opposite_is_always_wrong():
+def test_X11_the_mask_itself_is_perfect_and_its_opposite_is_always_wrong():
     found = segmented(MASKS.astype(np.float64), MASKS)
     assert (found.accuracy, found.overlap, found.precision) == (1, 1, pytest.approx(1))
     wrong = segmented(1.0 - MASKS, MASKS)
     assert (wrong.accuracy, wrong.overlap) == (0, 0) and wrong.precision < 0.6
 
 
-def test_what_lies_above_the_mean_is_the_object_and_counts_are_those_of_scikit_learn():
+def test_X11_what_lies_above_the_mean_is_the_object_and_counts_are_those_of_scikit_learn():
     maps = np.random.default_rng(0).random((3, 8, 12)) + 0.4 * MASKS
     found = segmented(maps, MASKS)
     heat = (maps - maps.min((1, 2), keepdims=True)) / np.ptp(maps, axis=(1, 2), keepdims=True)

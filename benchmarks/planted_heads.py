@@ -1,0 +1,132 @@
+"""Does the default map point at planted evidence whatever head reads the model, and nowhere if nothing was learnt?
+
+    python benchmarks/planted_heads.py                    # ten trainings of 450 steps, two at a time: 15 minutes
+    python benchmarks/planted_heads.py --seeds 0 1 2
+    python benchmarks/planted_heads.py --heads mean class
+
+Goals X3 and X7: on pictures of which the glyph that makes the class is known, models of three blocks are trained with
+every kind of head, with registers, and with every kind of position; on 200 held-out pictures the share of maps whose
+largest patch lies on the glyph (pointing) should be 95 %. One more learns labels that were shuffled among the training
+pictures: its maps of the true class should point no better than chance. Steps are fixed, one thread each, so speed
+changes nothing. Rows that are there are kept. Writes benchmarks/results/planted-heads.json and a table beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from making.records import RESULTS, Job, Results, Row, trained
+
+from vitrail.data.source import Source
+from vitrail.data.sources.planted import CLASSES, open_planted
+from vitrail.doors.evaluation import Labelled
+from vitrail.doors.faithfulness import faithfulness, of_method
+from vitrail.explain.methods import default_method
+from vitrail.model.vit import ViT
+from vitrail.predict.predictor import Predictor
+
+CLASS = ("--model.class_token", "true")
+HEADS: dict[str, tuple[object, ...]] = {
+    "mean": ("--model.pool", "mean"),
+    "class": (*CLASS, "--model.pool", "class"),
+    "class+mean": (*CLASS, "--model.pool", "class+mean"),
+    "attention": ("--model.pool", "attention"),
+    "two heads (DeiT)": (
+        *(*CLASS, "--model.pool", "class", "--model.distillation_token", "true"),
+        *("--model.distillation_head", "true", "--model.pooled_norm", "false"),
+    ),
+    "mean, 4 registers": ("--model.pool", "mean", "--model.registers", 4),
+    "class+mean, no rotation": (*CLASS, "--model.pool", "class+mean", "--model.rotary", "none"),
+    "class+mean, no table": (*CLASS, "--model.pool", "class+mean", "--model.positions", "none"),
+    "class, relative positions": (*(*CLASS, "--model.pool", "class", "--model.rotary", "none", "--model.relative", 2),),
+}
+SHUFFLED = "shuffled labels"
+USUAL = ("--model.depth", 3, "--steps", 450, "--compute.number_format", "float32", "--compute.threads", 1)
+PICTURES = 200
+
+
+def main() -> None:
+    """Train what is missing, measure, and write both files."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--heads", nargs="+", choices=(*HEADS, SHUFFLED), default=[*HEADS, SHUFFLED])
+    parser.add_argument("--folder", type=Path, default=Path("runs"))
+    options = parser.parse_args()
+    results = Results("planted-heads")
+    jobs: list[Job] = [
+        ({"head": head, "seed": seed}, partial(one, options.folder, head, seed))
+        for seed in options.seeds
+        for head in options.heads
+    ]
+    for row in results.side_by_side(jobs):
+        found = f"pointing {row['pointing']:.1%}, right {row['accuracy']:.1%}"
+        print(f"{row['head']}, seed {row['seed']}: {found}", flush=True)
+    results.write({})
+    (RESULTS / f"{results.path.stem}.md").write_text(table(results.rows), encoding="utf-8")
+    print(table(results.rows))
+
+
+def one(folder: Path, head: str, seed: int) -> Row:
+    """Train one model and measure its default maps on pictures that it has not seen."""
+    planted = open_planted()
+    name = "".join(sign if sign.isalnum() else "-" for sign in head)
+    source, words = "planted", HEADS.get(head, HEADS["class+mean"])
+    if head == SHUFFLED:
+        source = str(shuffled(planted, folder / f"planted-shuffled-seed{seed}.npz", seed))
+    run = folder / f"planted-heads-{name}-seed{seed}"
+    row = trained(run, source, *words, *USUAL, "--seed", seed)
+    predictor = Predictor.open(run)
+    model = predictor.alone().model
+    assert isinstance(model, ViT)
+    method = default_method(model.config)
+    held = Labelled(planted, planted.splits["test"], "test")
+    truth = faithfulness(predictor, held, {method: of_method(method)}, PICTURES, shuffled=0)
+    at = next(row.located for row in truth.rows if row.method == method)
+    assert at is not None
+    return {
+        "method": method,
+        "accuracy": row["accuracy"],
+        "pictures": PICTURES,
+        "pointing": at.pointing.value,
+        "pointing_interval": [at.pointing.interval.low, at.pointing.interval.high],
+        "chance_pointing": at.chance_pointing,
+        "in_box": at.in_box.value,
+        "chance_box": at.chance_box,
+        "steps": row["steps"],
+        "commit": row["commit"],
+    }
+
+
+def shuffled(planted: Source, path: Path, seed: int) -> Path:
+    """The same pictures in the same splits; the labels of those that are learnt from are dealt out anew."""
+    arrays: dict[str, np.ndarray] = {"classes": np.array(CLASSES)}
+    for split, rows in planted.splits.items():
+        targets = np.array(planted.targets[rows])
+        if split != "test":
+            np.random.default_rng(seed).shuffle(targets)
+        arrays |= {f"x_{split}": planted.pictures[rows], f"y_{split}": targets}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, **arrays)
+    return path
+
+
+def table(rows: list[Row]) -> str:
+    """One line a row."""
+    lines = [
+        "| head | seed | right | pointing (95 %) | by chance | in the glyph's box | by chance |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        span = " to ".join(f"{end:.1%}" for end in row["pointing_interval"])
+        lines.append(
+            f"| {row['head']} | {row['seed']} | {row['accuracy']:.1%} | {row['pointing']:.1%} ({span}) "
+            f"| {row['chance_pointing']:.1%} | {row['in_box']:.1%} | {row['chance_box']:.1%} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

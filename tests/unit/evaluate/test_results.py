@@ -1,0 +1,74 @@
+"""results.csv holds every figure of the JSON files, on a line of its own."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unit.evaluate import test_label_predictions as labels
+from unit.evaluate import test_number_predictions as numbers
+from unit.evaluate.test_metrics import table
+from vitrail.evaluate import results
+from vitrail.evaluate.label_metrics import measure as measure_labels
+from vitrail.evaluate.metrics import Metrics, measure
+from vitrail.evaluate.number_metrics import measure as measure_numbers
+
+DRAW = np.random.default_rng(7)
+
+
+def of_classes(names: tuple[str, ...] = ("a", "b", "=c")) -> Metrics:
+    targets = np.arange(60) % 3
+    weights = DRAW.random((60, 3)) + np.eye(3)[targets]
+    return measure(table(targets, weights / weights.sum(1, keepdims=True), names), samples=20)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_figures_stand_with_their_intervals_first_of_all_pictures_then_of_each_class(tmp_path):
+    found = of_classes()
+    results.write(tmp_path / "results.csv", [found])
+    rows = read(tmp_path / "results.csv")
+    assert list(rows[0]) == results.HEADER
+    by_name = {(row["of"], row["figure"]): row for row in rows}
+    assert len(by_name) == len(rows)
+    accuracy, recall = by_name["", "accuracy"], by_name["'=c", "recall"]
+    assert float(accuracy["value"]) == found.accuracy and accuracy["n"] == "60"
+    assert (float(accuracy["low"]), float(accuracy["high"])) == found.accuracy_interval
+    assert float(recall["value"]) == found.per_class[2].recall and recall["n"] == "20"
+    assert by_name["", "calibration_error"]["low"] == ""
+    assert [row["of"] for row in rows] == sorted((row["of"] for row in rows), key=["", "a", "b", "'=c"].index)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "number"])
+def test_no_figure_of_the_json_is_missing(kind):
+    figures = {"classes": of_classes, "labels": of_labels, "number": of_numbers}[kind]()
+    rows = list(results.results(figures))
+    values = figures.to_json()
+    whole = {name for name, value in values.items() if isinstance(value, float)}
+    assert {row.figure for row in rows if not row.of} == whole
+    (part,) = (values[name] for name in results.PARTS if name in values)
+    numbers = sum(isinstance(value, float) for one in part for value in one.values())
+    ranges = sum(name == "agreement" for one in part for name in one)
+    assert len([row for row in rows if row.of]) == numbers + ranges and numbers > 3
+
+
+def of_labels():
+    targets = (DRAW.random((60, 2)) < 0.5).astype(np.float32)
+    probabilities = 0.6 * targets + 0.4 * DRAW.random((60, 2))
+    return measure_labels(labels.table(targets, probabilities))
+
+
+def of_numbers():
+    targets = DRAW.random((60, 1))
+    return measure_numbers(numbers.table(targets, targets + DRAW.random((60, 1)) / 10, ("age",)))
+
+
+def test_limits_of_agreement_are_a_range_without_a_value():
+    (row,) = [row for row in results.results(of_numbers()) if row.figure == "agreement"]
+    assert row.value is None and row.low is not None and row.high is not None and row.low <= row.high

@@ -1,0 +1,45 @@
+"""Event files that TensorBoard itself reads back, also after a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from curves_of_tensorboard import curves, texts
+from vitrail.train.tracking.tensorboard import FOLDER, TensorBoard
+from vitrail.train.tracking.tracker import Filed
+
+
+def opened(folder: Path) -> TensorBoard:
+    return TensorBoard(Filed(folder=folder, name="run", project="", settings={"seed": 3, "recipe.steps": 5}))
+
+
+def test_curves_lie_in_the_run_folder_those_of_a_prelude_beside(tmp_path):
+    writer = opened(tmp_path)
+    writer.record("masked_step", 2, {"masked_loss": 0.5})
+    for step in (1, 2, 3):
+        writer.record("step", step, {"loss": 4.0 / step, "lr": 0.5})
+    writer.conclude(3, {"final/test_accuracy": 0.75})
+    writer.close(whole=True)
+    assert curves(tmp_path / FOLDER) == {
+        "loss": [(1, 4.0), (2, 2.0), (3, 1.3333334)], "lr": [(1, 0.5), (2, 0.5), (3, 0.5)],
+        "final/test_accuracy": [(3, 0.75)],
+    }  # fmt: skip
+    assert curves(tmp_path / FOLDER / "masked") == {"masked_loss": [(2, 0.5)]}
+    assert "| recipe.steps | 5 |" in texts(tmp_path / FOLDER)["plan"]
+
+
+def test_steps_that_a_resumed_run_does_again_are_there_once(tmp_path):
+    first = opened(tmp_path)
+    for step in (1, 2, 3, 4):
+        first.record("step", step, {"loss": 1.0})
+    first.close(whole=False)
+    second = opened(tmp_path)
+    for step in (3, 4, 5):
+        second.record("step", step, {"loss": 2.0})
+    second.close(whole=True)
+    third = opened(tmp_path)  # nothing was missing but the figures
+    third.conclude(5, {"final/test_accuracy": 0.5})
+    third.close(whole=True)
+    found = curves(tmp_path / FOLDER)
+    assert found["loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]
+    assert found["final/test_accuracy"] == [(5, 0.5)]
