@@ -38,7 +38,8 @@ def test_V16_every_item_is_answered_or_asked_and_most_are_answered_by_the_run(vi
     held_out = "test" if (run / "metrics-test.json").is_file() else "val"
     metrics = json.loads((run / f"metrics-{held_out}.json").read_text())
     assert f"Accuracy {100 * metrics['accuracy']:.1f} %" in found[36] and "by seed 0" in found[20]
-    assert "8 steps of 4 images" in found[25] and "no figure chose it" in found[26] and "torch" in found[23]
+    assert "8 steps of 4 images" in found[25] and "no figure chose it" in found[26] and "; torch 2." in found[23]
+    assert "in patches of 8x8" in found[22] and "variety: flip, mixup 0.2" in found[25]
 
 
 def test_what_only_the_authors_know_is_kept_and_joins_what_the_run_knows(vitrail, run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,7 +33,8 @@ AUGMENTATION = (
     *("erase", "mixup", "cutmix", "smoothing", "repeats", "keep_patches"),
 )
 RATES = ("optimizer", "muon_rate", "momentum", "rate", "weight_decay", "warmup", "decay", "ema")
-AT_REST = (0, 0.0, 1.0, False, "none", 1)
+AT_REST = {"keep_patches": 1.0, "repeats": 1, "augment": "none"}
+"""Of the others nothing is at rest."""
 MOST = 20
 """Classes or findings that an answer lists."""
 
@@ -145,9 +147,9 @@ def _level(told: Told) -> str:
 
 def _model(told: Told) -> str:
     model = told.part("model")
-    size = "x".join(map(str, model["image_size"]))
+    size, patch = ("x".join(map(str, model[name])) for name in ("image_size", "patch"))
     return (
-        f"{size} pixels of {counted(model['channels'], 'channel')} in patches of {model['patch']}, "
+        f"{size} pixels of {counted(model['channels'], 'channel')} in patches of {patch}, "
         f"{counted(model['depth'], 'block')} of width {model['width']} with {counted(model['heads'], 'head')}, pooling "
         f"{model['pool']}, {counted(model['outputs'], 'output')}, {told.known.parameters:,} parameters. "
         "model/config.json has every field."
@@ -155,22 +157,24 @@ def _model(told: Told) -> str:
 
 
 def _software(told: Told) -> str:
-    return f"{'; '.join(f'{one.name} {one.text}' for one in told.known.environment if one.name != 'command')}."
+    rows = {one.name: one.text for one in told.known.environment if one.text and one.name != "command"}
+    packages = json.loads(rows.pop("versions", "{}"))
+    return f"{'; '.join(f'{name} {text}' for name, text in {**packages, **rows}.items())}."
 
 
 def _start(told: Told) -> str:
     if told.known.start != "from scratch":
         return f"Transfer from {told.known.start}."
-    init = told.part("model").get("init", "")
-    named = f" ({init})" if init else ""
+    init = told.part("model")["init"]
     before = " after masked autoencoding of the training pictures" if told.part("pretrain").get("wanted") else ""
-    return f"Random{named} from seed {told.plan.get('seed', 0)}{before}."
+    return f"Random values (scheme {init}) from seed {told.plan.get('seed', 0)}{before}."
 
 
 def _training(told: Told) -> str:
     recipe, known = told.part("recipe"), told.known
     rates = ", ".join(f"{name} {recipe[name]}" for name in RATES if name in recipe)
-    varied = ", ".join(f"{name} {recipe[name]}" for name in AUGMENTATION if recipe.get(name, 0) not in AT_REST)
+    moved = [name for name in AUGMENTATION if recipe.get(name, AT_REST.get(name, 0)) != AT_REST.get(name, 0)]
+    varied = ", ".join(name if recipe[name] is True else f"{name} {recipe[name]}" for name in moved)
     folds = told.part("data").get("folds", 0)
     models = f"{folds} models, one for each fold" if folds and known.held_out == "out-of-fold" else "one model"
     return (

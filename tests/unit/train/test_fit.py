@@ -20,9 +20,9 @@ from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
 from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
+from vitrail.train import checked, follow
 from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
-from vitrail.train import follow
 from vitrail.train.events import Event, Finished, Note, Planned
 from vitrail.train.planning import settle
 from vitrail.train.planning.pace import Pace
@@ -148,7 +148,7 @@ def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_pat
             self.bad, self.bad_indices, self.notes, self.concerns = [], np.zeros(0, np.int64), (), ()
             self.stops = ("Patient 7 is in train and test.", "All pictures are black.")
 
-    monkeypatch.setattr(training, "check", lambda *words, **named: Stopping(true(*words, **named)))
+    monkeypatch.setattr(checked, "check", lambda *words, **named: Stopping(true(*words, **named)))
     with pytest.raises(DataError, match=r"^Patient 7 is in train and test\. All pictures are black\.$"):
         fit(drawn())
     assert not (tmp_path / "run").exists()
@@ -161,7 +161,7 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
         asked.append(words[-1])
         raise DataError("enough seen")
 
-    monkeypatch.setattr(training, "check", stopped)
+    monkeypatch.setattr(checked, "check", stopped)
     for budget in ({"minutes": 2.0}, {"steps": 3}):
         with pytest.raises(DataError, match="enough seen"):
             list(training.fit(Wishes(data=DataSettings(), **budget), MACHINE, tmp_path / "run", given=drawn()))
