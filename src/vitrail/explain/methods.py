@@ -94,13 +94,12 @@ def explain(
 
 
 def default_method(config: ViTConfig) -> str:
-    """Relevance; LeGrad where a learned probe pools; attention where there is no answer.
+    """Relevance; attention where there is no answer.
 
-    Where patches are averaged relevance was measured to be truer than LeGrad (docs/true-maps.md).
+    LeGrad was proposed for models without a class token; whether patches are averaged or a learned probe pools,
+    relevance was measured to be truer and nearer to the evidence (docs/true-maps.md).
     """
-    if not config.outputs:
-        return "attention"
-    return "legrad" if config.pool == "attention" else "relevance"
+    return "relevance" if config.outputs else "attention"
 
 
 def _occlusion(model: ViT, images: Tensor, of: Of, asked: Options) -> Map:

@@ -146,7 +146,7 @@ def test_another_picture_size_has_its_own_grid():
         ({"distillation_token": True, "distillation_head": True}, "relevance"),
         ({"class_token": False, "pool": "mean"}, "relevance"),
         ({"pool": "mean"}, "relevance"),
-        ({"pool": "attention"}, "legrad"),
+        ({"pool": "attention"}, "relevance"),
         ({"outputs": 0}, "attention"),
     ],
 )

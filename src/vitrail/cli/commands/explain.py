@@ -67,8 +67,8 @@ class Explain(Command):
         ]
         | None
     ) = None
-    """How; by default relevance, and legrad where a learned probe pools (--model.pool attention). attention, rollout
-    and similarity draw the same for every class. all: one page with every method."""
+    """How; by default relevance. attention, rollout and similarity draw the same for every class. all: one page with
+    every method."""
     class_: str | None = None
     """The class, label or column to explain; by default the one that is answered."""
     layer: int | None = None
