@@ -115,7 +115,7 @@ def test_every_method_is_offered_but_the_one_that_needs_a_patch():
     mean = opened("mean, indexed").explainer
     assert mean is not None and methods_of(mean.model.config)[0]["name"] == "relevance"
     probe = dataclasses.replace(mean.model.config, pool="attention")
-    assert methods_of(probe)[0]["name"] == "legrad"
+    assert methods_of(probe)[0]["name"] == "relevance"
 
 
 @pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])
