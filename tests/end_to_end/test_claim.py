@@ -39,6 +39,7 @@ def test_V16_every_item_is_answered_or_asked_and_most_are_answered_by_the_run(vi
     metrics = json.loads((run / f"metrics-{held_out}.json").read_text())
     assert f"Accuracy {100 * metrics['accuracy']:.1f} %" in found[36] and "by seed 0" in found[20]
     assert "8 steps of 4 images" in found[25] and "no figure chose it" in found[26] and "; torch 2." in found[23]
+    assert "10 images in the partitions at first, 0 of the 10 looked at were unreadable; 10 were used." in found[33]
     assert "in patches of 8x8" in found[22] and "variety: flip, mixup 0.2" in found[25]
 
 

@@ -235,8 +235,8 @@ def _flow(told: Told) -> str:
     if told.card is None:
         return ""
     left = sum(one.n for one in told.known.counts)
-    there = counted(told.card.pictures, "image")
-    return f"{there} in the partitions at first, {told.card.bad:,} of them unreadable; {left:,} were used."
+    there, bad = counted(told.card.pictures, "image"), f"{told.card.bad:,} of the {told.card.looked_at:,} looked at"
+    return f"{there} in the partitions at first, {bad} were unreadable; {left:,} were used."
 
 
 def _groups(told: Told) -> str:
