@@ -143,17 +143,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
+SLOW_FILES = 12
+"""So many files are named after the suites: where the time goes."""
+
+
 class Suites:
-    """How many tests ran and for how long, folder by folder."""
+    """How many tests ran and for how long, folder by folder, and the slowest files."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.files: defaultdict[str, float] = defaultdict(float)
         self.tests: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        folder = Path(report.nodeid.partition("::")[0]).parts[1:-1]
+        file = report.nodeid.partition("::")[0]
+        folder = Path(file).parts[1:-1]
         suite = folder[0] if folder else "top level"
         self.seconds[suite] += report.duration
+        self.files[file] += report.duration
         self.tests[suite] += report.when == "call"
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -161,5 +168,8 @@ class Suites:
         write("")
         for suite in sorted(self.seconds, key=self.seconds.__getitem__, reverse=True):
             write(f"{suite:<12} {self.tests[suite]:>5} tests {self.seconds[suite]:>8.1f} s")
+        for file in sorted(self.files, key=self.files.__getitem__, reverse=True)[:SLOW_FILES]:
+            if self.files[file] >= 10:
+                write(f"{self.files[file]:>28.1f} s in {file}")
         for reason, count in config.stash.get(LEFT_OUT, Counter()).items():
             write(f"left out: {count} tests that {reason}")

@@ -46,6 +46,11 @@ def test_the_logo_is_drawn_by_lines_alone_and_its_lines_are_seen_on_white_and_by
         assert not [ground for ground, colour in GROUNDS.items() if contrast(line, colour) < 3], line
 
 
+def test_the_mark_of_the_book_and_of_the_served_page_is_one():
+    served = ROOT / "src" / "vitrail" / "serve" / "page" / "icon.svg"
+    assert served.read_bytes() == (ROOT / "docs" / "images" / "mark.svg").read_bytes()
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_of_a_page_beside_the_readme_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
