@@ -31,7 +31,7 @@ def test_the_table_of_extras_is_fresh_and_names_each_that_a_person_may_want():
     found = json.loads(extras.STORED.read_text(encoding="utf-8"))
     assert extras.table(found) in extras.PAGE.read_text(encoding="utf-8"), "run python docs/table_of_extras.py"
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert set(extras.BRINGS) - {extras.CORE} == set(declared) - {"dev", "docs", "track"}
+    assert set(extras.BRINGS) - {extras.CORE} == set(declared) - {"dev", "docs"}
     assert [row["extra"] for row in found["rows"]] == list(extras.BRINGS)
 
 
