@@ -1,6 +1,7 @@
 """Take the pictures of docs/reports.md from the three runs whose commands are on that page.
 
     python docs/report_pictures.py runs/fashion runs/labels runs/levels
+    python docs/report_pictures.py runs/levels                             # the pictures of one of them
 
 Each report is built again from what its run has stored, and seen by a real browser as wide as a desk and as a phone.
 Fashion-MNIST (MIT) is shown as it is. The cells of ELPV are under CC BY-NC-SA 4.0 and this repository is not, so every
@@ -66,14 +67,16 @@ SHOTS = (
 
 
 def main() -> None:
-    """Every picture, from copies of the runs."""
+    """Every picture of the runs that are named, from copies of them."""
     from playwright.sync_api import sync_playwright
 
-    runs = dict(zip(("fashion", "labels", "levels"), map(Path, sys.argv[1:]), strict=True))
+    runs = {Path(word).name: Path(word) for word in sys.argv[1:]}
+    if not runs or runs.keys() - {shot.run for shot in SHOTS}:
+        sys.exit(f"Name runs/fashion, runs/labels or runs/levels. Got {', '.join(runs) or 'none'}.")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         copies = {name: copy(run, Path(folder) / name) for name, run in runs.items()}
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        for shot in SHOTS:
+        for shot in (shot for shot in SHOTS if shot.run in runs):
             keep(taken(opened(browser, build(copies[shot.run], shot.asked), shot), shot), IMAGES / f"{shot.name}.png")
         browser.close()
 
