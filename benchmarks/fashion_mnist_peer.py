@@ -178,7 +178,7 @@ def trial(case: Case, minutes: float, rate: float) -> Row:
     """A short training of the peer, judged on the validation pictures."""
     model, recipe, _ = train_peer(case, minutes, rate)
     valid = case.dataset.pictures("val", case.plan.image, case.plan.compute.workers)
-    return {"val_accuracy": accuracy(model, case, "val", valid, False), "steps": recipe.steps}
+    return {"val_accuracy": accuracy(model, case, "val", valid, Views()), "steps": recipe.steps}
 
 
 def measured_peer(case: Case, minutes: float, rate: float) -> Row:
@@ -187,10 +187,11 @@ def measured_peer(case: Case, minutes: float, rate: float) -> Row:
     curve = []
     for seconds, weights in kept:
         model.load_state_dict(weights)
-        curve.append([round(seconds, 1), accuracy(model, case, "test", case.test, False)])
+        curve.append([round(seconds, 1), accuracy(model, case, "test", case.test, Views())])
     facts = {"steps": recipe.steps, "rate": rate, "mixup": recipe.mixup, "batch": recipe.batch}
-    mirrored = accuracy(model, case, "test", case.test, True)
-    return {**ended(curve), "accuracy_with_mirror": mirrored, **facts, **sizes(model)}
+    views = case.plan.recipe.views
+    seen = {"accuracy_with_our_views": accuracy(model, case, "test", case.test, views), "views": views.count}
+    return {**ended(curve), **seen, **facts, **sizes(model)}
 
 
 def measured_ours(case: Case, ours: Path) -> Row:
@@ -203,15 +204,16 @@ def measured_ours(case: Case, ours: Path) -> Row:
             weights |= tensors.load(folder / name) if (folder / name).is_file() else {}
         model.load_state_dict(weights)
         at = seconds(int(folder.name.removeprefix("step-")))
-        curve.append([round(at, 1), accuracy(model, case, "test", case.test, plan.recipe.mirror)])
-    return {**ended(curve), "steps": plan.recipe.steps, "batch": plan.recipe.batch, **sizes(model)}
+        curve.append([round(at, 1), accuracy(model, case, "test", case.test, plan.recipe.views)])
+    facts = {"views": plan.recipe.views.count, "steps": plan.recipe.steps, "batch": plan.recipe.batch}
+    return {**ended(curve), **facts, **sizes(model)}
 
 
-def accuracy(model: nn.Module, case: Case, split: str, pictures: Pictures, mirror: bool) -> float:
-    """Share of a split that is answered rightly."""
+def accuracy(model: nn.Module, case: Case, split: str, pictures: Pictures, views: Views) -> float:
+    """Share of a split that is answered rightly, over these views of each picture."""
     rows, plan = case.dataset.splits[split], case.plan
     form = plan.compute.number_format
-    answers = collect(model, pictures, rows, plan.image, 250, plan.compute.device, form, Views(mirror)).argmax(1)
+    answers = collect(model, pictures, rows, plan.image, 250, plan.compute.device, form, views).argmax(1)
     return float((answers == case.dataset.targets(split)).mean())
 
 
