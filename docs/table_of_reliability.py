@@ -111,7 +111,7 @@ WHAT: Mapping[str, str] = {
     "X10": "integrated gradients are complete but for a gap that is told",
     "X11": "the protocol of ImageNet-Segmentation, as a command; not yet measured, for the data is not ours to have",
     "X12": "the papers' figures, one command each, with arrays that are right in closed form",
-    "X13": "time and memory: `benchmarks/explaining.py` measures them",
+    "X13": "time and memory, by `benchmarks/explaining.py`: [what a map costs](explaining.md#what-a-map-costs)",
     "X14": "colours are even and safe, and leave the picture's contrast alone",
     "X15": "every picture carries its method and limit, and a map that says nothing is refused",
     "X16": "whatever answers can be covered piece by piece",
