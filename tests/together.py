@@ -15,12 +15,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 
 from vitrail.data.loader import Resident
 from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.spec import ImageSpec
+from vitrail.train.brought import NOTHING, Brought
 from vitrail.train.engines.sharding import whole
 from vitrail.train.engines.team import ALONE, Team, joined
 from vitrail.train.engines.whole import whole_learner
@@ -52,12 +54,18 @@ def plan(engine: str = "auto", **recipe: object) -> Plan:
     return dataclasses.replace(PLAN, compute=compute, recipe=dataclasses.replace(PLAN.recipe, **recipe))
 
 
-def trained(asked: Plan, team: Team, targets: np.ndarray = CLASSES, start: int = 0) -> tuple[Learner, list[float]]:
+def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """A loss of one's own, a number for each picture: squared distance of softmax and class."""
+    return (outputs.softmax(1) - F.one_hot(targets, 3)).square().sum(1)
+
+
+def trained(
+    asked: Plan, team: Team, targets: np.ndarray = CLASSES, brought: Brought = NOTHING
+) -> tuple[Learner, list[float]]:
     learner = prepare(create(MODEL, seed=1), asked, team)
     task = "classes" if targets.ndim == 1 else "number"
-    return learner, [
-        step.loss for step in train(learner, Resident(IMAGES), targets, asked, start, None, task, team=team)
-    ]
+    steps = train(learner, Resident(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
+    return learner, [step.loss for step in steps]
 
 
 def gradients(engine: str, team: Team) -> list[torch.Tensor]:
@@ -82,18 +90,19 @@ def equalities(team: Team) -> dict[str, float]:
     reference = gradients("auto", ALONE)
     for engine in ("ddp", "fsdp"):
         found[f"{engine} gradients"] = furthest(gradients(engine, team), reference)
-    kinds: dict[str, tuple[dict[str, object], np.ndarray]] = {
-        "adamw": ({}, CLASSES),
-        "muon": ({"optimizer": "muon"}, CLASSES),
-        "unknown cells": ({}, CELLS.astype(np.float32)),
+    kinds: dict[str, tuple[dict[str, object], np.ndarray, Brought]] = {
+        "adamw": ({}, CLASSES, NOTHING),
+        "muon": ({"optimizer": "muon"}, CLASSES, NOTHING),
+        "unknown cells": ({}, CELLS.astype(np.float32), NOTHING),
+        "own loss": ({}, CLASSES, Brought(loss=squared)),
     }
-    for kind, (recipe, targets) in kinds.items():
-        alone, losses = trained(plan(**recipe), ALONE, targets)
+    for kind, (recipe, targets, brought) in kinds.items():
+        alone, losses = trained(plan(**recipe), ALONE, targets, brought)
         theirs = weights(alone, plan(**recipe), ALONE)
         for engine in ("ddp", "fsdp"):
             for parts in (1, 2):
                 asked = plan(engine, accumulate=parts, **recipe)
-                learner, told = trained(asked, team, targets)
+                learner, told = trained(asked, team, targets, brought)
                 found[f"{engine} {kind}, {parts} parts"] = furthest(weights(learner, asked, team), theirs)
                 found[f"{engine} {kind}, {parts} parts, losses"] = float(np.abs(np.subtract(told, losses)).max())
     return found
