@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -17,7 +17,7 @@ from ..evaluate.answers import Answers, names_of
 from ..evaluate.measuring import Figures
 from ..evaluate.predictions import Predictions
 from ..evaluate.thresholds import FEWEST
-from . import beside, grouping, stored
+from . import beside, explanations, grouping, stored
 from .asked import Asked
 from .beside import Beside
 from .facts import ReportFacts
@@ -49,6 +49,10 @@ class First:
     """Sentences."""
     stamp: Stamp
     beside: Beside
+    copies: int
+    """Pictures of the table that are the same, or nearly, as one that was learnt from."""
+    maps: bool
+    """Whether the report shows where answers come from."""
 
     @property
     def worst(self) -> Failure | None:
@@ -101,6 +105,8 @@ def first(
         limits=[*_limits(known, figures, things, groups is not None), *_found_by_check(folder)],
         stamp=stamp(folder, known),
         beside=beside.read(folder),
+        copies=_copies(folder, answers),
+        maps=(folder / explanations.NAME).is_file(),
     )
 
 
@@ -138,7 +144,7 @@ def _limits(known: ReportFacts, figures: Figures, things: Sequence[Sought], grou
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
         said.append(f"Too few to say much, with fewer than {FEWEST} pictures of a kind: {', '.join(rare[:10])}{more}.")
     if known.decisions.temperature:
-        said.append("Probabilities are calibrated on validation pictures, and so are thresholds, never on these.")
+        said.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
     else:
         said.append("Probabilities are not calibrated: the validation pictures were too few, or nobody wanted it.")
     return said
@@ -146,5 +152,16 @@ def _limits(known: ReportFacts, figures: Figures, things: Sequence[Sought], grou
 
 def _found_by_check(folder: Path) -> list[str]:
     """Warnings of the data doctor, as they were before the training."""
-    concerns = (stored.table(folder / "check.json") or {}).get("concerns", [])
-    return [str(one["text"]) for one in concerns if one.get("severity") == "warning"]
+    return [str(one["text"]) for one in _concerns(folder) if one.get("severity") == "warning"]
+
+
+def _copies(folder: Path, answers: Answers) -> int:
+    """How many pictures of the table the data doctor has found in the training pictures, too."""
+    codes = {f"{how}-copies-in-train-and-{answers.split}" for how in ("exact", "near")}
+    found = {name for one in _concerns(folder) if one.get("code") in codes for name in one.get("pictures", [])}
+    return len(found & set(answers.ids))
+
+
+def _concerns(folder: Path) -> list[dict[str, Any]]:
+    """What the data doctor has found, as stored."""
+    return list((stored.table(folder / "check.json") or {}).get("concerns", []))

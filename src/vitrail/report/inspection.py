@@ -102,9 +102,10 @@ def _pace(known: ReportFacts, folder: Path) -> float | None:
 
 def _missing(first: First, known: ReportFacts) -> list[Missing]:
     found = [
-        Missing("A map of each failure", "this run folder holds no explanation pictures"),
         Missing("Drift of the scores", "no pictures from the line, or golden samples, are stored beside these"),
     ]
+    if not first.maps:
+        found.insert(0, Missing("A map of the failures", "this run folder holds no explanation pictures"))
     if first.beside.slices is None:
         because = "none are stored: vitrail evaluate RUN --by camera,module,date --keep"
         found.append(Missing("Failures by size, module, camera and date", because))

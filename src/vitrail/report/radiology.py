@@ -13,8 +13,8 @@ from .shares import Share, share_of
 from .sought import Sought
 
 TEMPLATE = "radiology.html.j2"
-RANGES = ((0.0, 0.1), (0.1, 0.3), (0.3, 0.5), (0.5, 0.7), (0.7, 0.9), (0.9, 1.0))
-"""Of probabilities; a range holds its lower end, and the last one both."""
+RANGES = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))
+"""Of probabilities, with 0.7 in the middle of one; a range holds its lower end, and the last one both."""
 MOST_DRAWN = 14
 """Findings with a picture of a hundred patients; the table holds all."""
 
@@ -53,7 +53,6 @@ def _meaning(thing: Sought, low: float, high: float) -> Share | None:
 
 def _missing(first: First) -> list[Missing]:
     found = [
-        Missing("Picture and map side by side", "this run folder holds no explanation pictures"),
         Missing(
             "Similar confirmed cases",
             "a model keeps what its training pictures look like, but not which pictures they are",
@@ -66,6 +65,8 @@ def _missing(first: First) -> list[Missing]:
         ),
         Missing("Dates of the pictures", "no source states them"),
     ]
+    if not first.maps:
+        found.insert(0, Missing("Picture and map side by side", "this run folder holds no explanation pictures"))
     if first.beside.slices is None:
         because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
         found.insert(0, Missing("Subgroups, such as age, sex, view and device", because))

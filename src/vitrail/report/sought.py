@@ -70,11 +70,6 @@ class Sought:
         return predictive_values(_rest(self.missed), _rest(self.alarms), self.prevalence)
 
     @property
-    def answered_from(self) -> str:
-        """The threshold, or what stands for it, in words."""
-        return self.otherwise if self.threshold is None else f"{self.threshold:.3f}"
-
-    @property
     def positives(self) -> int:
         """Pictures that have it."""
         return int(self.present.sum())

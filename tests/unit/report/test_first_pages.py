@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -65,7 +66,7 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
         assert f"{page.rate(share.interval.low)} to&nbsp;{page.rate(share.interval.high)}" in html
     worth = thing.worth.positive
     said = f"{rate(worth.value)} {rate(worth.interval.low)} to {rate(worth.interval.high)}"
-    assert said in plain(html) and f"{rate(0.05)} stated" in plain(html)
+    assert said in plain(html) and f"{rate(0.05)} as given" in plain(html)
     some = hundred.people(thing)
     assert f"5 of 100 have it: {some.found} found, {some.missed} missed. {some.alarmed} of the others" in plain(html)
     assert "Not a medical device." in html
@@ -87,10 +88,21 @@ def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_p
         assert first.count("not available, because") >= 4
 
 
+def test_pictures_that_stand_among_those_learnt_from_too_are_counted_before_any_figure(cells):
+    check = json.loads((cells / "check.json").read_text(encoding="utf-8"))
+    for asked in (RADIOLOGY, INSPECTION):
+        assert "nearly the same as one that it has" not in plain(built(cells, asked))
+    check["concerns"][0]["pictures"] = ["3", "9", "not of these"]
+    write(cells / "check.json", check)
+    for asked in (RADIOLOGY, INSPECTION):
+        before = plain(built(cells, asked).partition('<div class="cards">')[0])
+        assert "2 of them are nearly the same as one that it has , so its figures are too good ." in before
+
+
 def test_unanswered_pictures_are_named_with_their_reason_and_where_all_of_them_stand(cells):
     text = plain(built(cells, RADIOLOGY))
     assert "Here: 0 , 1 , 2 , 3 , 4 , 5 and 1 more." in text and text.count("Here: ") == 1
-    assert "the column abstain of predictions/test.csv" in text
+    assert "The column abstain of predictions/test.csv names every one." in text
 
 
 def test_a_failure_says_what_the_picture_is_and_what_was_said(cells, tmp_path):
@@ -101,8 +113,8 @@ def test_a_failure_says_what_the_picture_is_and_what_was_said(cells, tmp_path):
     films, more = labels()
     folder = stored(tmp_path / "films", films, more, Decisions(thresholds=(0.5, 0.5, 0.5)))
     seen = plain(built(folder, RADIOLOGY).partition('id="report"')[0])
-    assert re.search(r"Missed : labelled (mass|oedema) , given \S+ % \(answered from 50.0 %\)", seen)
-    assert re.search(r"not labelled (mass|oedema|rare) , given \d", seen)
+    assert re.search(r"Missed : labelled (mass|oedema) , the model gave it \S+ % \(it answers from 50.0 %\)", seen)
+    assert re.search(r"not labelled (mass|oedema|rare) , the model gave it \d", seen)
 
 
 def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):

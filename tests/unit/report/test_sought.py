@@ -22,7 +22,6 @@ def test_the_named_class_of_two_is_looked_for_with_its_threshold():
     test, _, decided = two_classes()
     (thing,) = sought(test, decided)
     assert (thing.name, thing.threshold) == ("defect", decided.thresholds[0])
-    assert thing.answered_from == f"{decided.thresholds[0]:.3f}"
     has_it, said = test.targets == 0, test.labels == 0
     assert thing.missed.value == pytest.approx((~said)[has_it].mean()) and thing.missed.n == has_it.sum()
     assert thing.alarms.value == pytest.approx(said[~has_it].mean())
@@ -36,7 +35,7 @@ def test_of_two_classes_without_a_name_the_rarer_one_is_looked_for_and_of_severa
     kept = np.sort(np.concatenate([few, np.flatnonzero(test.targets == 1)]))
     part = predictions_like(test, kept)
     (thing,) = sought(part, decided)
-    assert (thing.name, thing.threshold, thing.answered_from) == ("defect", None, "where likeliest")
+    assert (thing.name, thing.threshold, thing.otherwise) == ("defect", None, "where likeliest")
     assert [one.name for one in sought(part, decided, "good")] == ["good"]
     three = sought(predictions_of(), Decisions())
     assert len(three) == 3 and [one.positives + one.negatives for one in three] == [40, 40, 40]
@@ -68,7 +67,7 @@ def test_of_labels_only_known_pictures_count_and_a_stated_prevalence_counts_more
 
 def test_a_threshold_that_the_answers_do_not_follow_is_not_shown():
     test, _ = labels()
-    assert sought(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].answered_from == "by each model's own"
+    assert sought(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].otherwise == "by each model's own"
 
 
 def test_a_share_has_wilsons_interval_and_with_groups_a_wider_one():
