@@ -32,6 +32,8 @@ class Operated(NamedTuple):
     """None where the likeliest class is answered."""
     missed: Share | None
     alarms: Share | None
+    kept: bool = True
+    """Whether the aim is kept on the pictures that it is measured on."""
 
 
 class Zone(NamedTuple):
@@ -83,13 +85,15 @@ def choices(thing: Sought, basis: Sought | None) -> Choices:
     rows = [as_it_is]
     for target in TARGETS:
         aim = f"false rejects at most {100 * target:g}\u202f%"
-        rows.append(_operated(aim, Rule("specificity", 1 - target), thing, chosen_on))
+        row = _operated(aim, Rule("specificity", 1 - target), thing, chosen_on)
+        rows.append(row._replace(kept=row.alarms is None or row.alarms.value <= target))
     for target in TARGETS:
         aim = f"escapes at most {100 * target:g}\u202f%"
-        rows.append(_operated(aim, Rule("sensitivity", 1 - target), thing, chosen_on))
+        row = _operated(aim, Rule("sensitivity", 1 - target), thing, chosen_on)
+        rows.append(row._replace(kept=row.missed is None or row.missed.value <= target))
     for cost in COSTS:
         aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"
-        rows.append(_operated(aim, Rule("cost", cost), thing, chosen_on))
+        rows.append(_operated(aim, Rule("cost", float(f"{cost * _rarer(thing, chosen_on):.3g}")), thing, chosen_on))
     return Choices(thing, rows, [_zone(target, thing, chosen_on) for target in TARGETS], "", basis)
 
 
@@ -112,6 +116,15 @@ def _zone(target: float, thing: Sought, basis: Sought) -> Zone:
         alarms=thing.of_absent(rejected),
         grey=thing.prevalence * _mean(between[thing.present]) + (1 - thing.prevalence) * _mean(between[~thing.present]),
     )
+
+
+def _rarer(thing: Sought, basis: Sought) -> float:
+    """What a miss among the pictures chosen on weighs where the stated share has it: odds by odds; 1 if none was
+    stated. With one defect in a hundred parts an escape is rare, and false rejects are what costs.
+    """
+    if not thing.stated:
+        return 1.0
+    return thing.prevalence / (1 - thing.prevalence) * basis.negatives / basis.positives
 
 
 def _mean(which: np.ndarray) -> float:

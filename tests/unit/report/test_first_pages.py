@@ -305,3 +305,23 @@ def test_a_run_that_answers_with_numbers_has_no_first_page(tmp_path):
     stored_number(tmp_path, test_number_predictions.table(truth, truth + 1, ("age",)))
     with pytest.raises(UsageError, match=r"--for inspection speaks of .* answers with numbers\. Leave --for out"):
         page.build(tmp_path, INSPECTION)
+
+
+def test_costs_are_weighed_at_the_stated_share_and_an_aim_that_is_not_kept_is_marked():
+    test, valid, decided = two_classes()
+    (thing,), (basis,) = sought(test, decided, prevalences={"defect": 0.01}), sought(valid, decided)
+    rows = {row.aim: row for row in choices(thing, basis).rows}
+    for cost, words in ((1.0, "an escape costs 1 false reject"), (100.0, "an escape costs 100 false rejects")):
+        cuts = np.concatenate([basis.chances, [0.0, 1.1]])
+        missed = np.array([(basis.chances < cut)[basis.present].mean() for cut in cuts])
+        alarms = np.array([(basis.chances >= cut)[~basis.present].mean() for cut in cuts])
+        prices = cost * 0.01 * missed + 0.99 * alarms
+        row = rows[words]
+        ours = cost * 0.01 * (basis.chances < row.threshold)[basis.present].mean()
+        ours += 0.99 * (basis.chances >= row.threshold)[~basis.present].mean()
+        assert ours == pytest.approx(prices.min(), abs=1e-3)
+    for target in (5, 2, 1, 0.5):
+        rejects, escapes = (rows[f"{what} at most {target:g}\u202f%"] for what in ("false rejects", "escapes"))
+        assert rejects.kept is (rejects.alarms.value <= target / 100)
+        assert escapes.kept is (escapes.missed.value <= target / 100)
+    assert len({row.kept for row in rows.values()}) == 2 and rows["as the model answers"].kept
