@@ -7,8 +7,8 @@
 Goals X3 and X7: on pictures of which the glyph that makes the class is known, models of three blocks are trained with
 every kind of head, with registers, and with every kind of position; on 200 held-out pictures the share of maps whose
 largest patch lies on the glyph (pointing) should be 95 %. Others learn labels that were shuffled among the training
-pictures, one of them until it knows them by heart: their maps of the true class should point no better than chance,
-and lie on the glyph no more than on the decoy, which has as many bright pixels. Steps are fixed, one thread each, so
+pictures, one of them for four times as long: their maps of the true class should point no better than chance, and lie
+on the glyph no more than on the decoy, which has as many bright pixels. Steps are fixed, one thread each, so
 speed changes nothing. Rows that are there are kept. Writes benchmarks/results/planted-heads.json and, of the shuffled
 labels, planted-shuffled.json, each with a table beside it.
 """

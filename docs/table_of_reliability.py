@@ -105,7 +105,7 @@ WHAT: Mapping[str, str] = {
     "X4": "the default map lies on planted evidence",
     "X5": "each class has a map of its own",
     "X6": "what the map names matters more to the answer than rollout's choice, and that more than chance",
-    "X7": "with shuffled weights little of the map is left",
+    "X7": "with shuffled weights little of the map is left (with shuffled labels: `benchmarks/planted_heads.py`)",
     "X8": "the same bytes every time (between trainings: EXPERIMENTS.md)",
     "X9": "tokens that hold notes instead of picture are found, and nothing else",
     "X10": "integrated gradients are complete but for a gap that is told",
