@@ -25,8 +25,8 @@ TOLD = 0.1
 KEPT = 0.25
 """Of what the model knows beyond guessing, the share that the border alone must keep for an alarm.
 
-Small ViTs that had learnt planted pictures kept 46 to 65 % by a tag in the corner, beside what they knew of the glyph,
-and 1 to 2 % without a tag."""
+Ten small ViTs that had learnt planted pictures kept 60 to 94 % by a tag in the corner, beside what they knew of the
+glyph, and ten at most 4 % without a tag (benchmarks/tag_alarm.py)."""
 Span = tuple[float, float]
 Shown = Bool[np.ndarray, "H W"]
 """Which pixels a model sees."""
