@@ -16,6 +16,7 @@ labels, planted-shuffled.json, each with a table beside it.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -67,13 +68,13 @@ def main() -> None:
     shuffles: list[Job] = [
         ({"asked": steps, "seed": seed}, partial(dealt, options.folder, steps, seed)) for steps, seed in SHUFFLED
     ]
-    for name, jobs, table in (("planted-heads", heads, table_of_heads), ("planted-shuffled", shuffles, table_of_deals)):
+    for name, jobs, columns in (("planted-heads", heads, OF_HEADS), ("planted-shuffled", shuffles, OF_DEALS)):
         results = Results(name)
         for row in results.side_by_side(jobs):
             print(f"{name}: {row}", flush=True)
         results.write({})
-        (RESULTS / f"{name}.md").write_text(table(results.rows), encoding="utf-8")
-        print(table(results.rows))
+        (RESULTS / f"{name}.md").write_text(table(columns, results.rows), encoding="utf-8")
+        print(table(columns, results.rows))
 
 
 def one(folder: Path, head: str, seed: int) -> Row:
@@ -85,10 +86,7 @@ def one(folder: Path, head: str, seed: int) -> Row:
     return {
         "method": method,
         "accuracy": row["accuracy"],
-        "pictures": PICTURES,
-        "pointing": at.pointing.value,
-        "pointing_interval": ends(at.pointing),
-        "chance_pointing": at.chance_pointing,
+        **pointed(at),
         "in_box": at.in_box.value,
         "chance_box": at.chance_box,
         "steps": row["steps"],
@@ -107,10 +105,7 @@ def dealt(folder: Path, steps: int, seed: int) -> Row:
     return {
         "learnt": learnt(predictor, held_out(run, "train")),
         "accuracy": row["accuracy"],
-        "pictures": PICTURES,
-        "pointing": at.pointing.value,
-        "pointing_interval": ends(at.pointing),
-        "chance_pointing": at.chance_pointing,
+        **pointed(at),
         "on_glyph": at.in_mask.value,
         "on_glyph_interval": ends(at.in_mask),
         "on_decoy": at.on_decoy.value,
@@ -138,6 +133,13 @@ def learnt(predictor: Predictor, given: Labelled) -> float:
     return float((said == given.source.targets[given.rows]).mean())
 
 
+def pointed(at: Located) -> Row:
+    """How often the largest patch lies on the glyph."""
+    chance = at.chance_pointing
+    found: Row = {"pointing": at.pointing.value, "pointing_interval": ends(at.pointing), "chance_pointing": chance}
+    return {"pictures": PICTURES, **found}
+
+
 def ends(found: Estimate) -> list[float]:
     """Both ends of the 95 % interval."""
     return [found.interval.low, found.interval.high]
@@ -156,38 +158,37 @@ def shuffled(planted: Source, path: Path, seed: int) -> Path:
     return path
 
 
-def table_of_heads(rows: list[Row]) -> str:
-    """One line a row."""
-    lines = [
-        "| head | seed | right | pointing (95 %) | by chance | in the glyph's box | by chance |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['head']} | {row['seed']} | {row['accuracy']:.1%} | {told(row, 'pointing')} "
-            f"| {row['chance_pointing']:.1%} | {row['in_box']:.1%} | {row['chance_box']:.1%} |"
-        )
-    return "\n".join(lines) + "\n"
-
-
-def table_of_deals(rows: list[Row]) -> str:
-    """One line a row."""
-    lines = [
-        "| steps | seed | labels learnt | right | pointing (95 %) | by chance | on the glyph's ink | on the decoy's |",
-        "|---:|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        lines.append(
-            f"| {row['asked']:,} | {row['seed']} | {row['learnt']:.1%} | {row['accuracy']:.1%} "
-            f"| {told(row, 'pointing')} | {row['chance_pointing']:.1%} | {told(row, 'on_glyph')} "
-            f"| {told(row, 'on_decoy')} |"
-        )
+def table(columns: Mapping[str, Callable[[Row], str]], rows: Iterable[Row]) -> str:
+    """One line a row, words on the left and numbers on the right."""
+    lines = ["|".join(["", *(f" {title} " for title in columns), ""])]
+    lines += ["|".join(["", "---", *["---:"] * (len(columns) - 1), ""])]
+    lines += ["|".join(["", *(f" {cell(row)} " for cell in columns.values()), ""]) for row in rows]
     return "\n".join(lines) + "\n"
 
 
 def told(row: Row, name: str) -> str:
     """A share with its interval."""
     return f"{row[name]:.1%} ({' to '.join(f'{end:.1%}' for end in row[f'{name}_interval'])})"
+
+
+OF_HEADS: dict[str, Callable[[Row], str]] = {
+    "head": lambda row: row["head"],
+    "seed": lambda row: str(row["seed"]),
+    "right": lambda row: f"{row['accuracy']:.1%}",
+    "pointing (95 %)": lambda row: told(row, "pointing"),
+    "by chance": lambda row: f"{row['chance_pointing']:.1%}",
+    "in the glyph's box": lambda row: f"{row['in_box']:.1%} ({row['chance_box']:.1%} by chance)",
+}
+OF_DEALS: dict[str, Callable[[Row], str]] = {
+    "steps": lambda row: f"{row['asked']:,}",
+    "seed": lambda row: str(row["seed"]),
+    "labels learnt": lambda row: f"{row['learnt']:.1%}",
+    "right": lambda row: f"{row['accuracy']:.1%}",
+    "pointing (95 %)": lambda row: told(row, "pointing"),
+    "by chance": lambda row: f"{row['chance_pointing']:.1%}",
+    "on the glyph's ink": lambda row: told(row, "on_glyph"),
+    "on the decoy's": lambda row: told(row, "on_decoy"),
+}
 
 
 if __name__ == "__main__":
