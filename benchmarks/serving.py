@@ -1,11 +1,13 @@
 """How much of a model's speed its server keeps: pictures a second and waiting times at 1, 8 and 64 clients.
 
-    python benchmarks/serving.py               # about four minutes, nothing else running
+    python benchmarks/serving.py               # about 17 minutes, nothing else running
 
-Beside `vitrail serve` stand the model by itself, in batches of 64 prepared pictures (what no server can beat), and an
-endpoint as tutorials write it: FastAPI, one upload, Pillow, one forward pass. Server, clients and model share the same
-cores, clients ask again as soon as they are answered, and every request carries an encoded picture. Writes
-benchmarks/results/serving.json and a table in Markdown beside it.
+Beside `vitrail serve` stand the model by itself, in batches of 64 prepared pictures (what no server can beat), an
+endpoint as tutorials write it (FastAPI, one upload, Pillow, one forward pass), and LitServe (`pip install litserve`) as
+it comes and with batches of up to 64, both with what the tutorial does. All have the same weights in float32. Server,
+clients and model share the same cores, clients ask again as soon as they are answered, and every request carries an
+encoded picture. Everything is measured in turns, round after round, and compared within a round; figures are medians
+of the rounds. Writes benchmarks/results/serving.json and a table in Markdown beside it.
 """
 
 from __future__ import annotations
@@ -21,58 +23,65 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-from fastapi import FastAPI, UploadFile
+import torch
 from making.records import RESULTS, Results, Row
+from making.tutorial import naive
+from PIL import Image
+
+from vitrail.runtime import cpu_name
 
 CLIENTS = (1, 8, 64)
 WARM = 3.0
+MEASURED = ("pictures", "median", "p99")
 HEADERS = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n"
 
 
 def main() -> None:
-    """Measure what is missing; or, with --naive, be the server that is compared with."""
+    """Measure what is missing; or, with --serve, be a server that is compared with."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=15)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="*", default=["digits", "vit_tiny_patch16_224"])
-    parser.add_argument("--naive", nargs=2, metavar=("MODEL", "PORT"), help="serve as a tutorial does")
+    parser.add_argument("--serve", nargs=3, metavar=("SERVER", "MODEL", "PORT"), help="be one of the other servers")
     parser.add_argument("--alone", metavar="MODEL", help="print the model's own pictures a second")
     options = parser.parse_args()
-    if options.naive:
-        naive(Path(options.naive[0]), int(options.naive[1]))
+    if options.serve:
+        server, model, port = options.serve
+        OTHERS[server](Path(model), int(port))
     elif options.alone:
         print(alone(Path(options.alone), options.seconds))
     else:
-        measure(options.models, options.seconds)
+        measure(options.models, options.seconds, options.rounds)
 
 
-def measure(models: list[str], seconds: float) -> None:
-    """Every model by itself, and behind both servers with each number of clients."""
+def measure(models: list[str], seconds: float, rounds: int) -> None:
+    """Every model by itself, and behind each server with each number of clients; the others with small models only."""
     results = Results("serving")
-    for name in models:
-        with tempfile.TemporaryDirectory() as folder:
-            bundle, picture = made(name, Path(folder))
+    with tempfile.TemporaryDirectory() as folder:
+        bundles = {name: made(name, Path(folder) / name) for name in models}
+        for number, (name, (bundle, picture)) in product(range(rounds), bundles.items()):
             words = [sys.executable, __file__, "--alone", str(bundle), "--seconds", str(seconds)]
-            results.row({"model": name, "server": "none"}, partial(told, words))
-            for server, start in (("vitrail", ours), ("naive", theirs)):
-                for clients in CLIENTS:
-                    key = {"model": name, "server": server, "clients": clients}
-                    row = results.row(key, partial(behind, start, bundle, picture, clients, seconds, server))
-                    print(f"{key}: {row}", flush=True)
-    results.write({"cores": os.cpu_count()})
-    (RESULTS / "serving.md").write_text(table(results.rows), encoding="utf-8")
-    print(table(results.rows))
+            results.row({"model": name, "server": "none", "clients": 0, "round": number}, partial(told, words))
+            for server, clients in product(("vitrail", *(OTHERS if name == "digits" else ())), CLIENTS):
+                key = {"model": name, "server": server, "clients": clients, "round": number}
+                row = results.row(key, partial(behind, server, bundle, picture, clients, seconds))
+                print(f"{key}: {row['pictures']:.1f} pictures/s", flush=True)
+    compared = comparison(results.rows)
+    results.write({"cores": os.cpu_count(), "processor": cpu_name(), "comparison": compared})
+    (RESULTS / "serving.md").write_text(table(compared), encoding="utf-8")
+    print(table(compared))
 
 
 def made(name: str, folder: Path) -> tuple[Path, bytes]:
     """A bundle and an encoded picture for it: digits as they are, or a photograph at the model's size."""
-    from PIL import Image
     from sklearn.datasets import load_digits, load_sample_image
 
     from vitrail.checkpoints import bundle
@@ -81,7 +90,7 @@ def made(name: str, folder: Path) -> tuple[Path, bytes]:
     from vitrail.spec import ImageSpec
 
     if name == "digits":
-        config = replace(named("vit_nano_patch2_8"), channels=1, outputs=10)
+        config = replace(named("vit_pico_patch2_8"), channels=1, outputs=10)
     else:
         config = replace(named(name), outputs=1000)
     height, width = config.image_size
@@ -106,8 +115,6 @@ def told(words: list[str]) -> Row:
 
 def alone(model: Path, seconds: float) -> float:
     """Pictures a second of the model by itself, in batches of 64 that are prepared already."""
-    import torch
-
     from vitrail.doors.predicting import open_predictor
     from vitrail.predict.reading import Name
 
@@ -123,58 +130,39 @@ def alone(model: Path, seconds: float) -> float:
     return batches * len(images) / (time.perf_counter() - began)
 
 
-def naive(model: Path, port: int) -> None:
-    """One upload, Pillow, one forward pass in a thread of the framework."""
-    import torch
-    import uvicorn
-    from PIL import Image
+def litserve(model: Path, port: int, most: int = 1) -> None:
+    """LitServe: a process for HTTP, a process for the model; up to `most` requests at once."""
+    from making.lit_server import serve
 
-    from vitrail.doors.predicting import open_predictor
+    serve(model, port, most)
 
-    predictor = open_predictor(model)
-    network, spec = predictor.alone().model.eval(), predictor.spec
-    app = FastAPI()
 
-    @app.post("/predict")
-    def predict(file: UploadFile) -> dict[str, object]:
-        image = Image.open(file.file).convert("RGB" if spec.channels == 3 else "L").resize((spec.width, spec.height))
-        values = np.array(image, dtype=np.float32).reshape(spec.height, spec.width, spec.channels).transpose(2, 0, 1)
-        with torch.inference_mode():
-            chances = network(torch.from_numpy(values / 255 * 2 - 1)[None]).softmax(-1)[0]
-        return {"label": int(chances.argmax()), "probabilities": chances.tolist()}
-
-    app.get("/v2/health/ready")(lambda: {"ready": True})
-    uvicorn.run(app, port=port, log_level="error")
+OTHERS: dict[str, Callable[[Path, int], None]] = {
+    "naive": naive,
+    "litserve": litserve,
+    "litserve, batches": partial(litserve, most=64),
+}
 
 
 @contextmanager
-def ours(model: Path) -> Iterator[int]:
-    """`vitrail serve`, ready."""
-    with running([sys.executable, "-m", "vitrail", "serve", str(model), "--per-client", "1000"], "--port") as port:
-        yield port
-
-
-@contextmanager
-def theirs(model: Path) -> Iterator[int]:
-    """The naive endpoint, ready."""
-    with running([sys.executable, __file__, "--naive", str(model)], "") as port:
-        yield port
-
-
-@contextmanager
-def running(words: list[str], flag: str) -> Iterator[int]:
-    """A server as a command of its own, until it says that it is ready."""
+def running(server: str, model: Path) -> Iterator[int]:
+    """A server as a command of its own, from when it says that it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen([*words, *([flag] if flag else []), str(port)], stdout=subprocess.DEVNULL)
+    ours = ["-m", "vitrail", "serve", model, "--per-client", 1000, "--port", port]
+    words = ours if server == "vitrail" else [__file__, "--serve", server, model, port]
+    path = b"/v2/health/ready" if server == "vitrail" else b"/health"
+    process = subprocess.Popen([sys.executable, *map(str, words)], stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        while b"200" not in answered(port, b"GET /v2/health/ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"):
+        while b"200" not in answered(port, b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path):
             assert process.poll() is None, "the server has ended"
             time.sleep(0.1)
         yield port
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+        with suppress(ProcessLookupError):  # LitServe leaves its processes behind
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def answered(port: int, words: bytes) -> bytes:
@@ -185,10 +173,9 @@ def answered(port: int, words: bytes) -> bytes:
     return b""
 
 
-def behind(start: object, model: Path, picture: bytes, clients: int, seconds: float, server: str) -> Row:
+def behind(server: str, model: Path, picture: bytes, clients: int, seconds: float) -> Row:
     """Pictures a second, median and 99th percentile of waiting, with so many clients that never rest."""
-    assert callable(start)
-    with start(model) as port:
+    with running(server, model) as port:
         asyncio.run(load(port, request(picture, server), clients, WARM))
         waits, took = asyncio.run(load(port, request(picture, server), clients, seconds))
     ordered = sorted(waits)
@@ -228,20 +215,39 @@ async def load(port: int, words: bytes, clients: int, seconds: float) -> tuple[l
     return waits, time.perf_counter() - began
 
 
-def table(rows: list[Row]) -> str:
+def comparison(rows: list[Row]) -> list[Row]:
+    """For each model, server and number of clients: medians of the rounds, also of the ratios within a round."""
+    pictures = {cell(row): row["pictures"] for row in rows}
+    found: list[Row] = []
+    for model, server, clients in dict.fromkeys(cell(row)[:3] for row in rows):
+        here = [row for row in rows if cell(row)[:3] == (model, server, clients)]
+        alone = [row["pictures"] / pictures[model, "none", 0, row["round"]] for row in here]
+        ours = [pictures[model, "vitrail", clients, row["round"]] / row["pictures"] for row in here if clients]
+        found.append({
+            "model": model, "server": server, "clients": clients, "rounds": len(here),
+            **{name: statistics.median(row[name] for row in here) for name in here[0] if name in MEASURED},
+            "of_alone": statistics.median(alone), "ours": statistics.median(ours) if ours else None,
+        })  # fmt: skip
+    return found
+
+
+def cell(row: Row) -> tuple[str, str, int, int]:
+    """What a row is about."""
+    return row["model"], row["server"], row["clients"], row["round"]
+
+
+def table(compared: list[Row]) -> str:
     """Markdown."""
-    own = {row["model"]: row["pictures"] for row in rows if row["server"] == "none"}
-    lines = ["| model | server | clients | pictures/s | of the model alone | median, ms | 99 %, ms |"]
-    lines.append("|---|---|---:|---:|---:|---:|---:|")
-    for row in rows:
-        share = f"{row['pictures'] / own[row['model']]:.0%}"
+    lines = ["| model | server | clients | pictures/s | of the model alone | median, ms | 99 %, ms | ours is |"]
+    lines.append("|---|---|---:|---:|---:|---:|---:|---:|")
+    for row in compared:
         if row["server"] == "none":
-            lines.append(f"| {row['model']} | none, batches of 64 | | {row['pictures']:,.0f} | | | |")
+            lines.append(f"| {row['model']} | none, batches of 64 | | {row['pictures']:,.0f} | | | | |")
             continue
         times = f"{1000 * row['median']:,.1f} | {1000 * row['p99']:,.1f}"
-        lines.append(
-            f"| {row['model']} | {row['server']} | {row['clients']} | {row['pictures']:,.0f} | {share} | {times} |"
-        )
+        ours = "" if row["server"] == "vitrail" else f"{row['ours']:.2f} x"
+        cells = (row["model"], row["server"], row["clients"], f"{row['pictures']:,.0f}", f"{row['of_alone']:.0%}")
+        lines.append(f"| {' | '.join(map(str, cells))} | {times} | {ours} |")
     return "\n".join([*lines, ""])
 
 

@@ -171,11 +171,13 @@ def chances_of(logits: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def answering(model: nn.Module) -> Iterator[None]:
-    """Dropout off and no gradients inside; afterwards the model is in the mode that it was in."""
-    was_training = model.training
-    model.eval()
+    """Dropout off and no gradients inside; afterwards every module is in the mode that it was in."""
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         with torch.inference_mode():
             yield
     finally:
-        model.train(was_training)
+        for module in training:
+            module.training = True

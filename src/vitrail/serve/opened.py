@@ -108,11 +108,11 @@ class Opened:
                 "are allowed. Serve another copy, or with --device cpu."
             )
 
-    def typical_work(self) -> Callable[[], object]:
-        """What answers some drawn pictures: four of 224 x 224 pixels, more of smaller ones, up to 64."""
+    def typical_work(self) -> tuple[Callable[[], object], int]:
+        """What answers some drawn pictures, and how many: four of 224 x 224 pixels, more of smaller ones, up to 64."""
         count = max(4, min(64, PIXELS // (self.spec.height * self.spec.width)))
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
-        return partial(self.predictor.answer, [Name("", "")] * count, images)
+        return partial(self.predictor.answer, [Name("", "")] * count, images), count
 
     def about(self, limits: Limits, token: bool) -> dict[str, Any]:
         """What clients may know of the model, as `/about` says it."""
@@ -154,7 +154,7 @@ def open_model(
     if threads:
         torch.set_num_threads(threads)
     elif predictor.device.type == "cpu":
-        choose_threads(opened.typical_work(), torch.get_num_threads())
+        choose_threads(*opened.typical_work(), torch.get_num_threads())
     opened.warm_up()
     return opened
 

@@ -9,23 +9,27 @@ import torch
 
 WORTH = 1.3
 """So many times faster all threads must be than one; below, the other cores serve clients better than the model."""
+CHEAP = 2e-3
+"""Seconds of one core that a picture costs before and after the model: HTTP, decoding, its row."""
 TIMES = 3
 
 
-def choose_threads(work: Callable[[], object], most: int) -> int:
+def choose_threads(work: Callable[[], object], pictures: int, most: int) -> int:
     """1 or `most`, whichever serves more; torch is left with it in the calling thread.
 
-    A small model computes hardly faster with two threads, but takes the core that decodes and speaks HTTP.
+    A small model is hardly faster with two threads, or is not what clients wait for; and its second thread, which spins
+    between one operation and the next, takes the core that decodes and speaks HTTP.
 
     Args:
-        work: a typical piece of the model's work.
+        work: answers so many `pictures`.
     """
     seconds = {}
     for threads in {1, most}:
         torch.set_num_threads(threads)
         work()  # what is slow only once
         seconds[threads] = min(_timed(work) for _ in range(TIMES))
-    chosen = most if seconds[1] > WORTH * seconds[most] else 1
+    awaited = seconds[1] > CHEAP * pictures
+    chosen = most if awaited and seconds[1] > WORTH * seconds[most] else 1
     torch.set_num_threads(chosen)
     return chosen
 

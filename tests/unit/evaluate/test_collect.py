@@ -65,6 +65,13 @@ def test_dropout_is_off_and_the_mode_is_given_back(training):
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
+def test_a_frozen_part_of_a_model_in_training_stays_frozen():
+    net = model().train()
+    net[2].eval()
+    collect(net, Shelf(), np.arange(10), SPEC)
+    assert [module.training for module in net] == [True, True, False, True]
+
+
 def test_mirrored_answers_are_the_mean_of_both_probabilities():
     shelf, net, indices = Shelf(), model(), np.arange(10)
     plain = probabilities_of(collect(net, shelf, indices, SPEC))
