@@ -37,7 +37,7 @@ IMPORT_NAMES = {"pillow": "PIL", "scikit-learn": "sklearn"}
 EXTRAS = {
     "data": ["datasets", "pyarrow"],
     "medical": ["pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"],
-    "serve": ["fastapi", "uvicorn", "python-multipart"],
+    "serve": ["fastapi", "uvicorn", "httptools", "python-multipart"],
     "export": ["onnx", "onnxscript", "onnxruntime"],
     "ray": ["ray[data]"],
     "track": ["tensorboard"],
@@ -46,8 +46,8 @@ EXTRAS = {
         *("pytest", "pytest-timeout", "hypothesis", "beartype", "ruff", "mypy", "import-linter", "hatchling"),
         *("timm", "transformers", "torchvision", "vit-pytorch", "open_clip_torch", "captum", "webdataset"),
         *("datasets", "pyarrow", "pandas", "pydicom", "pylibjpeg", "pylibjpeg-openjpeg", "pylibjpeg-rle", "tifffile"),
-        *("fastapi", "uvicorn", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime", "playwright"),
-        "tensorboard",
+        *("fastapi", "uvicorn", "httptools", "python-multipart", "httpx2", "onnx", "onnxscript", "onnxruntime"),
+        *("playwright", "tensorboard"),
     ],
 }
 FILE_LINES = 350

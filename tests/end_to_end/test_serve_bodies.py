@@ -100,6 +100,50 @@ def test_e3_a_body_longer_than_announced_is_no_second_request(server):
     assert status(answer) == 415 and b"HTTP/1.1 400" in answer
 
 
+def test_e3_requests_that_come_at_once_are_answered_in_turn_and_not_too_many(server):
+    """E3."""
+    one = b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\n\r\n"
+    answer = server.raw(one * 5 + b"nonsense\r\n\r\n")
+    assert answer.count(b"HTTP/1.1 200") == 5 and answer.rpartition(b"HTTP/1.1 ")[2].startswith(b"400")
+    answer = server.raw(one * 500)
+    assert 1 <= answer.count(b"HTTP/1.1 200") <= 20 and answer.rpartition(b"HTTP/1.1 ")[2].startswith(b"400")
+
+
+def test_e3_what_frames_a_body_and_what_follows_it_are_bounded(server):
+    """E3."""
+    for endless in (b"0\r\nX-After: ", b"1;x="):  # headers after a body, remarks on a chunk
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
+            line.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + endless)
+            answer = b""
+            with suppress(ConnectionError, TimeoutError):
+                for _ in range(100):
+                    line.sendall(b"x" * 4096)
+                answer = line.recv(4096)
+            assert status(answer) in (0, 400)  # 0 where the refusal crossed what was still being sent
+            line.settimeout(2)
+            with suppress(ConnectionError):
+                while line.recv(4096):  # closed, and not waited for
+                    pass
+
+
+def test_e3_headers_after_a_body_change_nothing(server):
+    """E3."""
+    late = b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nHost: there\r\nX-Filename: x\r\n\r\n"
+    assert status(server.raw(HEAD + late)) == 415
+
+
+def test_e3_an_offer_of_http2_is_answered_in_http1_and_the_connection_closed(server):
+    """E3: Java's client offers it by itself and would wait for ever for a second answer on that connection."""
+    offer = b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    answer = server.raw(offer)
+    assert status(answer) == 200 and b"connection: close" in answer and answer.endswith(b'{"live":true}')
+
+
+def test_e3_a_host_is_named(server):
+    """E3."""
+    assert status(server.raw(b"GET /about HTTP/1.1\r\n\r\n")) == 400
+
+
 def test_e3_a_body_shorter_than_announced_is_waited_for_and_no_longer(server):
     """E3."""
     began = time.monotonic()

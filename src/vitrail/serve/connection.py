@@ -1,19 +1,31 @@
-"""uvicorn's connection with an end to its patience, for uvicorn waits for ever for a head and for a slow reader."""
+"""uvicorn's connection with an end to its patience, for uvicorn waits for ever for a head and for a slow reader.
+
+The parser of HTTP is llhttp, by httptools: strict, in C, and without limits of its own, so those are here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-import h11
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-SENTENCE = b'{"error":"The head of the request came too slowly."}'
-LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
-LATE += b"content-length: %d\r\n\r\n%s" % (len(SENTENCE), SENTENCE)
+from .refusals import as_json
+
+
+def _last_words(status: bytes, sentence: str) -> bytes:
+    """A whole response, after which the connection closes."""
+    body = as_json({"error": sentence})
+    head = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % (status, len(body)) + body
+
+
+LATE = _last_words(b"408 Request Timeout", "The head of the request came too slowly.")
+LONG = _last_words(b"431 Request Header Fields Too Large", "The head of the request is too long.")
+NO_HTTP = _last_words(b"400 Bad Request", "This is no HTTP request, or none for this server.")
 
 
 @dataclass(eq=False)
@@ -26,6 +38,10 @@ class Patience:
     """For the rest of a body that was refused, so that the client reads the refusal before the connection closes."""
     refused: int = 2**19
     """Bytes of such a rest that are read and dropped, at most."""
+    framing: int = 2**16
+    """Bytes of a head; and of what frames a body (sizes of chunks, headers after it) beyond 8 for each byte of it."""
+    queued: int = 16
+    """Requests that a client may send before the first of them is answered."""
     reading: float = 20.0
     """For a client to read what it was sent."""
     most: int = 1000
@@ -34,8 +50,8 @@ class Patience:
     """Those that ask for nothing at the moment, longest first."""
 
 
-class PatientConnection(H11Protocol):
-    """A connection that is closed when its client stays silent in the middle of something."""
+class PatientConnection(HttpToolsProtocol):
+    """A connection that is closed when its client stays silent in the middle of something, or talks too much."""
 
     def __init__(
         self,
@@ -47,6 +63,9 @@ class PatientConnection(H11Protocol):
     ):
         super().__init__(config, server_state, app_state, _loop)
         self._patience = patience
+        self._inside: Literal["", "head", "body"] = ""
+        self._unpaid = 0
+        self._last = b""
         self._awaited = ""
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.TimerHandle | None = None
@@ -66,13 +85,57 @@ class PatientConnection(H11Protocol):
         if self._dropped > self._patience.refused:
             self.transport.close()
             return
+        self._unpaid += len(data)
         super().data_received(data)
+        if self._unpaid > self._patience.framing:
+            self._end(LONG if self._inside == "head" else NO_HTTP)
         self._watch()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request was read."""
+        super().on_message_begin()
+        self._inside = "head"
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header was read; those after a body are nobody's."""
+        if self._inside == "head":
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A head was read.
+
+        Raises:
+            ValueError: HTTP of another age, an address of another server, or too many requests that wait on this
+                connection; the parser makes it what is no HTTP.
+        """
+        spoken = self.parser.get_http_version() in ("1.0", "1.1") and self.url.startswith((b"/", b"*"))
+        if not spoken or len(self.pipeline) >= self._patience.queued:
+            raise ValueError
+        super().on_headers_complete()
+        if self.parser.should_upgrade():  # to HTTP/2 or a socket: not taken, but the parser reads no further
+            self.cycle.keep_alive = False
+        self._inside, self._unpaid = "body", 0
+
+    def on_body(self, body: bytes) -> None:
+        """A part of a body was read."""
+        super().on_body(body)
+        self._unpaid = max(0, self._unpaid - 9 * len(body))
+
+    def on_message_complete(self) -> None:
+        """A request was read."""
+        super().on_message_complete()
+        self._inside, self._unpaid = "", 0
 
     def on_response_complete(self) -> None:
         """A request was answered."""
         super().on_response_complete()
+        if self._last:
+            self._end(self._last)
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP was read; the client is told so in our words."""
+        self._end(NO_HTTP)
 
     def pause_writing(self) -> None:
         """The client does not read what it was sent."""
@@ -93,6 +156,20 @@ class PatientConnection(H11Protocol):
                 timer.cancel()
         super().connection_lost(exc)
 
+    @property
+    def _answered(self) -> bool:
+        """Whether nothing is owed to the client."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _end(self, words: bytes) -> None:
+        """Close the connection with these words, after the answers to what was asked before."""
+        self._last = words
+        if self._inside != "body" and not self._answered:
+            self.flow.pause_reading()
+        elif not self.transport.is_closing():
+            self.transport.write(words)
+            self.transport.close()
+
     def _watch(self) -> None:
         """Start, keep or stop the clock, by what is awaited of the client now."""
         awaited = self._what()
@@ -111,12 +188,13 @@ class PatientConnection(H11Protocol):
     def _what(self) -> str:
         """head: of a request that has begun or of the first one; next: another request, for which uvicorn has a clock;
         rest: of a body that was refused; empty: nothing, or a body that the gate waits for."""
-        if self.conn.their_state is h11.IDLE:
-            return "head" if self.cycle is None or self.conn.trailing_data[0] else "next"
-        refused = self.cycle is not None and self.cycle.response_complete
-        return "rest" if self.conn.their_state is h11.SEND_BODY and refused else ""
+        if self._inside == "body":
+            return "rest" if self._answered else ""
+        if not self._answered:
+            return ""
+        return "head" if self.cycle is None or self._inside == "head" else "next"
 
     def _cut(self) -> None:
-        if self._awaited == "head" and self.conn.trailing_data[0]:
+        if self._awaited == "head" and self._inside == "head":
             self.transport.write(LATE)
         self.transport.close()

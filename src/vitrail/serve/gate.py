@@ -160,8 +160,12 @@ def _checked(scope: Scope) -> dict[bytes, bytes]:
     if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > TARGET:
         raise RefusedError(414, f"A path and its query may have {TARGET:,} bytes.", close=True)
     found = dict(headers)
+    if b"host" not in found and scope["http_version"] == "1.1":
+        raise RefusedError(400, "A request of HTTP/1.1 names its Host.", close=True)
     if b"content-length" in found and b"transfer-encoding" in found:
         raise RefusedError(400, "A request has either a Content-Length or a Transfer-Encoding, not both.", close=True)
+    if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in headers):
+        raise RefusedError(400, "A body may come in chunks, and in no other Transfer-Encoding.", close=True)
     return found
 
 
