@@ -159,12 +159,13 @@ async def oversize(port: int, seen: Seen, number: int) -> None:
         try:
             writer.write(_head(200 * 2**20) if number % 2 else chunked)
             answer = asyncio.ensure_future(reader.readline())
-            for _ in range(3200):
-                if answer.done() or writer.is_closing():
-                    break
-                writer.write(piece if number % 2 else b"10000\r\n" + piece + b"\r\n")
-                await asyncio.wait_for(writer.drain(), CONNECT)
-                await asyncio.sleep(0)
+            with suppress(OSError, TimeoutError):  # the refusal may have come before the door was shut
+                for _ in range(3200):
+                    if answer.done() or writer.is_closing():
+                        break
+                    writer.write(piece if number % 2 else b"10000\r\n" + piece + b"\r\n")
+                    await asyncio.wait_for(writer.drain(), CONNECT)
+                    await asyncio.sleep(0)
             line = await asyncio.wait_for(answer, CONNECT)
             seen.others[_status(line)] += 1
         finally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +48,34 @@ def write(program: ExportedProgram, facts: Facts, path: Path) -> None:
         warnings.simplefilter("ignore")  # the exporter's advice is for its authors
         made = torch.onnx.export(
             program, (), input_names=[exported.IMAGES], output_names=list(facts.outputs), opset_version=OPSET,
-            dynamo=True, verbose=False, custom_translation_table={torch.ops.aten.log_sigmoid.default: _log_sigmoid},
+            dynamo=True, verbose=False, custom_translation_table=_translated(),
         )  # fmt: skip
     assert made is not None
     ClearMetadataAndDocStringPass()(made.model)  # which line of whose folder each node came from
     made.model.metadata_props.update(facts.notes())
     weights = sum(tensor.numel() * tensor.element_size() for tensor in program.state_dict.values())
     made.save(path, external_data=weights > IN_ONE_FILE)
+
+
+def _translated() -> dict[Any, Callable[..., Any]]:
+    """The functions of PyTorch that are not written as its exporter would."""
+    return {torch.ops.aten.log_sigmoid.default: _log_sigmoid, torch.ops.aten.gelu.default: _gelu}
+
+
+def _gelu(x: Any, approximate: str = "none") -> Any:
+    """The same factors in the order in which ONNX Runtime knows them, and computes them in one pass."""
+    from onnxscript import opset18 as op
+
+    def like(number: float) -> Any:
+        constant: Any = op.Constant(value_float=number)
+        return op.CastLike(constant, x)
+
+    if approximate == "tanh":
+        grown = op.Add(op.Mul(op.Mul(x, like(0.044715)), x), like(1.0))
+        bent = op.Tanh(op.Mul(op.Mul(x, like(math.sqrt(2 / math.pi))), grown))
+        return op.Mul(op.Add(bent, like(1.0)), op.Mul(x, like(0.5)))
+    bent = op.Erf(op.Div(x, like(math.sqrt(2))))
+    return op.Mul(op.Mul(x, op.Add(bent, like(1.0))), like(0.5))
 
 
 def _log_sigmoid(x: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Weights have a scale for each output, activations one for the tensor, from the least and the largest value that some of
 the user's pictures give. Only products with stored matrices are made of whole numbers; products of queries and keys,
-softmax, norms and the head stay in float32.
+softmax, norms and the head stay in float32. `fusing` then writes them in operators of ONNX Runtime's own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from jaxtyping import UInt8
 
 from ..predict import exported
 from ..predict.exported import Facts
+from .fusing import fuse
 
 PRODUCTS = ("MatMul", "Gemm")
 BATCH = 8
@@ -45,6 +46,7 @@ def quantise(source: Path, pictures: UInt8[np.ndarray, "n H W C"], facts: Facts,
         extra_options={"OpTypesToExcludeOutputQuantization": list(PRODUCTS), "MatMulConstBOnly": True},
     )  # fmt: skip
     made = onnx.load(out)
+    fuse(made)
     onnx.helper.set_model_props(made, facts.notes())
     onnx.save(made, out)
     return len(chosen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from functools import partial
 
@@ -81,6 +82,8 @@ class Service:
         self._decoders = Pictures(opened.spec, self.limits)
         await self._decoders.start()
         self.pictures = self._decoders
+        gc.collect()
+        gc.freeze()  # what is there now stays; to look through it while clients wait stops everybody
         self._ready(opened)
 
     async def close(self) -> bool:

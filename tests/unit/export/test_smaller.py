@@ -62,6 +62,7 @@ def test_int8_has_whole_numbers_for_the_matrices_of_the_blocks_and_a_scale_for_e
     int8 = [tensor for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
     shapes = [list(tensor.dims) for tensor in int8 if len(tensor.dims) == 2]
     assert sorted(shapes) == sorted([[16, 48], [16, 16], [16, 24], [24, 16]] * 2)
+    assert [node.op_type for node in graph.node].count("QAttention") == 1
     scales = {tensor.name: list(tensor.dims) for tensor in graph.initializer if tensor.name.endswith("_scale")}
     assert [48] in scales.values() and [24] in scales.values()
     assert {node.op_type for node in graph.node} >= {"Softmax", "LayerNormalization"}

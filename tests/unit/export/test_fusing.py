@@ -1,0 +1,94 @@
+"""Operators of ONNX Runtime's own in the place of patterns: the same answers, and what is no such pattern stays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+from exportable import member, pictures
+from vitrail.export import fusing, quantising
+from vitrail.export.making import written
+
+PRODUCT, ATTENTION = "MatMulIntegerToFloat", "QAttention"
+COUNTS = {
+    "class token, learned": {ATTENTION: 1, PRODUCT: 7},  # the last block asks for its class token alone
+    "mean, indexed": {ATTENTION: 2, PRODUCT: 6},
+    "registers, layer scale, packed gate": {ATTENTION: 2, PRODUCT: 6},
+    "axial rotary, RMSNorm": {PRODUCT: 8},
+    "dinov3": {PRODUCT: 10},
+    "parallel, normed queries and keys": {PRODUCT: 8},
+    "relative, normed patches": {PRODUCT: 13},  # one with the patches, four with the tables of places
+}
+
+
+def quantised(kind, folder, monkeypatch):
+    """A member in int8 as ONNX's own operators, and how its logits are to be had."""
+    one = member(kind)
+    whole = written(one, "onnx", folder / "float32.onnx", resize=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(quantising, "fuse", lambda model: {})
+        facts = replace(whole.facts, number_format="int8")
+        quantising.quantise(folder / "float32.onnx", pictures(one.spec, 20), facts, folder / "int8.onnx")
+    return onnx.load(folder / "int8.onnx"), pictures(one.spec, 6, seed=1)
+
+
+def logits(model, images):
+    return onnxruntime.InferenceSession(model.SerializeToString()).run(["logits"], {"images": images})[0]
+
+
+@pytest.mark.parametrize("kind", COUNTS)
+def test_fused_graphs_answer_as_before_and_count_what_they_hold(kind, tmp_path, monkeypatch):
+    model, images = quantised(kind, tmp_path, monkeypatch)
+    before = logits(model, images)
+    assert fusing.fuse(model) == COUNTS[kind]
+    found = Counter(node.op_type for node in model.graph.node)
+    assert {name: found[name] for name in COUNTS[kind]} == COUNTS[kind]
+    onnx.checker.check_model(model)
+    np.testing.assert_allclose(logits(model, images), before, atol=1e-4 * float(np.abs(before).max()))
+
+
+def test_nothing_stays_that_nobody_reads(tmp_path, monkeypatch):
+    model, _ = quantised("mean, indexed", tmp_path, monkeypatch)
+    fusing.fuse(model)
+    read = {name for node in model.graph.node for name in node.input} | {"logits"}
+    assert {tensor.name for tensor in model.graph.initializer} <= read
+    answers = {answer.name for answer in model.graph.output}
+    assert all(read.intersection(node.output) or answers.intersection(node.output) for node in model.graph.node)
+
+
+def test_an_attention_of_another_scale_is_left_as_it_is(tmp_path, monkeypatch):
+    model, images = quantised("mean, indexed", tmp_path, monkeypatch)
+    for tensor in model.graph.initializer:
+        if not tensor.dims and np.isclose(float(numpy_helper.to_array(tensor)), 8**-0.5):
+            tensor.CopyFrom(numpy_helper.from_array(np.float32(0.3), tensor.name))
+    before = logits(model, images)
+    assert fusing.fuse(model) == {PRODUCT: 8}
+    np.testing.assert_allclose(logits(model, images), before, atol=1e-4 * float(np.abs(before).max()))
+
+
+def test_a_graph_of_floats_stays_as_it_is(tmp_path):
+    written(member(), "onnx", tmp_path / "float32.onnx", resize=False)
+    model = onnx.load(tmp_path / "float32.onnx")
+    before = [node.output[0] for node in model.graph.node]
+    assert fusing.fuse(model) == {}
+    assert [node.output[0] for node in model.graph.node] == before
+    assert [known.domain for known in model.opset_import] == [""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "joined", "times"), [("mean, indexed", "Gelu", 2), ("probe, no class token", "FastGelu", 3)]
+)
+def test_gelu_is_written_as_onnx_runtime_knows_it(kind, joined, times, tmp_path):
+    written(member(kind), "onnx", tmp_path / "float32.onnx", resize=False)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(tmp_path / "joined.onnx")
+    onnxruntime.InferenceSession(tmp_path / "float32.onnx", options)
+    found = Counter(node.op_type for node in onnx.load(tmp_path / "joined.onnx").graph.node)
+    assert found[joined] + found[f"Bias{joined}"] == times and not found["Erf"] and not found["Tanh"]
