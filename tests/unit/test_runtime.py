@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -111,3 +114,28 @@ def test_decoding_takes_as_many_threads_as_the_products_unless_said():
     assert runtime.choose(RuntimeSettings(workers=0)).workers == 0
     with pytest.raises(UsageError, match=r"workers must be -1 \(all cores\), 0 \(none\) or more\. Got -2"):
         runtime.choose(RuntimeSettings(workers=-2))
+
+
+FAULTS = """
+import resource, sys
+import torch
+from vitrail import runtime
+kept = runtime.keep_memory()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+torch.ones(2**24)  # 64 MiB
+before = faults()
+for _ in range(10):
+    torch.ones(2**24)
+print(kept, faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is told")
+@pytest.mark.parametrize("owned", [False, True])
+def test_freed_memory_is_kept_unless_the_owner_of_the_machine_has_said_otherwise(owned):
+    mine = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "LD_PRELOAD"))}
+    asked = mine | ({"MALLOC_TRIM_THRESHOLD_": "131072"} if owned else {})
+    done = subprocess.run([sys.executable, "-c", FAULTS], env=asked, check=True, capture_output=True, text=True)
+    kept, faults = done.stdout.split()
+    assert (kept == "True") is not owned
+    assert (int(faults) > 10 * 10_000) if owned else (int(faults) < 4 * 10_000), faults

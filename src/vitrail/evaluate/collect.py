@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -20,11 +20,6 @@ from ..spec import ImageSpec
 from .views import Views
 
 ITSELF = Views()
-PIECE = 16
-"""Pictures that a CPU computes at once where a batch would be much; in 64 it is 1.4 times as slow for ViT-Ti at 224,
-1.2 for ViT-B: the system takes large blocks of memory back after each operation (EXPERIMENTS.md)."""
-MUCH = 2**24
-"""Bytes of the widest tokens of a batch from which on it is much."""
 NUMBER_FORMATS: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -131,36 +126,6 @@ def outputs_of(
     if number_format not in NUMBER_FORMATS:
         raise UsageError(f"The number format must be one of {', '.join(NUMBER_FORMATS)}. Got {number_format!r}.")
     dtype = NUMBER_FORMATS[number_format]
-    together = _pieces(model, images, device)
-    pieces = [_outputs(model, piece, spec, device, dtype, views, task, seen) for piece in together]
-    if len(pieces) == 1:
-        return pieces[0]
-    features = [read for _, read in pieces if read is not None]
-    return torch.cat([outputs for outputs, _ in pieces]), torch.cat(features) if features else None
-
-
-def _pieces(
-    model: nn.Module, images: UInt8[Tensor, "B C H W"], device: str | torch.device
-) -> Sequence[UInt8[Tensor, "_ C H W"]]:
-    """What goes through the model at once: on a CPU no more than its caches and its allocator can take."""
-    if not isinstance(model, ViT) or torch.device(device).type != "cpu":
-        return (images,)
-    config = model.config
-    hidden = 4 * len(images) * config.tokens * max(config.mlp_width, 3 * config.width)  # bytes of the widest tokens
-    return images.split(PIECE) if hidden > MUCH else (images,)
-
-
-def _outputs(
-    model: nn.Module,
-    images: UInt8[Tensor, "B C H W"],
-    spec: ImageSpec,
-    device: str | torch.device,
-    dtype: torch.dtype,
-    views: Views,
-    task: Task,
-    seen: bool,
-) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
-    """The same for pictures that go through the model at once."""
     x = normalise(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
         itself, *others = views.of_each(x)

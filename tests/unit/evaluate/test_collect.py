@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from kinds import KINDS
 from vitrail.errors import UsageError
-from vitrail.evaluate import collect as collecting
-from vitrail.evaluate.collect import collect, collect_with_features, probabilities_of
+from vitrail.evaluate.collect import collect, probabilities_of
 from vitrail.evaluate.views import Views
-from vitrail.model.vit import create
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=4, width=4, channels=1)
@@ -55,23 +50,6 @@ def test_the_order_and_the_batches_are_those_asked_for():
     alone = np.concatenate([collect(net, shelf, indices[i : i + 1], SPEC) for i in range(5)])
     np.testing.assert_allclose(found, alone, atol=1e-6)
     assert found.dtype == np.float32
-
-
-def test_a_cpu_computes_much_in_pieces_and_gives_the_same(monkeypatch):
-    config = dataclasses.replace(KINDS["class token, learned"], image_size=(4, 4), patch=(2, 2), channels=1)
-    net, seen = create(config).eval(), []
-    net.tokens.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
-    whole = collect_with_features(net, Shelf(), np.arange(10), SPEC)
-    assert seen == [10]
-    hidden = 4 * 10 * config.tokens * max(config.mlp_width, 3 * config.width)
-    monkeypatch.setattr(collecting, "PIECE", 4)
-    monkeypatch.setattr(collecting, "MUCH", hidden)
-    collect_with_features(net, Shelf(), np.arange(10), SPEC)
-    monkeypatch.setattr(collecting, "MUCH", hidden - 1)
-    pieces = collect_with_features(net, Shelf(), np.arange(10), SPEC)
-    assert seen == [10, 10, 4, 4, 2]
-    for one, other in zip(whole, pieces, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_no_pictures_give_no_rows():
