@@ -122,11 +122,12 @@ import torch
 from vitrail import runtime
 kept = runtime.keep_memory()
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-torch.ones(2**24)  # 64 MiB
-before = faults()
-for _ in range(10):
-    torch.ones(2**24)
-print(kept, faults() - before)
+counts = []
+for _ in range(40):  # small things settle in between at first
+    before = faults()
+    torch.ones(2**24)  # 64 MiB
+    counts.append(faults() - before)
+print(kept, sorted(counts)[len(counts) // 4])
 """
 
 
@@ -138,4 +139,4 @@ def test_freed_memory_is_kept_unless_the_owner_of_the_machine_has_said_otherwise
     done = subprocess.run([sys.executable, "-c", FAULTS], env=asked, check=True, capture_output=True, text=True)
     kept, faults = done.stdout.split()
     assert (kept == "True") is not owned
-    assert (int(faults) > 10 * 10_000) if owned else (int(faults) < 4 * 10_000), faults
+    assert (int(faults) > 10_000) if owned else (int(faults) < 1_000), faults
