@@ -4,10 +4,12 @@
     python benchmarks/exporting.py --run runs/flowers                # and agreement of that run on what it held out
     python benchmarks/exporting.py --sizes vit_mu_patch8_16 --rounds 1 --out /tmp/tiny.json       # seconds, to try it
 
-Every size has fresh random weights, so that only its speed is told: float32 and bf16 in PyTorch as `vitrail predict`
-computes, the pt2 file in float32 and bf16, the ONNX file in float32 and int8. All answer the same batch of uint8
-pictures with normalisation and decisions included, in turns, with as many threads each; the figure is the median of the
-rounds. Beside them stands what the machine multiplies at most in float32 and bf16. Nothing else should be running.
+Every size has fresh random weights, so that only its speed is told: the model in eager PyTorch, the same in float32
+and bf16 as `vitrail predict` computes, the pt2 file in float32 and bf16, the ONNX file in float32 and int8. All get the
+same batch of uint8 pictures and normalise it themselves, in turns, with as many threads each; the figure is the median
+of the rounds. The C library gives memory back as it does by itself: `vitrail predict` would keep it and be faster
+(`runtime.keep_memory`), but in this process PyTorch would be, too. Beside them stands what the machine multiplies at
+most in float32 and bf16. Nothing else should be running.
 
 Writes benchmarks/results/exporting-INSTRUCTIONS.json.
 """
@@ -25,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitrail.data.transforms import to_tensor
+from vitrail.data.transforms import normalise, to_tensor
 from vitrail.doors.export_pictures import drawn, to_calibrate_on, to_compare_on
 from vitrail.doors.predicting import open_predictor
 from vitrail.export import pacing, quantising
@@ -88,7 +90,8 @@ def answerers(member: Member, pictures: np.ndarray, folder: Path) -> dict[str, C
     quantising.quantise(folder / "float32.onnx", pictures, facts, folder / "int8.onnx")
     return {
         "PyTorch float32": eager(member),
-        "PyTorch bf16": eager(replace(member, number_format="bfloat16")),
+        "predict float32": predicted(member),
+        "predict bf16": predicted(replace(member, number_format="bfloat16")),
         "pt2 float32": written(member, "pt2", folder / "float32.pt2", resize=False).run,
         "pt2 bf16": written(member, "pt2", folder / "bf16.pt2", False, "bfloat16").run,
         "ONNX float32": whole.run,
@@ -97,7 +100,17 @@ def answerers(member: Member, pictures: np.ndarray, folder: Path) -> dict[str, C
 
 
 def eager(member: Member) -> Callable[[np.ndarray], object]:
-    """The model itself, as `vitrail predict` asks it."""
+    """The model itself and nothing around it."""
+
+    @torch.inference_mode()
+    def logits(images: np.ndarray) -> torch.Tensor:
+        return member.model(normalise(to_tensor(images), member.spec))
+
+    return logits
+
+
+def predicted(member: Member) -> Callable[[np.ndarray], object]:
+    """The model as `vitrail predict` asks it."""
     return lambda images: member.outputs(to_tensor(images), torch.device("cpu"))
 
 

@@ -1,13 +1,14 @@
 """How much of a model's speed its server keeps: pictures a second and waiting times at 1, 8 and 64 clients.
 
-    python benchmarks/serving.py               # about 17 minutes, nothing else running
+    python benchmarks/serving.py               # about 18 minutes, nothing else running
 
-Beside `vitrail serve` stand the model by itself, in batches of 64 prepared pictures (what no server can beat), an
-endpoint as tutorials write it (FastAPI, one upload, Pillow, one forward pass), and LitServe (`pip install litserve`) as
-it comes and with batches of up to 64, both with what the tutorial does. All have the same weights in float32. Server,
-clients and model share the same cores, clients ask again as soon as they are answered, and every request carries an
-encoded picture. Everything is measured in turns, round after round, and compared within a round; figures are medians
-of the rounds. Writes benchmarks/results/serving.json and a table in Markdown beside it.
+Beside `vitrail serve` stand the model by itself in batches of 64 prepared pictures, once as PyTorch computes it
+(`model(images)` and nothing of ours around it) and once as Vitrail does (its predictor), an endpoint as tutorials write
+it (FastAPI, one upload, Pillow, one forward pass), and LitServe (`pip install litserve`) as it comes and with batches
+of up to 64, both with what the tutorial does. All have the same weights in float32. Server, clients and model share the
+same cores, clients ask again as soon as they are answered, and every request carries an encoded picture. Everything is
+measured in turns, round after round, and compared within a round; figures are medians of the rounds. Writes
+benchmarks/results/serving.json and a table in Markdown beside it.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--models", nargs="*", default=["digits", "vit_tiny_patch16_224"])
     parser.add_argument("--serve", nargs=3, metavar=("SERVER", "MODEL", "PORT"), help="be one of the other servers")
-    parser.add_argument("--alone", metavar="MODEL", help="print the model's own pictures a second")
+    parser.add_argument("--alone", nargs=2, metavar=("WAY", "MODEL"), help="print the model's own pictures a second")
     options = parser.parse_args()
     if options.serve:
         server, model, port = options.serve
         OTHERS[server](Path(model), int(port))
     elif options.alone:
-        print(alone(Path(options.alone), options.seconds))
+        way, model = options.alone
+        print(ALONE[way](Path(model), options.seconds))
     else:
         measure(options.models, options.seconds, options.rounds)
 
@@ -68,8 +70,9 @@ def measure(models: list[str], seconds: float, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundles = {name: made(name, Path(folder) / name) for name in models}
         for number, (name, (bundle, picture)) in product(range(rounds), bundles.items()):
-            words = [sys.executable, __file__, "--alone", str(bundle), "--seconds", str(seconds)]
-            results.row({"model": name, "server": "none", "clients": 0, "round": number}, partial(told, words))
+            for way in ALONE:
+                words = [sys.executable, __file__, "--alone", way, str(bundle), "--seconds", str(seconds)]
+                results.row({"model": name, "server": way, "clients": 0, "round": number}, partial(told, words))
             for server, clients in product(("vitrail", *(OTHERS if name == "digits" else ())), CLIENTS):
                 key = {"model": name, "server": server, "clients": clients, "round": number}
                 row = results.row(key, partial(behind, server, bundle, picture, clients, seconds))
@@ -113,8 +116,19 @@ def told(words: list[str]) -> Row:
     return {"pictures": float(done.stdout)}
 
 
-def alone(model: Path, seconds: float) -> float:
-    """Pictures a second of the model by itself, in batches of 64 that are prepared already."""
+def by_pytorch(model: Path, seconds: float) -> float:
+    """Pictures a second of the model by itself, in batches of 64 that are normalised already; PyTorch as it comes."""
+    from vitrail.checkpoints import bundle
+
+    found = bundle.load(model)
+    images = torch.rand(64, found.spec.channels, *found.spec.size)
+    module = found.model.eval()
+    with torch.inference_mode():
+        return len(images) * a_second(lambda: module(images), seconds)
+
+
+def by_vitrail(model: Path, seconds: float) -> float:
+    """The same of the predictor, with normalisation and decisions, in batches of 64 that are prepared already."""
     from vitrail.doors.predicting import open_predictor
     from vitrail.predict.reading import Name
 
@@ -122,12 +136,20 @@ def alone(model: Path, seconds: float) -> float:
     spec = predictor.spec
     images = torch.randint(0, 256, (64, spec.channels, *spec.size), dtype=torch.uint8)
     names = [Name("", "")] * len(images)
-    predictor.answer(names, images)
-    began, batches = time.perf_counter(), 0
+    return len(images) * a_second(lambda: predictor.answer(names, images), seconds)
+
+
+ALONE = {"none, PyTorch": by_pytorch, "none, Vitrail": by_vitrail}
+
+
+def a_second(work: Callable[[], object], seconds: float) -> float:
+    """How often it is done in a second, after a first time."""
+    work()
+    began, times = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
-        predictor.answer(names, images)
-        batches += 1
-    return batches * len(images) / (time.perf_counter() - began)
+        work()
+        times += 1
+    return times / (time.perf_counter() - began)
 
 
 def litserve(model: Path, port: int, most: int = 1) -> None:
@@ -221,12 +243,13 @@ def comparison(rows: list[Row]) -> list[Row]:
     found: list[Row] = []
     for model, server, clients in dict.fromkeys(cell(row)[:3] for row in rows):
         here = [row for row in rows if cell(row)[:3] == (model, server, clients)]
-        alone = [row["pictures"] / pictures[model, "none", 0, row["round"]] for row in here]
+        alone = {way: [row["pictures"] / pictures[model, way, 0, row["round"]] for row in here] for way in ALONE}
         ours = [pictures[model, "vitrail", clients, row["round"]] / row["pictures"] for row in here if clients]
         found.append({
             "model": model, "server": server, "clients": clients, "rounds": len(here),
             **{name: statistics.median(row[name] for row in here) for name in here[0] if name in MEASURED},
-            "of_alone": statistics.median(alone), "ours": statistics.median(ours) if ours else None,
+            "of_alone": {way: statistics.median(ratios) for way, ratios in alone.items()},
+            "ours": statistics.median(ours) if ours else None,
         })  # fmt: skip
     return found
 
@@ -238,15 +261,25 @@ def cell(row: Row) -> tuple[str, str, int, int]:
 
 def table(compared: list[Row]) -> str:
     """Markdown."""
-    lines = ["| model | server | clients | pictures/s | of the model alone | median, ms | 99 %, ms | ours is |"]
-    lines.append("|---|---|---:|---:|---:|---:|---:|---:|")
+    heads = (
+        "model",
+        "server",
+        "clients",
+        "pictures/s",
+        "of PyTorch alone",
+        "of Vitrail alone",
+        "median, ms",
+        "p99, ms",
+    )
+    lines = [f"| {' | '.join(heads)} | ours is |", "|---|---|---:|---:|---:|---:|---:|---:|---:|"]
     for row in compared:
-        if row["server"] == "none":
-            lines.append(f"| {row['model']} | none, batches of 64 | | {row['pictures']:,.0f} | | | | |")
+        if row["server"] in ALONE:
+            lines.append(f"| {row['model']} | {row['server']}, batches of 64 | | {row['pictures']:,.0f} | | | | | |")
             continue
         times = f"{1000 * row['median']:,.1f} | {1000 * row['p99']:,.1f}"
         ours = "" if row["server"] == "vitrail" else f"{row['ours']:.2f} x"
-        cells = (row["model"], row["server"], row["clients"], f"{row['pictures']:,.0f}", f"{row['of_alone']:.0%}")
+        alone = (f"{row['of_alone'][way]:.0%}" for way in ALONE)
+        cells = (row["model"], row["server"], row["clients"], f"{row['pictures']:,.0f}", *alone)
         lines.append(f"| {' | '.join(map(str, cells))} | {times} | {ours} |")
     return "\n".join([*lines, ""])
 

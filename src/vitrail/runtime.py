@@ -115,6 +115,14 @@ def apply(runtime: Runtime) -> None:
     torch.set_num_threads(runtime.threads)
 
 
+def use_threads(count: int) -> None:
+    """Have torch compute with so many in the calling thread."""
+    import torch
+
+    torch.get_num_threads()  # torch's first operation in a thread sets their number once more
+    torch.set_num_threads(count)
+
+
 def keep_memory() -> bool:
     """Have the C library keep what is freed, up to 1 GiB, instead of asking the system for it anew each time.
 

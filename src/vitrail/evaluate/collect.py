@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from ..data.transforms import normalise
 from ..errors import UsageError
 from ..model.vit import ViT
 from ..spec import ImageSpec
+from .side_by_side import parts_of, side_by_side
 from .views import Views
 
 ITSELF = Views()
@@ -125,6 +127,27 @@ def outputs_of(
     """
     if number_format not in NUMBER_FORMATS:
         raise UsageError(f"The number format must be one of {', '.join(NUMBER_FORMATS)}. Got {number_format!r}.")
+    device = torch.device(device)
+    if (parts := parts_of(model, images, device, number_format)) > 1:
+        one = partial(
+            _outputs, model, spec=spec, device=device, number_format=number_format, views=views, task=task, seen=seen
+        )
+        outputs, features = zip(*side_by_side(one, images, parts), strict=True)
+        return torch.cat(outputs), torch.cat(features) if seen else None
+    return _outputs(model, images, spec, device, number_format, views, task, seen)
+
+
+def _outputs(
+    model: nn.Module,
+    images: UInt8[Tensor, "B C H W"],
+    spec: ImageSpec,
+    device: torch.device,
+    number_format: str,
+    views: Views,
+    task: Task,
+    seen: bool,
+) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
+    """The same, by as many threads as this one has."""
     dtype = NUMBER_FORMATS[number_format]
     x = normalise(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):

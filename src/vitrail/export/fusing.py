@@ -11,8 +11,6 @@ import math
 from collections import defaultdict
 from typing import Any
 
-import numpy as np
-
 OWN = "com.microsoft"
 """The domain of these operators: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md"""
 APART, TOGETHER, KEYS = [2, 0, 3, 1, 4], [0, 2, 1, 3], [0, 1, 3, 2]
@@ -42,15 +40,15 @@ class Wires:
             found.append(node := readers[0])
         return found
 
-    def value(self, name: str) -> np.ndarray:
-        """A stored tensor; of one that is computed, no number."""
+    def numbers(self, name: str) -> list[float]:
+        """What a stored tensor holds, flat; of one that is computed, nothing."""
         from onnx import numpy_helper
 
-        return np.asarray(numpy_helper.to_array(self.stored[name]) if name in self.stored else np.nan)
+        return numpy_helper.to_array(self.stored[name]).ravel().tolist() if name in self.stored else []
 
-    def whole(self, node: Any) -> list[str]:
-        """What a dequantised input was made of: whole numbers, scale, zero."""
-        made = self.maker.get(node)
+    def whole(self, name: str) -> list[str]:
+        """What a dequantised tensor was made of: whole numbers, scale, zero; nothing of another."""
+        made = self.maker.get(name)
         return list(made.input) if made is not None and made.op_type == "DequantizeLinear" else []
 
 
@@ -111,14 +109,15 @@ def _attention(product: Any, wires: Wires) -> Any | None:
     if not (queries and keys and values):
         return None
     _, scaled, alike, _, mixed, together, tokens = queries
-    heads, width = wires.value(apart[1].input[1])[-2:]
-    scale = max(float(wires.value(name)) for name in scaled.input if name in wires.stored)
+    *_, heads, width = 0, 0, *wires.numbers(apart[1].input[1])
+    scales = [number for name in scaled.input for number in wires.numbers(name)]
     as_expected = (
         list(alike.input) == [scaled.output[0], keys[1].output[0]]
         and list(mixed.input) == [queries[3].output[0], values[0].output[0]]
         and (_turn(keys[1]), _turn(together)) == (KEYS, TOGETHER)
-        and list(wires.value(tokens.input[1])[2:]) == [heads * width]
-        and math.isclose(scale, width**-0.5, rel_tol=1e-6)
+        and wires.numbers(tokens.input[1])[2:] == [heads * width] != [0]
+        and len(scales) == 1
+        and math.isclose(scales[0], width**-0.5, rel_tol=1e-6)
     )
     if not as_expected:
         return None
@@ -139,8 +138,8 @@ def _third(node: Any, wires: Wires) -> int:
     """Which of queries, keys and values (0, 1, 2) is cut off along the first axis; -1 if it is something else."""
     if getattr(node, "op_type", "") != "Slice" or len(node.input) != 4:
         return -1
-    begin, end, axis = (wires.value(name).ravel() for name in node.input[1:])
-    return int(begin[0]) if list(axis) == [0] and list(end) == list(begin + 1) else -1
+    begin, end, axis = (wires.numbers(name) for name in node.input[1:])
+    return int(begin[0]) if axis == [0] and len(begin) == 1 and end == [begin[0] + 1] else -1
 
 
 def _turn(node: Any) -> list[int]:

@@ -1,17 +1,23 @@
-"""The one thread in which the model lives, and who comes next: whoever waits when the model gets free goes together.
+"""The threads in which the model computes, and who comes next: whoever waits when a thread gets free goes together.
 
-A lone client never waits for others. While the model works, others gather, up to a batch; so the batch grows with the
-load and with nothing else. Explanations and embeddings take the model for themselves, one after each batch.
+A lone client never waits for others, and has all cores. While the model works, others gather, up to a batch; so the
+batch grows with the load and with nothing else. On several cores two batches are computed at once, with half the cores
+each: threads that share an operation wait for each other at its end, whenever decoding or HTTP takes a core of theirs.
+Explanations and embeddings take the model for themselves, one after each batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -20,6 +26,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ..predict.reading import Name
+from ..runtime import use_threads
 from .refusals import RefusedError
 
 Found = TypeVar("Found")
@@ -42,7 +49,12 @@ class Answered(NamedTuple):
 
 @runtime_checkable
 class Answering(Protocol):
-    """What the thread needs of a model."""
+    """What the threads need of a model; two may ask it at once."""
+
+    @property
+    def threads(self) -> int:
+        """Of the CPU that computes an answer; 1 if something else does."""
+        ...
 
     def answer(self, names: Sequence[Name], images: UInt8[Tensor, "n C h w"]) -> Answered:
         """Rows and outputs of prepared pictures."""
@@ -67,10 +79,10 @@ class _Errand:
 
 
 class Batcher:
-    """The queue and the thread. Made and asked in the event loop; `opened` and `batched` are called there, too.
+    """The queue and the threads. Made and asked in the event loop; `opened` and `batched` are called there, too.
 
     Args:
-        open_model: reads the model; runs in the thread, whose number of torch's threads it sets.
+        open_model: reads the model; runs in the first thread.
         opened: gets the model, or why there is none.
         batched: gets how many pictures a batch had and how many seconds it took.
         most: pictures in a batch.
@@ -86,76 +98,93 @@ class Batcher:
         self._open, self._opened, self._batched, self._most = open_model, opened, batched, most
         self._loop = asyncio.get_running_loop()
         self._change = threading.Condition()
-        self._waiting: deque[_Asked] = deque()
+        self._waiting: list[_Asked] = []
         self._errands: deque[_Errand] = deque()
         self._closed = False
-        self._thread = threading.Thread(target=self._live, name="vitrail-model", daemon=True)
+        self._busy = 0
+        """Batches that are computed now."""
+        self._threads = [threading.Thread(target=self._live, name="vitrail-model", daemon=True)]
         self.seconds = 0.0
         """How long a picture takes at the moment, in a batch as large as the load makes it."""
 
     def start(self) -> None:
         """Begin to read the model."""
-        self._thread.start()
+        self._threads[0].start()
 
     async def answer(self, names: Sequence[Name], images: UInt8[Tensor, "n C h w"]) -> Answered:
         """What the model says of these pictures; if the caller is cancelled first, nothing is computed."""
         asked = _Asked(names=names, images=images, future=self._loop.create_future())
         with self._change:
             self._waiting.append(asked)
-            self._change.notify()
+            self._change.notify_all()
         return await asked.future
 
     async def do(self, errand: Callable[[], Found]) -> Found:
-        """Run something else in the model's thread."""
+        """Run something else in the model's first thread, while no other computes."""
         asked = _Errand(do=errand, future=self._loop.create_future())
         with self._change:
             self._errands.append(asked)
-            self._change.notify()
+            self._change.notify_all()
         found: Found = await asked.future
         return found
 
     async def close(self, patience: float = 5.0) -> bool:
-        """End the thread after what it is doing; False if that takes longer than a moment."""
+        """End the threads after what they are doing; False if that takes longer than a moment."""
         with self._change:
             self._closed = True
-            self._change.notify()
-        if self._thread.ident is not None:
-            await asyncio.to_thread(self._thread.join, patience)
-        return not self._thread.is_alive()
+            self._change.notify_all()
+        running = [thread for thread in self._threads if thread.ident is not None]
+        for thread in running:
+            await asyncio.to_thread(thread.join, patience)
+        return not any(thread.is_alive() for thread in running)
 
     def _live(self) -> None:
+        """The first thread: the model, a second thread where there are cores for it, then batches and errands."""
         try:
             model = self._open()
         except BaseException as problem:  # whatever it is, the one who started the server is told
             self._tell(self._opened, None, problem)
             return
+        if model.threads > 1:
+            second = threading.Thread(target=self._help, args=(model,), name="vitrail-model-2", daemon=True)
+            self._threads.append(second)
+            second.start()
         self._tell(self._opened, model, None)
-        while self._wait():
-            if batch := self._next_batch():
-                self._compute(model, batch)
-            if errand := self._next_errand():
+        while self._wait(lambda: bool(self._waiting or self._errands)):
+            self._compute(model)
+            if self._errands and self._wait(lambda: not self._busy) and (errand := self._next_errand()):
+                use_threads(model.threads)
                 self._run(errand)
 
-    def _wait(self) -> bool:
+    def _help(self, model: Answering) -> None:
+        """The second thread: batches while the first computes one, unless an errand wants the model."""
+        while self._wait(lambda: bool(self._waiting and self._busy and not self._errands)):
+            self._compute(model)
+
+    def _wait(self, fit: Callable[[], bool]) -> bool:
+        """Until it is so; False if the server is closed."""
         with self._change:
-            while not (self._waiting or self._errands or self._closed):
-                self._change.wait()
+            self._change.wait_for(lambda: self._closed or fit())
             return not self._closed
 
-    def _next_batch(self) -> list[_Asked]:
-        """Who has waited longest, as many as fit; whoever has given up is left out before anything is computed."""
-        batch: list[_Asked] = []
-        pictures = 0
+    def _next_batch(self, two: bool) -> tuple[list[_Asked], bool]:
+        """Who has waited longest, as many as fit, and whether another batch is computed beside it.
+
+        Whoever has given up is left out before anything is computed.
+
+        Args:
+            two: there are two threads, so half of those who wait are left to the other, unless one waits alone.
+        """
         with self._change:
-            while self._waiting:
-                if self._waiting[0].future.cancelled():
-                    self._waiting.popleft()
-                    continue
-                pictures += len(self._waiting[0].images)
-                if batch and pictures > self._most:
-                    break
-                batch.append(self._waiting.popleft())
-        return batch
+            waiting = [asked for asked in self._waiting if not asked.future.cancelled()]
+            beside = two and (self._busy > 0 or (len(waiting) > 1 and not self._errands))
+            ends = list(accumulate(len(asked.images) for asked in waiting))
+            most = min(self._most, math.ceil(ends[-1] / 2)) if beside and ends else self._most
+            count = max(bisect_right(ends, most), min(1, len(ends)))
+            batch, self._waiting = waiting[:count], waiting[count:]
+            self._busy += bool(batch)
+            self._change.notify_all()
+        return batch, beside
 
     def _next_errand(self) -> _Errand | None:
         with self._change:
@@ -165,15 +194,23 @@ class Batcher:
                     return errand
         return None
 
-    def _compute(self, model: Answering, batch: list[_Asked]) -> None:
+    def _compute(self, model: Answering) -> None:
+        batch, beside = self._next_batch(model.threads > 1)
+        if not batch:
+            return
+        told: Callable[[], None]
         began = time.perf_counter()
         try:
+            use_threads(model.threads // 2 if beside else model.threads)
             images = torch.cat([asked.images for asked in batch]) if len(batch) > 1 else batch[0].images
             found = model.answer([name for asked in batch for name in asked.names], images)
+            told = partial(self._deliver, batch, found, time.perf_counter() - began, beside)
         except Exception as problem:
-            self._tell(_fail, [asked.future for asked in batch], problem)
-            return
-        self._tell(self._deliver, batch, found, time.perf_counter() - began)
+            told = partial(_fail, [asked.future for asked in batch], problem)
+        with self._change:  # before a client is told, who may ask again at once and then finds this thread free
+            self._busy -= 1
+            self._change.notify_all()
+        self._tell(told)
 
     def _run(self, errand: _Errand) -> None:
         try:
@@ -183,12 +220,12 @@ class Batcher:
             return
         self._tell(_settle, errand.future, found)
 
-    def _deliver(self, batch: list[_Asked], found: Answered, seconds: float) -> None:
+    def _deliver(self, batch: list[_Asked], found: Answered, seconds: float, beside: bool) -> None:
         start = 0
         for asked in batch:
             _settle(asked.future, found.part(start, start + len(asked.images)))
             start += len(asked.images)
-        each = seconds / start
+        each = seconds / start / (2 if beside else 1)
         self.seconds = each if not self.seconds else (1 - REMEMBERED) * self.seconds + REMEMBERED * each
         self._batched(start, seconds)
 

@@ -85,7 +85,11 @@ class Metrics:
             yield from seconds.lines("vitrail_request_seconds", f'path="{path}"')
         yield from _head("vitrail_batch_pictures", "histogram", "Pictures that the model answered at once.")
         yield from self._batches.lines("vitrail_batch_pictures")
-        yield from _head("vitrail_model_seconds_total", "counter", "Time in which the model answered pictures.")
+        yield from _head(
+            "vitrail_model_seconds_total",
+            "counter",
+            "Seconds of all batches; two may be computed at once.",
+        )
         yield f"vitrail_model_seconds_total {self._model_seconds:.9g}"
 
 

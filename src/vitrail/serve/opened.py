@@ -25,6 +25,7 @@ from ..predict import exported
 from ..predict.embedder import Embedder, vectors_of
 from ..predict.predictor import Predictor
 from ..predict.reading import Name
+from ..runtime import use_threads
 from .batching import Answered
 from .explanations import methods_of, palette
 from .refusals import RefusedError
@@ -37,7 +38,7 @@ SAME = 1e-4
 
 
 class Opened:
-    """A predictor that is asked for prepared pictures only. Everything but `about` runs in the model's thread.
+    """A predictor that is asked for prepared pictures only. Everything but `about` runs in the model's threads.
 
     Args:
         predictor: answers.
@@ -49,6 +50,8 @@ class Opened:
     def __init__(self, predictor: Predictor, name: str, licence: str = "", broken: Callable[[], None] = lambda: None):
         self.predictor, self.name, self.licence, self._broken = predictor, name, licence, broken
         self.spec = predictor.spec
+        self.threads = 1
+        """Of the CPU that answers are computed with; 1 where another device does."""
         self.embedder = _embedder(predictor)
         self.explainer = _explainer(predictor, name)
         self._methods = [] if self.explainer is None else methods_of(self.explainer.model.config)
@@ -152,9 +155,9 @@ def open_model(
     predictor = reread(open_predictor(given, device), changes)
     opened = Opened(predictor, name, _licence(Path(given)), broken)
     if threads:
-        torch.set_num_threads(threads)
-    elif predictor.device.type == "cpu":
-        choose_threads(*opened.typical_work(), torch.get_num_threads())
+        use_threads(threads)
+    if predictor.device.type == "cpu":
+        opened.threads = threads or choose_threads(*opened.typical_work(), torch.get_num_threads())
     opened.warm_up()
     return opened
 

@@ -21,7 +21,7 @@ WORK = ("/predict", "/explain", "/embed")
 
 
 class Service:
-    """One model, its thread, its decoding processes, and the counts. Made in the event loop.
+    """One model, its threads, its decoding processes, and the counts. Made in the event loop.
 
     Args:
         open_model: reads the model; gets what to call when the model turns out to be broken.
@@ -87,7 +87,7 @@ class Service:
         self._ready(opened)
 
     async def close(self) -> bool:
-        """End every process and the model's thread; False if that thread is in the middle of something long."""
+        """End every process and the model's threads; False if one is in the middle of something long."""
         self.draining = True
         if self._starting is not None:
             self._starting.cancel()

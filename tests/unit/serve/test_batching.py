@@ -17,13 +17,16 @@ from vitrail.serve.refusals import RefusedError
 class Gated:
     """A model that waits at a gate and notes the size of each batch; a row holds the first pixel of its picture."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
         self.sizes: list[int] = []
+        self.used: list[int] = []
         self.gate = threading.Event()
         self.entered = threading.Event()
 
     def answer(self, names, images):
         self.entered.set()
+        self.used.append(torch.get_num_threads())
         assert self.gate.wait(10)
         self.sizes.append(len(images))
         first = images[:, 0, 0, 0].tolist()
@@ -36,9 +39,9 @@ def picture(value: int, count: int = 1) -> torch.Tensor:
     return torch.full((count, 1, 2, 2), value, dtype=torch.uint8)
 
 
-def run(play, most: int = 8) -> Gated:
+def run(play, most: int = 8, threads: int = 1) -> Gated:
     """Let a coroutine play with a batcher whose model is gated."""
-    model = Gated()
+    model = Gated(threads)
 
     async def whole() -> None:
         batches: list[tuple[int, float]] = []
@@ -126,6 +129,84 @@ def test_errands_take_the_model_for_themselves_between_batches():
 
     run(play)
     assert sorted(order, key=str) == [0, 2, "batch"] and order.index(0) < order.index(2)
+
+
+async def until(true) -> None:
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def test_with_several_cores_two_batches_are_computed_at_once_by_half_of_them_each():
+    async def play(batcher, model, batches):
+        first = await begin(batcher, model, 0)
+        assert model.used == [4]  # a lone request has all
+        first += await begin(batcher, model, 1)
+        await until(lambda: len(model.used) == 2)
+        rest = await begin(batcher, model, 2, 3, 4, 5, 6)  # both are busy now
+        model.gate.set()
+        found = await asyncio.gather(*first, *rest)
+        assert [one.rows[0]["first"] for one in found] == list(range(7))
+
+    model = run(play, threads=4)
+    assert model.used[1:3] == [2, 2]
+    assert max(model.sizes) == 3 and sum(model.sizes) == 7  # half of the five, and the rest for the other thread
+
+
+def test_a_lone_request_always_has_the_first_thread():
+    """So that only that thread ever needs helpers of its own."""
+    names = set()
+
+    async def play(batcher, model, batches):
+        model.gate.set()
+        answer, model.answer = model.answer, lambda *asked: names.add(threading.current_thread().name) or answer(*asked)
+        for value in range(20):
+            await batcher.answer([Name("", "")], picture(value))
+
+    assert run(play, threads=2).used == [2] * 20
+    assert names == {"vitrail-model"}
+
+
+def test_an_errand_waits_for_both_threads_and_neither_begins_beside_it():
+    order = []
+
+    async def play(batcher, model, batches):
+        tasks = await begin(batcher, model, 1, 2)
+        await until(lambda: len(model.used) == 2)
+        within = threading.Event()
+
+        def errand() -> int:
+            order.append(("errand", len(model.sizes), torch.get_num_threads()))
+            assert within.wait(10)
+            order.append(("end", len(model.sizes), torch.get_num_threads()))
+            return 1
+
+        wanted = asyncio.create_task(batcher.do(errand))
+        later = [asyncio.create_task(batcher.answer([Name("", "")], picture(value))) for value in (3, 4, 5)]
+        await asyncio.sleep(0.02)
+        model.gate.set()
+        await until(lambda: order)
+        await asyncio.sleep(0.05)
+        within.set()
+        assert await wanted == 1
+        await asyncio.gather(*tasks, *later)
+
+    run(play, threads=2)
+    assert [word for word, *_ in order] == ["errand", "end"]
+    assert order[0][1:] == order[1][1:] and order[0][2] == 2
+
+
+def test_with_two_threads_an_error_stays_in_its_batch_and_both_go_on():
+    async def play(batcher, model, batches):
+        tasks = await begin(batcher, model, 255, 1)
+        await until(lambda: len(model.used) == 2)
+        model.gate.set()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert str(found[0]) == "broken" and found[1].rows == [{"first": 1}]
+        more = [batcher.answer([Name("", "")], picture(value)) for value in range(9)]
+        assert [one.rows[0]["first"] for one in await asyncio.gather(*more)] == list(range(9))
+
+    run(play, threads=2)
 
 
 def test_why_there_is_no_model_is_told():
