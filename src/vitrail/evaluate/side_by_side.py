@@ -8,6 +8,7 @@ enough for its own cache. The figures are in EXPERIMENTS.md.
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -59,9 +60,10 @@ def side_by_side(
 
 
 class _Kept(threading.local):
-    """The teams of a thread, with the number of threads that they share out."""
+    """The teams of a thread, for so many threads of this process: one that was forked off has none of them."""
 
-    teams: tuple[int, ThreadPoolExecutor] | None = None
+    whose: tuple[int, int] = (0, 0)
+    teams: ThreadPoolExecutor | None = None
 
 
 _KEPT = _Kept()
@@ -69,11 +71,12 @@ _KEPT = _Kept()
 
 def _teams(threads: int) -> ThreadPoolExecutor:
     """The calling thread's teams, kept until it asks for another number of threads."""
-    if _KEPT.teams is None or _KEPT.teams[0] != threads:
+    whose = (os.getpid(), threads)
+    if _KEPT.teams is None or _KEPT.whose != whose:
         if _KEPT.teams is not None:
-            _KEPT.teams[1].shutdown()
-        _KEPT.teams = threads, _made(min(threads, TEAMS), threads)
-    return _KEPT.teams[1]
+            _KEPT.teams.shutdown(wait=False)
+        _KEPT.whose, _KEPT.teams = whose, _made(min(threads, TEAMS), threads)
+    return _KEPT.teams
 
 
 def _made(teams: int, threads: int) -> ThreadPoolExecutor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -107,6 +110,26 @@ def test_threads_that_begin_later_have_as_many_as_before(model):
     later.start()
     later.join()
     assert found == [2]
+
+
+FORKED = """
+import os, warnings
+import torch
+from vitrail.evaluate.side_by_side import side_by_side
+torch.set_num_threads(2)
+warnings.simplefilter("ignore")  # of Python, that threads do not come along
+pictures = torch.zeros((4, 1, 2, 2), dtype=torch.uint8)
+assert side_by_side(len, pictures, 2) == [2, 2]
+child = os.fork()
+if child == 0:
+    os._exit(side_by_side(len, pictures, 2) != [2, 2])
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes are forked here")
+def test_a_forked_process_has_teams_of_its_own():
+    assert subprocess.run([sys.executable, "-c", FORKED], timeout=120).returncode == 0
 
 
 def test_what_goes_wrong_in_a_part_reaches_whoever_asked():
