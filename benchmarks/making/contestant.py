@@ -120,8 +120,10 @@ def configured(shape: Shape) -> ViTConfig:
 
 
 def inference(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dtype, asked: dict[str, Any]) -> Job:
-    """Outputs of a batch; in bfloat16 by autocast, or with the weights cast once."""
+    """Outputs of a batch; in bfloat16 by autocast, or with the weights cast once; or as `vitrail predict` asks."""
     model.eval()
+    if asked["own"]:
+        return our_answers(model, config, shape, dtype, asked)
     images = torch.randn(shape.batch, config.channels, *config.image_size)
     cast = dtype != torch.float32 and asked["cast"]
     if cast:
@@ -138,7 +140,7 @@ def inference(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dt
 
 def training(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dtype, asked: dict[str, Any]) -> Job:
     """Forward, cross entropy, backward, fused AdamW: the same lines for every library, but for our own loop."""
-    if asked["library"] == "vitrail" and asked["loop"]:
+    if asked["own"]:
         return our_loop(config, shape, asked)
     model.train()
     images = torch.randn(shape.batch, config.channels, *config.image_size)
@@ -158,6 +160,19 @@ def training(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dty
         optimizer.zero_grad()
 
     return job
+
+
+def our_answers(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dtype, asked: dict[str, Any]) -> Job:
+    """What `vitrail predict` does with prepared bytes: normalised, in parts, weights cast once, memory kept."""
+    from vitrail.bench import jobs
+    from vitrail.model.precision import cast_once
+    from vitrail.runtime import keep_memory
+    from vitrail.spec import ImageSpec
+
+    keep_memory()
+    spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
+    ready = model if dtype == torch.float32 else cast_once(model, dtype)
+    return jobs.answers(ready, spec, shape.batch, "cpu", asked["format"])
 
 
 def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
