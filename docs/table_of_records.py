@@ -34,6 +34,8 @@ def page(results: Path) -> str:
         section(
             "What a dry run promises, and what the run takes", "predictions.py", written(results, "predictions.md")
         ),
+        section("Exported files beside PyTorch, in pictures a second", "exporting.py --run RUN", exporting(results)),
+        section("The server beside its model and others", "serving.py", written(results, "serving.md")),
     ]
     return "\n\n".join(parts)
 
@@ -114,6 +116,26 @@ def imbalance(results: Path) -> list[str]:
         cells = (one["largest"], f"{one['ratio']:g}", one["weights"], one["figure"].replace("_", " "))
         lines.append(line(*cells, f"{100 * one['mean']:+.1f}", f"{100 * low:+.1f} to {100 * high:+.1f}"))
     return lines if len(lines) > 2 else []
+
+
+def exporting(results: Path) -> list[str]:
+    """One row a size, then how a trained run's smaller files agree with it; a table for each kind of processor."""
+    lines: list[str] = []
+    for path in sorted(results.glob("exporting-*.json")):
+        found = read(path)
+        machine, rates = found["machine"], found["pictures_per_second"]
+        ways = list(next(iter(rates.values())))
+        lines += ["", *table(f"{machine['processor']}, {machine['threads']} threads", *ways)]
+        for size, one in rates.items():
+            compared = (f"{one[way]:,.1f} ({one[way] / one[ways[0]]:.2f})" for way in ways)
+            lines.append(line(size, *compared))
+        lines += ["", *table("a trained run", "pictures", "same decision", "scores differ by at most", "pictures/s")]
+        for name, one in found.get("agreement", {}).items():
+            if isinstance(one, dict):
+                speeds = ", ".join(f"{way} {rate:,.1f}" for way, rate in one["pictures_per_second"].items())
+                difference = f"{one['largest_difference']:.2g}"
+                lines.append(line(name, one["pictures"], f"{one['same']:.2%}", difference, speeds))
+    return lines[1:]
 
 
 def written(results: Path, pattern: str) -> list[str]:

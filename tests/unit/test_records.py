@@ -221,3 +221,18 @@ def test_the_page_of_figures_has_a_row_for_each_result_and_says_what_is_missing(
     summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]
     (tmp_path / "digits-5-folds.json").write_text(json.dumps({"summary": summary, "rows": []}))
     assert "| 0.75 | 98.80% ± 0.40% | 5 | 55 s |" in page(tmp_path)
+
+
+def test_exported_files_stand_beside_pytorch_with_their_ratio_and_their_agreement(tmp_path):
+    page = script("table_of_records", "docs").page
+    agreed = {"pictures": 500, "same": 0.998, "largest_difference": 0.00312, "pictures_per_second": {"int8 file": 51}}
+    found = {
+        "machine": {"processor": "Some CPU", "threads": 2},
+        "pictures_per_second": {"ti": {"PyTorch float32": 40.0, "ONNX int8": 90.0}},
+        "agreement": {"pictures": "drawn", "onnx int8": agreed},
+    }
+    (tmp_path / "exporting-avx2.json").write_text(json.dumps(found))
+    lines = page(tmp_path).splitlines()
+    assert "| Some CPU, 2 threads | PyTorch float32 | ONNX int8 |" in lines
+    assert "| ti | 40.0 (1.00) | 90.0 (2.25) |" in lines
+    assert "| onnx int8 | 500 | 99.80% | 0.0031 | int8 file 51.0 |" in lines
