@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..spec import Grid
 from .config import FIXED_POSITIONS, Resample, ViTConfig
+from .kept import KeptFor, kept
 from .resample import resample_table
 from .tokens import take_rows
 
@@ -28,6 +29,7 @@ class Positions(nn.Module):
         self.prefix = config.prefix
         self.first = config.table_prefix
         self.resample: Resample = config.resample
+        self.kept = KeptFor()
         rows = torch.empty(config.table_rows, config.width)
         self.table = nn.Parameter(rows) if self.kind in ("learned", "indexed") else None
         if self.kind in FIXED_POSITIONS:
@@ -55,9 +57,13 @@ class Positions(nn.Module):
         if grid == self.grid:
             return self.table
         if self.kind in FIXED_POSITIONS:
-            return fixed_table(self.kind, grid, self.table.shape[1], self.first).to(self.table)
-        patches = resample_table(self.table[self.first :], self.grid, grid, self.resample)
-        return torch.cat([self.table[: self.first], patches]) if self.first else patches
+            return _kept_table(self.kind, grid, self.table.shape[1], self.first, self.table.device, self.table.dtype)
+        table = self.table
+        return self.kept(table, (grid,), lambda: self._resampled(table, grid))
+
+    def _resampled(self, table: Float[Tensor, "rows D"], grid: Grid) -> Float[Tensor, "new D"]:
+        patches = resample_table(table[self.first :], self.grid, grid, self.resample)
+        return torch.cat([table[: self.first], patches]) if self.first else patches
 
 
 def fixed_table(kind: str, grid: Grid, width: int, prefix_rows: int) -> Float[Tensor, "rows D"]:
@@ -74,6 +80,13 @@ def fixed_table(kind: str, grid: Grid, width: int, prefix_rows: int) -> Float[Te
         return sinusoid_table(grid.patches + prefix_rows, width)
     table = sincos2d_table(grid, width, kind)
     return torch.cat([torch.zeros(prefix_rows, width), table])
+
+
+@kept
+def _kept_table(
+    kind: str, grid: Grid, width: int, prefix_rows: int, device: torch.device, dtype: torch.dtype
+) -> Float[Tensor, "rows D"]:
+    return fixed_table(kind, grid, width, prefix_rows).to(device, dtype)
 
 
 def sinusoid_table(count: int, width: int) -> Float[Tensor, "rows D"]:

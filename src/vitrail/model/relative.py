@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..spec import Grid
+from .kept import kept
 
 
 class RelativePositions(nn.Module):
@@ -53,26 +54,41 @@ class RelativePositions(nn.Module):
     def _marks(self, like: Tensor, grid: Grid, visible: Tensor | None) -> tuple[Tensor, Tensor]:
         """Ones where a token stands on a line [b, 1, T, L], and where it sees a line at an offset [b, T, L, 4k + 4].
 
-        b is 1 where all patches are there: then every picture has the same marks.
+        b is 1 where all patches are there: then every picture has the same marks, and every forward.
         """
-        patch = torch.arange(grid.patches, device=like.device)[None] if visible is None else visible  # [b, n]
-        row_lines, row_offsets = self._axis(patch // grid.columns + 1, grid.rows, like.dtype)
-        column_lines, column_offsets = self._axis(patch % grid.columns + 1, grid.columns, like.dtype)
-        lines = torch.cat([row_lines, column_lines], dim=-1)
-        offsets = torch.cat(
-            [
-                torch.cat([row_offsets, torch.zeros_like(row_offsets)], dim=-1),
-                torch.cat([torch.zeros_like(column_offsets), column_offsets], dim=-1),
-            ],
-            dim=-2,
-        )
-        return lines.unsqueeze(1), offsets
+        if visible is None:
+            return _kept_marks(grid, self.prefix, self.distance, like.device, like.dtype)
+        return _marks(visible, grid, self.prefix, self.distance, like.dtype)
 
-    def _axis(self, line: Tensor, side: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The marks of one axis, for patches on lines 1 .. side of it; line 0 holds the prefix."""
-        line = torch.cat([line.new_zeros(len(line), self.prefix), line], dim=-1)[..., None]  # [b, T, 1]
-        seen = torch.arange(1 + side, device=line.device)
-        offset = (seen - line).clamp(-self.distance, self.distance) + self.distance + 1  # [b, T, 1 + side]
-        offset = torch.where((seen > 0) & (line > 0), offset, torch.zeros_like(offset))
-        number = torch.arange(2 * self.distance + 2, device=line.device)
-        return (line == seen).to(dtype), (offset[..., None] == number).to(dtype)
+
+@kept
+def _kept_marks(
+    grid: Grid, prefix: int, distance: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    return _marks(torch.arange(grid.patches, device=device)[None], grid, prefix, distance, dtype)
+
+
+def _marks(
+    patch: Int[Tensor, "b n"], grid: Grid, prefix: int, distance: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    row_lines, row_offsets = _axis(patch // grid.columns + 1, grid.rows, prefix, distance, dtype)
+    column_lines, column_offsets = _axis(patch % grid.columns + 1, grid.columns, prefix, distance, dtype)
+    lines = torch.cat([row_lines, column_lines], dim=-1)
+    offsets = torch.cat(
+        [
+            torch.cat([row_offsets, torch.zeros_like(row_offsets)], dim=-1),
+            torch.cat([torch.zeros_like(column_offsets), column_offsets], dim=-1),
+        ],
+        dim=-2,
+    )
+    return lines.unsqueeze(1), offsets
+
+
+def _axis(line: Tensor, side: int, prefix: int, distance: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The marks of one axis, for patches on lines 1 .. side of it; line 0 holds the prefix."""
+    line = torch.cat([line.new_zeros(len(line), prefix), line], dim=-1)[..., None]  # [b, T, 1]
+    seen = torch.arange(1 + side, device=line.device)
+    offset = (seen - line).clamp(-distance, distance) + distance + 1  # [b, T, 1 + side]
+    offset = torch.where((seen > 0) & (line > 0), offset, torch.zeros_like(offset))
+    number = torch.arange(2 * distance + 2, device=line.device)
+    return (line == seen).to(dtype), (offset[..., None] == number).to(dtype)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,6 +9,7 @@ from torch import Tensor
 from ..errors import UsageError
 from ..spec import Grid
 from .config import Resample
+from .kept import kept
 from .precision import in_float32
 
 
@@ -38,7 +37,7 @@ def resample_table(
         )
     if old == new:
         return table
-    over_rows, over_columns = (_matrix(*sides, rule).to(table.device) for sides in zip(old, new, strict=True))
+    over_rows, over_columns = (_kept_matrix(*sides, rule).to(table.device) for sides in zip(old, new, strict=True))
     with in_float32(table.device.type):
         grid = over_rows @ table.float().reshape(old[0], -1)  # [new rows, old columns * D]
         grid = over_columns @ grid.reshape(new[0], old[1], -1)  # [new rows, new columns, D]
@@ -112,12 +111,4 @@ def _triangle(distance: Tensor) -> Tensor:
     return (1 - distance).clamp(min=0)
 
 
-def _matrix(old: int, new: int, rule: Resample) -> Float[Tensor, "new old"]:
-    """`resample_matrix`, computed once for each choice; a traced model computes it inside its graph."""
-    return resample_matrix(old, new, rule) if torch.compiler.is_compiling() else _kept_matrix(old, new, rule)
-
-
-@lru_cache(maxsize=64)
-def _kept_matrix(old: int, new: int, rule: Resample) -> Tensor:
-    with torch.inference_mode(False):  # or a matrix first made for a prediction could not serve a training
-        return resample_matrix(old, new, rule)
+_kept_matrix = kept(resample_matrix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from ..spec import Grid
 from .config import ViTConfig
+from .kept import KeptFor, kept
 
 
 class RotaryTables(NamedTuple):
@@ -44,23 +46,55 @@ class Rotary(nn.Module):
         self.kind = config.rotary
         self.head = config.head_numbers
         self.prefix = config.prefix
+        self.kept = KeptFor()
         if self.kind == "dinov3":
             self.register_buffer("periods", torch.empty(self.head // 4))
 
     def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
         if self.kind == "none":
             return None
-        angles = self.angles(grid, like.device)  # [N, d/2]
-        angles = angles if visible is None else angles[visible]  # [B, n, d/2]
-        zeros = angles.new_zeros(*angles.shape[:-2], self.prefix, angles.shape[-1])
-        angles = torch.cat([zeros, angles], dim=-2)  # [T, d/2] or [B, T, d/2]
-        return make_tables(angles, like.dtype, interleaved=self.kind == "from-one")
+        tables = self._of_all(grid, like)  # [T, d]
+        if visible is None:
+            return tables
+        prefix = torch.arange(self.prefix, device=visible.device).expand(len(visible), -1)
+        rows = torch.cat([prefix, visible + self.prefix], dim=1)
+        return RotaryTables(tables.cos[rows], tables.sin[rows], tables.interleaved)  # [B, T, d]
+
+    def _of_all(self, grid: Grid, like: Tensor) -> RotaryTables:
+        """The tables of all tokens of a grid, the same from one forward to the next."""
+        if self.kind != "dinov3":
+            return _kept_tables(self.kind, grid, self.head, self.prefix, like.device, like.dtype)
+        device, dtype = like.device, like.dtype
+        make = partial(self._made, grid, device, dtype)
+        return self.kept(self.periods, (grid, device, dtype), make)
+
+    def _made(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
+        return _tables(self.angles(grid, device), self.prefix, dtype)
 
     def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
         """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
         if self.kind == "dinov3":
             return dinov3_angles(grid, self.periods.to(device))
-        return (axial_angles if self.kind == "axial" else from_one_angles)(grid, self.head, device)
+        return _angles(self.kind, grid, self.head, device)
+
+
+@kept
+def _kept_tables(
+    kind: str, grid: Grid, head: int, prefix: int, device: torch.device, dtype: torch.dtype
+) -> RotaryTables:
+    return _tables(_angles(kind, grid, head, device), prefix, dtype, interleaved=kind == "from-one")
+
+
+def _angles(kind: str, grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
+    return (axial_angles if kind == "axial" else from_one_angles)(grid, head, device)
+
+
+def _tables(
+    angles: Float[Tensor, "N half"], prefix: int, dtype: torch.dtype, interleaved: bool = False
+) -> RotaryTables:
+    """The tables of the patches, after those of prefix tokens at angle 0."""
+    zeros = angles.new_zeros(prefix, angles.shape[-1])
+    return make_tables(torch.cat([zeros, angles]), dtype, interleaved)  # [T, d]
 
 
 def make_tables(angles: Float[Tensor, "*T half"], dtype: torch.dtype, interleaved: bool) -> RotaryTables:

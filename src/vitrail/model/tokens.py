@@ -45,7 +45,7 @@ class Tokens(nn.Module):
         prefix = [token for token in (self.cls, self.distillation, self.registers) if token is not None]
         if prefix:
             x = torch.cat([*(token.expand(x.shape[0], -1, -1) for token in prefix), x], dim=1)  # [B, R + n, D]
-        return x, grid
+        return x.contiguous(), grid  # a convolution leaves channels first in memory, and every block would keep it so
 
 
 def make_patches(config: ViTConfig) -> nn.Module:

@@ -62,7 +62,8 @@ def kept(plan: Plan) -> int:
     given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
     path = choose_path(model.attention, place(plan.compute.device), plan.compute.number_format, T, gradients=True)
     if path == "open" or model.relative:
-        given += b * inner + model.heads * T * (4 if b == 4 else 6)
+        weight = b if plan.compute.device == "cpu" or b == 4 else 6  # a GPU's softmax keeps float32 beside bfloat16
+        given += b * inner + model.heads * T * weight
     tokens = T * model.depth
     fewer = 0 if model.pool_blocks > 1 or model.read_tokens is None or not model.depth else T - model.read_tokens
     numbers = tokens * looked_at + (tokens - fewer) * given
