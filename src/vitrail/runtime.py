@@ -109,10 +109,12 @@ _FORMATS: dict[str, NumberFormat] = {"float32": "float32", "bfloat16": "bfloat16
 
 
 def apply(runtime: Runtime) -> None:
-    """Make torch use the chosen number of threads."""
+    """Make torch use the chosen number of threads and, where it computes on the CPU, keep memory for the next batch."""
     import torch
 
     torch.set_num_threads(runtime.threads)
+    if runtime.device == "cpu":
+        keep_memory()
 
 
 def use_threads(count: int) -> None:
@@ -135,11 +137,18 @@ def keep_memory() -> bool:
     """
     import ctypes
 
-    owned = any(name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")) for name in os.environ)
-    if owned or platform.libc_ver()[0] != "glibc":
+    if why_not_kept():
         return False
     library = ctypes.CDLL(None)
     return all(library.mallopt(option, value) == 1 for option, value in KEEPING)
+
+
+def why_not_kept() -> str:
+    """Why `keep_memory` leaves the allocator as it is; nothing where it does not."""
+    owned = [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"))]
+    if owned:
+        return f"{' and '.join(sorted(owned))} of the environment decides"
+    return "" if platform.libc_ver()[0] == "glibc" else "only glibc's allocator is known to need it"
 
 
 def crowded(runtime: Runtime) -> str:

@@ -10,13 +10,13 @@ from attacking import Crowd, attack
 from corpus.writing import encoded, photo
 from served import saved, serving
 
-SECONDS = 20
+SECONDS = 60
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="clients have addresses of their own on Linux only")
 def test_good_clients_are_answered_under_attack(tmp_path):
-    """Part 3 of the goals, for 20 seconds, by the same limits on any machine; docs/reliability.md says which.
+    """Part 3 of the goals, for 60 seconds, by the same limits on any machine; docs/reliability.md says which.
 
     Health is measured in what the server owes: a machine that is busy otherwise does not loosen anything. How many are
     answered in a second depends on the machine, and `benchmarks/server_attack.py` tells it, over five minutes.

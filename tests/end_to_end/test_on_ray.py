@@ -25,6 +25,7 @@ def test_two_workers_of_ray_write_the_bytes_of_one_process_though_one_is_killed(
     victim = tmp_path / "victim.json"
     ((code, out, err),) = partners.ended(partners.start([PROGRAM, str(victim), *words, *more], world=1), 240)
     assert code == 0, err[-3000:]
+    assert f" of {len(named):,} pictures, " in err  # as they are, not as many as whole parts would hold
     told, _ = json.JSONDecoder().raw_decode(out, out.index("{\n"))  # Ray says more, of the death
     assert (told["written"], told["missing"], told["rows"]) == (PARTS, 0, len(named))
     assert json.loads(victim.read_text())["parts"] < PARTS  # killed on the way

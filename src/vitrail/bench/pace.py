@@ -9,6 +9,7 @@ from typing import Literal
 
 import torch
 
+from ..evaluate.collect import made_ready
 from ..model import cost
 from ..model.config import ViTConfig
 from ..model.vit import ViT, create
@@ -71,7 +72,8 @@ def here(
     made = {}
     for depth in depths:
         model = create(dataclasses.replace(config, depth=depth), 0)
-        made[f"forward {depth}"] = jobs.answers(model.to(device), spec, batch, device, number_format)
+        ready = made_ready(model.to(device), number_format)
+        made[f"forward {depth}"] = jobs.answers(ready, spec, batch, device, number_format)
         made[f"step {depth}"] = _step(model, spec, batch, device, number_format, optimizer)
     clock = Clock(made, device)
     for _ in clock.warm_up():

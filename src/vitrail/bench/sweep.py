@@ -11,6 +11,7 @@ from typing import Literal, cast, get_args
 import torch
 from torch import nn
 
+from ..evaluate.collect import made_ready
 from ..model import cost
 from ..model.vit import ViT
 from ..runtime import NumberFormat, memory_is_full
@@ -127,7 +128,8 @@ class Measurement:
         elif what in ("loading", "predicting") and self.spec.channels not in (1, 3):
             self.left_out.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
         elif what == "inference":
-            answering = cast(nn.Module, torch.compile(model)) if sweep.compile else model
+            ready = made_ready(model, sweep.number_format)
+            answering = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
             for batch in sweep.batches:
                 yield batch, jobs.answers(answering, self.spec, batch, sweep.device, sweep.number_format), batch
         elif what == "training":

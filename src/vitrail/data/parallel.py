@@ -7,14 +7,13 @@ the interpreter, so that threads use every core, and no picture is ever copied f
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, TypeVarTuple
-
-import torch
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -54,7 +53,9 @@ class Workers:
         if self.threads == 0:
             return partial(function, *args)
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, NAME, _be_one_thread, (torch.get_num_threads(),))
+            torch = sys.modules.get("torch")  # ONNX Runtime answers without it, and to import it takes seconds
+            told = (_be_one_thread, (torch.get_num_threads(),)) if torch else ()
+            self._pool = ThreadPoolExecutor(self.threads, NAME, *told)
         return self._pool.submit(function, *args).result
 
     def close(self) -> None:
@@ -79,6 +80,8 @@ def _be_one_thread(others: int) -> None:
     set last; so another thread sets the old one again. Asking first makes torch initialise this thread, which would
     otherwise happen later and undo the setting.
     """
+    import torch
+
     with _ONE_AT_A_TIME:
         torch.get_num_threads()
         torch.set_num_threads(1)

@@ -35,20 +35,21 @@ SECONDS_BETWEEN_LOOKS = 0.2
 
 def answered(parts: Iterator[Part], total: int) -> Iterator[Part]:
     """The same parts, passed on one by one; a terminal has one line that changes, a file one every five seconds."""
-    return _counted(parts, total, lambda part: len(part) + len(part.skipped))
+    return counted(parts, total, lambda part: len(part) + len(part.skipped))
 
 
 def one_by_one(pictures: Iterator[Thing], total: int) -> Iterator[Thing]:
     """As `answered`, where each thing is one picture."""
-    return _counted(pictures, total, lambda _: 1)
+    return counted(pictures, total, lambda _: 1)
 
 
 def in_lots(things: Iterator[Thing], lots: int, size: int) -> Iterator[Thing]:
     """As `answered`, where each of so many things is so many pictures."""
-    return _counted(things, lots * size, lambda _: size)
+    return counted(things, lots * size, lambda _: size)
 
 
-def _counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) -> Iterator[Thing]:
+def counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) -> Iterator[Thing]:
+    """As `answered`, where `size` says how many pictures a thing is."""
     terminal = sys.stderr.isatty()
     every = SECONDS_BETWEEN_LOOKS if terminal else SECONDS_BETWEEN_LINES
     began, last, done, shown = time.monotonic(), 0.0, 0, False

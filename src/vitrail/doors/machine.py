@@ -54,6 +54,10 @@ def _processor(machine: runtime.Runtime) -> list[Fact]:
         Fact("processor", runtime.cpu_name(), f"torch uses its {torch.backends.cpu.get_cpu_capability()} instructions"),
         Fact("memory", f"{_memory() / 2**30:.1f} GiB", "all of the machine's"),
     ]
+    if machine.device == "cpu":
+        left = runtime.why_not_kept()
+        why = left or "up to 1 GiB: the system fills large blocks that are taken anew with zeros each time"
+        facts.append(Fact("freed memory", "as the allocator does" if left else "kept for the next batch", why))
     if machine.device == "cpu" and shutil.which("nvidia-smi"):
         mend = "pip install --force-reinstall torch  (the build for CUDA; this one cannot use the GPU)"
         facts.append(Fact("GPU", "not usable", f"nvidia-smi is here, but torch {torch.__version__} sees none", mend))

@@ -54,7 +54,8 @@ def predict(asked: Asked) -> Outcome:
     if todo:
         written = _written(ray, parts, todo, asked)
         with redirect_stdout(sys.stderr):  # what Ray has to say is no answer
-            deque(counting.in_lots(written, len(todo), parts.job.size), maxlen=0)
+            sizes = {number: len(parts.pictures(number)) for number in todo}
+            deque(counting.counted(written, sum(sizes.values()), sizes.__getitem__), maxlen=0)
     return conclude(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), Group())
 
 

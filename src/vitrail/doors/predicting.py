@@ -76,7 +76,6 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device), sharing)
     runtime.apply(machine)
-    runtime.keep_memory()
     folder = ensemble_in(place.path) or bundle_in(place.path)
     if folder is not None:
         return Predictor.open(folder, machine.device)

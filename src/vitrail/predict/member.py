@@ -15,12 +15,11 @@ from ..checkpoints import bundle
 from ..data.source import Task, as_task
 from ..errors import UsageError
 from ..evaluate import decisions
-from ..evaluate.collect import NUMBER_FORMATS, answering, outputs_of
+from ..evaluate.collect import answering, made_ready, outputs_of
 from ..evaluate.decisions import Decisions
 from ..evaluate.scaling import Scaling, scaling_in
 from ..evaluate.unlike import Familiar
 from ..evaluate.views import Views
-from ..model.precision import cast_once
 from ..spec import ImageSpec
 
 
@@ -84,8 +83,7 @@ class Member:
     @cached_property
     def ready(self) -> nn.Module:
         """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
-        dtype = NUMBER_FORMATS.get(self.number_format, torch.float32)
-        return self.model if dtype == torch.float32 else cast_once(self.model, dtype)
+        return made_ready(self.model, self.number_format)
 
     def outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from ..data.parallel import Workers
 from ..data.source import Picture
 from ..errors import DataError, UsageError
 from ..evaluate.table import path_of
@@ -66,13 +66,16 @@ def _ahead(
         except DataError as problem:
             return problem
 
-    with ThreadPoolExecutor(READERS) as pool:
-        ahead: deque[Future[Made | DataError]] = deque()
-        todo = iter(pictures)
+    workers = Workers(READERS)
+    ahead: deque[Callable[[], Made | DataError]] = deque()
+    todo = iter(pictures)
+    try:
         for start in range(0, len(pictures), batch):
-            ahead.extend(pool.submit(made, picture) for picture in islice(todo, 2 * batch - len(ahead)))
+            ahead.extend(workers.begin(made, picture) for picture in islice(todo, 2 * batch - len(ahead)))
             here = range(start, min(start + batch, len(pictures)))
-            yield [(_named(pictures[i], i), ahead.popleft().result()) for i in here]
+            yield [(_named(pictures[i], i), ahead.popleft()()) for i in here]
+    finally:
+        workers.close()
 
 
 def _named(picture: Picture | bytes, position: int) -> Name:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Int, Int64, Shaped
 from torch import Tensor, nn
-from torch.nn.utils import clip_grad_norm_
+from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from ..data.loader import Batch, Pictures, steps
 from ..data.source import Task
@@ -159,6 +159,13 @@ def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 
+def _clipped(model: nn.Module, most: float) -> Tensor:
+    """The length of all gradients together, after which they are no longer than `most`; 0 leaves them as they are."""
+    if most:
+        return clip_grad_norm_(model.parameters(), most)
+    return get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
+
+
 def apply(
     learner: Learner, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
 ) -> float:
@@ -166,7 +173,7 @@ def apply(
     scale = 1.0 if learner.scale is None else learner.scale.factor
     if learner.scale is not None:
         learner.scale.divide(learner.model.parameters())
-    norm = clip_grad_norm_(learner.model.parameters(), recipe.clip or math.inf)
+    norm = _clipped(learner.model, recipe.clip)
     if learner.sharded:
         from .engines.sharding import whole
 
