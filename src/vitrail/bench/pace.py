@@ -71,7 +71,7 @@ def here(
     depths = (few,) if few == config.depth else (few, few + 2)
     made = {}
     for depth in depths:
-        model = create(dataclasses.replace(config, depth=depth), 0)
+        model = create(dataclasses.replace(config, depth=depth, pool_every=1), 0)
         ready = made_ready(model.to(device), number_format)
         made[f"forward {depth}"] = jobs.answers(ready, spec, batch, device, number_format)
         made[f"step {depth}"] = _step(model, spec, batch, device, number_format, optimizer)

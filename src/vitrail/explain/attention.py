@@ -78,12 +78,12 @@ def rollout(model: ViT, images: Float[Tensor, "B C H W"], first: int | None = No
     Source: Abnar and Zuidema 2020, section 3.
     """
     start = block_number(model, first, 0)
-    depth, count = model.config.depth, model.config.pool_blocks
+    config = model.config
     with looking(model), torch.no_grad():
         share, mixing = _mixed(model, images, start)
         reached = torch.zeros_like(share)
-        for i in range(depth - 1, start - 1, -1):
-            reached = reached + share / count if i >= depth - count else reached
+        for i in range(config.depth - 1, start - 1, -1):
+            reached = reached + share / config.pool_blocks if config.pools(i) else reached
             before = (reached[:, None] @ mixing[i - start])[:, 0]  # [B, T]
             reached = (reached + before) / 2 if residual else before
     return Map(
@@ -107,7 +107,7 @@ def _mixed(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"]
         else:
             x, weights = block.opened(x, places, None, None)
             mixing.append(weights.mean(1))
-        last = [*last, x][-model.config.pool_blocks :]
+        last = [*last, x][-model.config.pool_reach :]
     return shares(model, model.encoder.normed(last)), mixing
 
 

@@ -49,13 +49,13 @@ def gradcam(model: ViT, images: Float[Tensor, "B C H W"], of: Of = None, layer: 
 
 def _from_normal(model: ViT, opened: OpenPass, number: int) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B K"]]:
     """What block `number` reads after its first norm, and the outputs that follow from it, in one graph."""
-    count = model.config.pool_blocks
+    reach = model.config.pool_reach
     block = model.encoder.blocks[number]
     assert isinstance(block, Block)
     normal = block.norm1(opened.tokens[number]).detach().requires_grad_()
     x = block.from_normal(opened.tokens[number], normal, opened.places)
-    last = [*opened.tokens[1 : number + 1], x][-count:]
+    last = [*opened.tokens[1 : number + 1], x][-reach:]
     for block in model.encoder.blocks[number + 1 :]:
         x = model.encoder.through(block, x, opened.places)
-        last = [*last, x][-count:]
+        last = [*last, x][-reach:]
     return normal, model.head(model.pool(model.encoder.normed(last)))

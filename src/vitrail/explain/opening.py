@@ -63,9 +63,9 @@ class OpenPass:
         Args:
             after: what block `i` gives, if it is to be part of a graph.
         """
-        count = self.model.config.pool_blocks
-        window = [*self.tokens[1 : i + 1], self.tokens[i + 1] if after is None else after][-count:]
-        return self.model.encoder.normed([window[0]] * (count - len(window)) + window)
+        reach = self.model.config.pool_reach
+        window = [*self.tokens[1 : i + 1], self.tokens[i + 1] if after is None else after][-reach:]
+        return self.model.encoder.normed([window[0]] * (reach - len(window)) + window)
 
     def _open(self, i: int) -> Opened:
         block = self.model.encoder.blocks[i]

@@ -57,9 +57,9 @@ def relevance(
 
 def _ends(model: ViT, opened: OpenPass, of: Of) -> tuple[Float[Tensor, "B T"], list[Tensor], Tensor]:
     """What the answer is read from, the gradients of the score by what the last blocks give, and the outputs meant."""
-    last = [x.detach().requires_grad_() for x in opened.tokens[-model.config.pool_blocks :]]
+    last = [x.detach().requires_grad_() for x in opened.tokens[-model.config.pool_reach :]]
     read = model.encoder.normed(last)
     outputs = model.head(model.pool(read))
     target = chosen(outputs, of)
-    gradients = torch.autograd.grad(scores(outputs, target).sum(), last)
+    gradients = torch.autograd.grad(scores(outputs, target).sum(), last, materialize_grads=True)
     return shares(model, read), list(gradients), target

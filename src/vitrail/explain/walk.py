@@ -103,12 +103,13 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
     places, last = Places(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
         x = block(x, places)
-        last = [*last, x][-config.pool_blocks :]
+        last = [*last, x][-config.pool_reach :]
         yield _step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
     x = model.encoder.normed(last)
     if config.final_norm or config.pool_blocks > 1:
         words = [f"{config.norm} over the {config.width} numbers"] * config.final_norm
-        words += [f"the last {config.pool_blocks} blocks side by side"] * (config.pool_blocks > 1)
+        read = ", ".join(str(i) for i in range(config.depth) if config.pools(i))
+        words += [f"those after blocks {read} side by side"] * (config.pool_blocks > 1)
         yield Step("norm", _file(type(model.encoder)), tuple(x.shape), ", ".join(words))
     x = model.pool(x)
     distilled = "the class and the distillation token, side by side"

@@ -121,6 +121,8 @@ class ViTConfig:
     pool_blocks: int = 1
     """The pooling reads the tokens after each of so many of the last blocks side by side, all through the final norm
     (Oquab et al. 2023, DINOv2's linear evaluation, reads 4)."""
+    pool_every: int = 1
+    """Of the last blocks each so-many-th is one of them: 4 blocks, every 2nd, are blocks 6, 8, 10 and 12 of 12."""
     head: Head = "linear"
     """One matrix, or a hidden layer with tanh before it (the ViT paper's pre-training head)."""
     head_bias: bool = True
@@ -227,6 +229,11 @@ class ViTConfig:
             raise UsageError(f'patch_norms=true needs patches="linear". Got patches="{self.patches}".')
         if not 1 <= self.pool_blocks <= max(1, self.depth):
             raise UsageError(f"pool_blocks must lie in 1..{max(1, self.depth)} (depth). Got {self.pool_blocks}.")
+        if self.pool_every < 1 or self.pool_reach > max(1, self.depth):
+            raise UsageError(
+                f"pool_every must be at least 1, and (pool_blocks - 1) * pool_every + 1 at most {max(1, self.depth)} "
+                f"(depth). Got pool_every={self.pool_every} with pool_blocks={self.pool_blocks}."
+            )
         if self.pool_blocks > 1 and (self.pool == "attention" or self.distillation_head):
             raise UsageError(
                 f'pool_blocks={self.pool_blocks} needs pool="class", "mean" or "class+mean", and one head.'
@@ -310,6 +317,16 @@ class ViTConfig:
     def patch_numbers(self) -> int:
         """Numbers in one flattened patch."""
         return self.patch[0] * self.patch[1] * self.channels
+
+    @property
+    def pool_reach(self) -> int:
+        """How many of the last blocks lie from the first one that the pooling reads to the last."""
+        return (self.pool_blocks - 1) * self.pool_every + 1
+
+    def pools(self, block: int) -> bool:
+        """Whether the pooling reads the tokens after this block, counted from 0."""
+        above = self.depth - 1 - block
+        return above < self.pool_reach and above % self.pool_every == 0
 
     @property
     def pooled_width(self) -> int:

@@ -21,6 +21,7 @@ class Encoder(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.recompute = config.recompute
+        self.every = config.pool_every
         self.dropout = nn.Dropout(config.dropout)
         self.pre_norm = make_norm(config) if config.pre_norm else nn.Identity()
         last = max(config.depth - 1, 1)
@@ -28,24 +29,24 @@ class Encoder(nn.Module):
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
 
     def forward(
-        self, x: Float[Tensor, "B T D"], places: Places, count: int = 1, reads: int | None = None
+        self, x: Float[Tensor, "B T D"], places: Places, reach: int = 1, reads: int | None = None
     ) -> Float[Tensor, "B r P"]:
-        """The tokens after each of the last `count` blocks, through the final norm and side by side.
+        """The tokens after each `pool_every`-th of the last `reach` blocks, through the final norm and side by side.
 
         Args:
-            reads: only so many of the first tokens are asked for; with `count` 1 the last block computes no others.
+            reads: only so many of the first tokens are asked for; with `reach` 1 the last block computes no others.
         """
         x = self.enter(x)
         last = [x]
         for i, block in enumerate(self.blocks):
-            alone = count == 1 and i == len(self.blocks) - 1
+            alone = reach == 1 and i == len(self.blocks) - 1
             x = self.through(block, x, places, reads if alone else None)
-            last = [*last, x][-count:]
+            last = [*last, x][-reach:]
         return self.normed([x[:, :reads] for x in last])
 
     def normed(self, last: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
-        """The tokens of some blocks, through the final norm and side by side."""
-        tokens = [self.norm(x) for x in last]
+        """The tokens after the last blocks, of which each `pool_every`-th is read, normalised and side by side."""
+        tokens = [self.norm(x) for x in last[:: self.every]]
         return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
 
     def enter(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:

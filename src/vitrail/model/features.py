@@ -49,7 +49,7 @@ def features(
             x, kept[f"blocks.{i}.attention"] = block.opened(x, places, heads, rows)
         else:
             x = model.encoder.through(block, x, places, _read(model, keep) if i + 1 == model.config.depth else None)
-        last = [*last, x][-model.config.pool_blocks :]
+        last = [*last, x][-model.config.pool_reach :]
         if f"blocks.{i}" in keep:
             kept[f"blocks.{i}"] = x
     if any(name in keep for name in _AFTER):

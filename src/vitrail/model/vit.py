@@ -46,7 +46,7 @@ class ViT(nn.Module):
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B K"]:
         x, places = self.embed(images, visible)
-        x = self.encoder(x, places, self.config.pool_blocks, self.pool.reads)
+        x = self.encoder(x, places, self.config.pool_reach, self.pool.reads)
         return self.head(self.pool(x))
 
     def embed(

@@ -96,13 +96,14 @@ def test_pooling_takes_the_class_token_and_the_mean_of_patches_only(changes, wid
     torch.testing.assert_close(Pooling(config)(x), expected)
 
 
+@pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize("pool", ["class", "mean", "class+mean"])
-def test_a_head_may_read_the_last_blocks_each_through_the_final_norm(pool):
-    config = dataclasses.replace(TINY, depth=3, pool=pool, pool_blocks=2)
+def test_a_head_may_read_several_blocks_each_through_the_final_norm(pool, every):
+    config = dataclasses.replace(TINY, depth=3, pool=pool, pool_blocks=2, pool_every=every)
     model, images = create(config, seed=1).eval(), images_for(config)
     x, places = model.embed(images)
     states = [x := block(x, places) for block in model.encoder.blocks]
-    lower, upper = (model.encoder.norm(state) for state in states[1:])
+    lower, upper = (model.encoder.norm(state) for state in (states[2 - every], states[2]))
     kinds = {"class": lambda x: x[:, 0], "mean": lambda x: x[:, config.prefix :].mean(1)}
     by_hand = torch.cat([kinds[kind](state) for kind in pool.split("+") for state in (lower, upper)], dim=1)
     assert by_hand.shape[1] == config.pooled_width == 32 * len(pool.split("+"))
@@ -157,6 +158,8 @@ def test_a_head_wider_than_its_share_of_the_width():
     ("changes", "message"),
     [
         ({"pool_blocks": 0}, r"pool_blocks must lie in 1\.\.\d+ \(depth\)\. Got 0"),
+        ({"pool_every": 0}, "pool_every must be at least 1, .* Got pool_every=0 with pool_blocks=1"),
+        ({"pool_blocks": 2, "pool_every": 9}, r"\(pool_blocks - 1\) \* pool_every \+ 1 at most \d+ \(depth\)"),
         ({"pool_blocks": 2, "pool": "attention"}, r"pool_blocks=2 needs pool=.* and one head"),
         ({"class_token": False, "pool": "class+mean"}, r'pool="class\+mean" needs class_token=true'),
         ({"class_token": False, "pool": "mean", "distillation_token": True}, "stands behind the class token"),

@@ -22,6 +22,7 @@ KINDS = {
     "no blocks": {"depth": 0},
     "one block": {"depth": 1},
     "two blocks read": {"pool_blocks": 2},
+    "two blocks that lie apart": {"depth": 3, "pool_blocks": 2, "pool_every": 2},
     "mean": {"pool": "mean"},
     "class and mean": {"pool": "class+mean"},
     "probe": {"pool": "attention"},
@@ -38,7 +39,7 @@ def made(kind: str) -> ViT:
 def every_token(model: ViT, images: torch.Tensor, visible: torch.Tensor | None = None) -> torch.Tensor:
     """The outputs by way of all tokens of all blocks."""
     x, places = model.embed(images, visible)
-    return model.head(model.pool(model.encoder(x, places, model.config.pool_blocks)))
+    return model.head(model.pool(model.encoder(x, places, model.config.pool_reach)))
 
 
 @pytest.mark.parametrize("path", ["fused", "open"])

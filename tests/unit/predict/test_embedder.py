@@ -28,6 +28,7 @@ MODELS = {
     "registers": {"registers": 2, "pool": "class+mean"},
     "no class token": {"class_token": False, "pool": "mean"},
     "two blocks": {"pool": "mean", "pool_blocks": 2},
+    "two blocks apart": {"pool": "mean", "pool_blocks": 2, "pool_every": 2},
     "distilled": {"distillation_token": True, "distillation_head": True},
 }
 
@@ -60,7 +61,7 @@ def slowly(net: ViT, path: Path, features: str) -> np.ndarray:
         if features == "class":
             return tokens[0].numpy()
         if features == "pooled":
-            last = [net.encoder.norm(each) for each in blocks[-net.config.pool_blocks :]]
+            last = [net.encoder.norm(each) for each in blocks[-net.config.pool_reach :: net.config.pool_every]]
             return net.pool(torch.cat(last, dim=-1))[0].numpy()
         first, (rows, columns) = net.config.prefix, net.config.grid
         patches = [tokens[first + place].numpy() for place in range(rows * columns)]

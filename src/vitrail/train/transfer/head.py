@@ -20,7 +20,7 @@ class Pooled(nn.Module):
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B P"]:
         x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
-        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_blocks))
+        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_reach))
         return pooled
 
 

@@ -23,8 +23,8 @@ from .settings import StartSettings
 FOLDER = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 FREE = {
-    "image_size", "channels", "outputs", "pool", "pool_blocks", "head", "head_bias", "distillation_head", "dropout",
-    "attention_dropout", "mlp_dropout", "drop_path", "recompute", "init", "attention",
+    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "head", "head_bias", "distillation_head",
+    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "recompute", "init", "attention",
 }  # fmt: skip
 """Fields of a model's shape in which a training may differ from its checkpoint."""
 
@@ -137,8 +137,8 @@ def adapted(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> L
     )
     values = loaded.model.state_dict()
     whole = replace(
-        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, head="linear", head_bias=True,
-        distillation_head=False,
+        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, head="linear",
+        head_bias=True, distillation_head=False,
     )  # fmt: skip
     return replace(loaded, model=build(whole, values | _zeros(whole)), config=whole)
 
