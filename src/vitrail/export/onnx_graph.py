@@ -20,6 +20,8 @@ OPSET = 18
 """The version of ONNX's operators that files are written in; readers since 2023 know it."""
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 INSTALL = "Get them with: pip install 'vitrail[export]'"
+LOST = 1e-8
+"""onnxscript's rewriting drops an addition of what is no larger."""
 IN_ONE_FILE = 1_900_000_000
 """Bytes of weights up to which they lie in the file itself; ONNX allows 2 GiB."""
 
@@ -59,7 +61,22 @@ def write(program: ExportedProgram, facts: Facts, path: Path) -> None:
 
 def _translated() -> dict[Any, Callable[..., Any]]:
     """The functions of PyTorch that are not written as its exporter would."""
-    return {torch.ops.aten.log_sigmoid.default: _log_sigmoid, torch.ops.aten.gelu.default: _gelu}
+    aten = torch.ops.aten
+    return {aten.log_sigmoid.default: _log_sigmoid, aten.gelu.default: _gelu, aten.add.Tensor: _add}
+
+
+def _add(x: Any, y: Any, alpha: float = 1.0) -> Any:
+    """A sum; with a number that the exporter's optimiser would take for 0 and leave out, by another operator.
+
+    Performer attention divides by a sum that may be 0, plus 1e-8.
+    """
+    from onnxscript import opset18 as op
+
+    if isinstance(y, float) and 0 < abs(y) <= LOST:
+        lost: Any = op.Constant(value_float=y)
+        return op.Sum(x, op.CastLike(lost, x))
+    times: Any = op.Constant(value_float=float(alpha))
+    return op.Add(x, y if alpha == 1 else op.Mul(y, op.CastLike(times, y)))
 
 
 def _gelu(x: Any, approximate: str = "none") -> Any:

@@ -111,6 +111,14 @@ def test_a_graph_of_floats_stays_as_it_is(tmp_path):
     assert [known.domain for known in model.opset_import] == [""]
 
 
+def test_a_guard_against_division_by_zero_is_written_however_small_it_is(tmp_path):
+    one = member("soft splits")  # its random features underflow: 0 / (0 + 1e-8)
+    written(one, "onnx", tmp_path / "float32.onnx", resize=False)
+    session = onnxruntime.InferenceSession(tmp_path / "float32.onnx")
+    images = np.stack(list(pictures(one.spec)))
+    assert all(np.isfinite(found).all() for found in session.run(None, {"images": images}))
+
+
 @pytest.mark.parametrize(
     ("kind", "joined", "times"), [("mean, indexed", "Gelu", 2), ("probe, no class token", "FastGelu", 3)]
 )
