@@ -31,8 +31,9 @@ def prepare(folder: Path, type_: Type) -> None:
 
 
 def pictures(folder: Path) -> None:
-    (folder / "flowers").mkdir(parents=True)
-    draw_flowers(folder / "flowers")
+    for name in ("flowers", "flowers-later"):
+        (folder / name).mkdir(parents=True)
+        draw_flowers(folder / name)
     for name, count in (("films", FILMS), ("more", 3), ("photos", 2), ("other-machine", 5), ("all_pictures", 5)):
         for number in range(count):
             _write(folder / name / f"{number:03d}.png", number)
