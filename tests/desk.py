@@ -34,7 +34,8 @@ def pictures(folder: Path) -> None:
     for name in ("flowers", "flowers-later"):
         (folder / name).mkdir(parents=True)
         draw_flowers(folder / name)
-    for name, count in (("films", FILMS), ("more", 3), ("photos", 2), ("other-machine", 5), ("all_pictures", 5)):
+    some = {"films": FILMS, "more": 3, "photos": 2, "other-machine": 5, "all_pictures": 5, "tuesday": 5}
+    for name, count in some.items():
         for number in range(count):
             _write(folder / name / f"{number:03d}.png", number)
     for name in ("cells", "holdout"):
