@@ -12,7 +12,7 @@ from PIL import Image
 
 from corpus.films import film, text
 from end_to_end.conftest import TINY, draw_flowers
-from end_to_end.guide_data import FILMS, encoded, write_csv
+from end_to_end.guide_data import FILMS, encoded, write_csv, xray14
 
 KINDS = ("sound", "defective")
 PICTURES = ("new.jpg", "photo.jpg", "a.jpg", "b.jpg", "new.png", "a.png", "b.png", "c.png")
@@ -25,6 +25,7 @@ def prepare(folder: Path, type_: Type) -> None:
     pictures(folder)
     tables(folder)
     ward(folder)
+    xray14(folder / "xray14")
     line(folder)
     weights(folder)
     train(folder, type_)
