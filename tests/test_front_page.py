@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 import vitrail
+from vitrail.cli.arguments import parse
+from vitrail.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md", "EXPERIMENTS.md")
@@ -56,6 +58,16 @@ def test_every_link_of_a_page_beside_the_readme_leads_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = [*re.findall(r"\]\(([^)#\s]+)[^)]*\)", text), *re.findall(r'src="([^"]+)"', text)]
     assert not [target for target in targets if "://" not in target and not (ROOT / target).exists()]
+
+
+def test_every_command_within_a_line_of_the_readme_parses():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = re.findall(r"(?<!`)`(?:torchrun --nproc-per-node 8 -m )?vitrail ([^`]+)`(?!`)", text)
+    assert len(lines) > 12
+    for verb, *rest in map(str.split, lines):
+        assert verb in COMMANDS
+        if rest:
+            parse(COMMANDS[verb], rest)
 
 
 @pytest.mark.parametrize("page", ["SECURITY.md", "CONTRIBUTING.md", "docs/a-layout.md", "docs/reproducing.md"])

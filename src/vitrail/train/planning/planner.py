@@ -85,7 +85,7 @@ def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> P
         spent: seconds of the minutes that something else takes.
     """
     steps = max(FEWEST_STEPS, round((plan.minutes * 60 - spent) / pace.mean))
-    minutes = f"{plan.minutes - spent / 60:.4g} minutes"
+    minutes = f"{plan.minutes - spent / 60:.4g} min"
     reasons["recipe.steps"] = f"{minutes} at {pace.mean:.3f} s a step, measured before the first one"
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 

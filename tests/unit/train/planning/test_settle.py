@@ -68,7 +68,7 @@ def test_a_long_run_is_fed_with_more_and_measured_again_with_it(settled):
 
 def test_what_is_spent_before_is_taken_off_the_minutes(settled):
     plan, reasons, _, _ = settled(minutes(0.1), spent=3.0)
-    assert plan.recipe.steps == 30 and reasons["recipe.steps"].startswith("0.05 minutes at 0.100 s a step")
+    assert plan.recipe.steps == 30 and reasons["recipe.steps"].startswith("0.05 min at 0.100 s a step")
 
 
 @pytest.mark.parametrize(("steps", "dry_run", "measured"), [(100, False, 0), (100, True, 1), (500, False, 1)])
