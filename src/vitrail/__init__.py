@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .waiting import wait_briefly as _wait_briefly
+
 if TYPE_CHECKING:
     from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
     from .estimators.classifier import ViTClassifier
@@ -25,6 +27,8 @@ __all__ = [
     "load",
     "open",
 ]
+
+_wait_briefly()  # before torch is imported, which may be anywhere below
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .errors import UsageError
+from .waiting import waits_briefly
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +20,7 @@ KEEPING = ((-3, 2**30), (-1, 2**30))
 """Options of glibc's mallopt and their bytes: M_MMAP_THRESHOLD, from which on blocks are mapped by themselves, and
 M_TRIM_THRESHOLD, above which what is free at the end of the heap goes back to the system."""
 CROWDED = 2.0
-"""Programs that wish to compute for each core, from which on two threads wait for each other most of the time."""
+"""Programs that wish to compute for each core, from which on a training gets less than half of the machine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +153,18 @@ def why_not_kept() -> str:
 
 
 def crowded(runtime: Runtime) -> str:
-    """A sentence if other programs keep all cores busy, so that threads which need each other wait; else nothing."""
+    """A sentence if other programs keep all cores busy, and what threads that wait for each other do; else nothing."""
     if runtime.threads < 2 or runtime.device != "cpu" or not hasattr(os, "getloadavg"):
         return ""
     load, cores = os.getloadavg()[0], _cores()
     if load < CROWDED * cores:
         return ""
+    busy = f"Other programs keep this machine busy (load {load:.0f} on {cores} cores)"
+    if waits_briefly():
+        return f"{busy}: fewer steps fit into the minutes than without them."
     return (
-        f"Other programs keep this machine busy (load {load:.0f} on {cores} cores), and {runtime.threads} threads wait "
-        "for each other more than they compute. End those programs, or give --compute.threads 1."
+        f"{busy}, and {runtime.threads} threads wait for each other more than they compute. End those programs, give "
+        "--compute.threads 1, or set GOMP_SPINCOUNT=5000 before torch is imported."
     )
 
 

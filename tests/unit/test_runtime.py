@@ -76,10 +76,12 @@ def test_a_crowded_machine_is_told_with_the_way_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (12.4, 3.0, 1.0))
     two, one = (choose(RuntimeSettings(device="cpu", threads=threads)) for threads in (2, 1))
-    assert runtime.crowded(two) == (
-        "Other programs keep this machine busy (load 12 on 2 cores), and 2 threads wait for each other more than they "
-        "compute. End those programs, or give --compute.threads 1."
-    )
+    busy = "Other programs keep this machine busy (load 12 on 2 cores)"
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
+    assert runtime.crowded(two) == f"{busy}: fewer steps fit into the minutes than without them."
+    monkeypatch.setenv("GOMP_SPINCOUNT", "300000")
+    told = runtime.crowded(two)
+    assert told.startswith(f"{busy}, and 2 threads wait for each other") and "GOMP_SPINCOUNT=5000" in told
     assert runtime.crowded(one) == ""
     monkeypatch.setattr(os, "getloadavg", lambda: (3.9, 3.0, 1.0))
     assert runtime.crowded(two) == ""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from .. import runtime
 from ..model.attention import MEASURED, place
+from ..waiting import waits_briefly
 
 CORE = (
     "torch", "numpy", "pillow", "simplejpeg", "safetensors", "scikit-learn", "matplotlib", "jinja2", "jaxtyping",
@@ -57,6 +58,12 @@ def _processor(machine: runtime.Runtime) -> list[Fact]:
     if machine.device == "cpu":
         left = runtime.why_not_kept()
         why = left or "up to 1 GiB: the system fills large blocks that are taken anew with zeros each time"
+        soon = "so that other programs cost their share and no more"
+        idle = Fact("idle threads", "sleep soon", soon)
+        if not waits_briefly():
+            beside = "they look for work without end, and beside another program a training nearly stands still"
+            idle = Fact("idle threads", "keep their cores", beside, "export GOMP_SPINCOUNT=5000")
+        facts.append(idle)
         facts.append(Fact("freed memory", "as the allocator does" if left else "kept for the next batch", why))
     if machine.device == "cpu" and shutil.which("nvidia-smi"):
         mend = "pip install --force-reinstall torch  (the build for CUDA; this one cannot use the GPU)"
