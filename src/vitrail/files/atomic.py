@@ -167,8 +167,9 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_leftovers(folder: Path, before: float) -> list[Path]:
-    """Delete what dead processes left unfinished in a folder; what is younger than `before` (seconds) may be alive."""
-    left = [path for path in sorted(folder.glob(f"{TEMPORARY}*")) if path.lstat().st_mtime < before]
+    """Delete what dead processes left unfinished in a folder and below; what is younger than `before` (seconds) may be
+    alive."""
+    left = [path for path in sorted(folder.rglob(f"{TEMPORARY}*")) if path.lstat().st_mtime < before]
     for path in left:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -31,8 +31,7 @@ def reopen(
         DamagedFileError: there are checkpoints and none is whole.
     """
     with Lock(run.path) as lock:
-        for folder in (run.path, run.checkpoints):
-            atomic.remove_leftovers(folder, before=lock.since)
+        atomic.remove_leftovers(run.path, before=lock.since)
         if run.extension_file.is_file():
             extend.finish(run)
             yield Note(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
