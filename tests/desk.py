@@ -12,7 +12,7 @@ from PIL import Image
 
 from corpus.films import film, text
 from end_to_end.conftest import TINY, draw_flowers
-from end_to_end.guide_data import FILMS, encoded, write_csv
+from end_to_end.guide_data import FILMS, encoded, write_csv, xray14
 
 KINDS = ("sound", "defective")
 PICTURES = ("new.jpg", "photo.jpg", "a.jpg", "b.jpg", "new.png", "a.png", "b.png", "c.png")
@@ -25,15 +25,18 @@ def prepare(folder: Path, type_: Type) -> None:
     pictures(folder)
     tables(folder)
     ward(folder)
+    xray14(folder / "xray14")
     line(folder)
     weights(folder)
     train(folder, type_)
 
 
 def pictures(folder: Path) -> None:
-    (folder / "flowers").mkdir(parents=True)
-    draw_flowers(folder / "flowers")
-    for name, count in (("films", FILMS), ("more", 3), ("photos", 2), ("other-machine", 5), ("all_pictures", 5)):
+    for name in ("flowers", "flowers-later"):
+        (folder / name).mkdir(parents=True)
+        draw_flowers(folder / name)
+    some = {"films": FILMS, "more": 3, "photos": 2, "other-machine": 5, "all_pictures": 5, "tuesday": 5}
+    for name, count in some.items():
         for number in range(count):
             _write(folder / name / f"{number:03d}.png", number)
     for name in ("cells", "holdout"):

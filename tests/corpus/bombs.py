@@ -63,7 +63,7 @@ def _ramp(height: int, width: int) -> np.ndarray:
     return (np.arange(height * width) % 251).astype(np.uint8).reshape(height, width)
 
 
-LIMIT = r"limit 50 Mpx \(--image\.max-pixels\)"
+LIMIT = r"limit 50 Mpx \(--image\.max_pixels\)"
 # fmt: off
 CASES = (
     Case(number=17, name="60k.png", what="PNG header of 60,000 x 60,000", make=header_only, status=413,

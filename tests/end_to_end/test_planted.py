@@ -1,6 +1,6 @@
 """Planted evidence, learnt by `vitrail train` and explained by the doors: do maps lie on what makes the class?
 
-Goals X4 to X7 of docs/explaining.md, on pictures of which the truth is known pixel by pixel. What tells the classes
+Goals X4 to X7 (docs/true-maps.md), on pictures of which the truth is known pixel by pixel. What tells the classes
 apart are the pixels in which their glyphs differ, and these are all pixels of a glyph's box: that is the mask here. The
 ink, its bright pixels alone, covers 28 of the 64 pixels of every patch, so that no map of whole patches has more than
 44 % on it.

@@ -16,7 +16,7 @@ from ..files import atomic
 from ..files.growing import Rows, rows_of
 from ..predict.embedder import Embeddings
 
-ARRAY, TABLE = ".npy", ".parquet"
+ARRAY, TABLE, NAMES = ".npy", ".parquet", ".csv"
 BESIDE = ("row", "path", "id")
 ROW_GROUP = 2**24
 """Bytes of features that are written to a Parquet file at once."""
@@ -38,23 +38,37 @@ def writing(path: Path) -> AbstractContextManager[Writer]:
     the file says their rows, columns and numbers.
 
     Raises:
-        UsageError: another ending, or no picture came.
+        UsageError: as `check_place`, or no picture came.
         ResourceError: the disk is full or read-only, or permission is missing.
     """
-    check_ending(path)
+    check_place(path)
     return _table(path) if path.suffix.lower() == TABLE else _array(path)
 
 
-def check_ending(path: Path) -> None:
+def check_place(path: Path) -> None:
     """Refuse a file whose name says no format of features, or one that cannot be written here.
 
     Raises:
-        UsageError: neither .npy nor .parquet, or pyarrow is not installed.
+        UsageError: neither .npy nor .parquet, pyarrow is not installed, or where the table beside an array would be
+            lies another file, such as somebody's manifest.
     """
     if path.suffix.lower() not in (ARRAY, TABLE):
         raise UsageError(f"--to writes features to a file whose name ends in {ARRAY} or {TABLE}. Got {path}.")
     if path.suffix.lower() == TABLE:
         need_pyarrow()
+    beside = path.with_suffix(NAMES)
+    if path.suffix.lower() == ARRAY and beside.exists() and not _is_ours(beside):
+        raise UsageError(
+            f"{beside} is no table of features, and the rows of {path.name} would be named in a file of that name. "
+            f"Nothing was written: give --to another name, such as {path.stem}-features{ARRAY}."
+        )
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file begins as the table beside an array does, so that it may be written anew."""
+    first = "".join(lines([BESIDE])).encode()
+    with path.open("rb") as file:
+        return file.read(len(first)) == first
 
 
 @contextmanager
@@ -62,7 +76,7 @@ def _array(path: Path) -> Iterator[Writer]:
     with rows_of(path) as rows:
         array = _Array(rows)
         yield array
-        atomic.write_bytes(path.with_suffix(".csv"), array.names())
+        atomic.write_bytes(path.with_suffix(NAMES), array.names())
 
 
 class _Array:

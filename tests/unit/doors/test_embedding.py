@@ -162,6 +162,17 @@ def test_what_cannot_be_read_is_left_out_and_named(kept, films, tmp_path, capsys
     assert not (tmp_path / "none.npy").exists()
 
 
+def test_a_table_of_somebody_else_is_not_written_over(tmp_path, kept, films, capsys):
+    manifest = tmp_path / "films.csv"
+    manifest.write_text("path,finding\n0.png,normal\n")
+    assert typed(kept, films, "--to", tmp_path / "films.npy") == 2
+    told = capsys.readouterr().err
+    assert "films.csv is no table of features" in told and "--to another name, such as films-features.npy" in told
+    assert manifest.read_text() == "path,finding\n0.png,normal\n" and not (tmp_path / "films.npy").exists()
+    for _ in range(2):  # our own table is written anew
+        assert typed(kept, films, "--to", tmp_path / "again.npy") == 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

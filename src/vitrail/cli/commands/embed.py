@@ -104,6 +104,6 @@ class Embed(Command):
         if self.nearest and self.features == "patches":
             raise UsageError("--nearest compares one vector a picture: --features pooled, class or mean, not patches.")
         if self.to is not None:
-            from ...doors.embedded_files import check_ending
+            from ...doors.embedded_files import check_place
 
-            check_ending(self.to)
+            check_place(self.to)

@@ -50,7 +50,7 @@ def check_size(height: int, width: int, max_pixels: int) -> None:
     if height * width > max_pixels:
         size, limit = height * width / 1e6, max_pixels / 1e6
         raise TooLargeError(
-            f"image is {size:,.0f} Mpx ({height:,} x {width:,}), limit {limit:,.0f} Mpx (--image.max-pixels)."
+            f"image is {size:,.0f} Mpx ({height:,} x {width:,}), limit {limit:,.0f} Mpx (--image.max_pixels)."
         )
 
 

@@ -190,7 +190,7 @@ def test_first_bytes_alone_are_truncated_or_damaged(start):
 
 
 def test_a_bomb_is_refused_from_its_header(bomb):
-    with pytest.raises(DataError, match=r"image is 169 Mpx \(13,000 x 13,000\), limit 50 Mpx \(--image\.max-pixels\)"):
+    with pytest.raises(DataError, match=r"image is 169 Mpx \(13,000 x 13,000\), limit 50 Mpx \(--image\.max_pixels\)"):
         parse(bomb)
 
 
