@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -64,7 +65,7 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     assert {probe["port"] for probe in probes.values()} == {port["name"]}
     paths = [probe["path"] for probe in probes.values()]
     assert paths == ["/v2/health/ready", "/v2/health/ready", "/v2/health/live"]
-    assert set(paths) <= health_routes()
+    assert set(paths) <= asyncio.run(health_routes())
     before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert template["spec"]["terminationGracePeriodSeconds"] >= before + Limits.drain + CLOSING
     assert container["env"][0]["name"] == VARIABLE
@@ -73,7 +74,7 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
 
 
-def health_routes() -> set[str]:
+async def health_routes() -> set[str]:
     """Of a server whose model was not read."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
