@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
@@ -72,6 +73,20 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     assert float(container["resources"]["limits"]["cpu"]) > asked.threads > 0
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
+
+
+def test_the_forge_runs_what_is_here_on_every_push_and_all_of_it_every_week():
+    forge, root = EXAMPLES.parent / ".github" / "workflows", EXAMPLES.parent
+    goals = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    said: dict[str, list[str]] = {}
+    for path in sorted(forge.glob("*.yml")):
+        jobs = yaml.safe_load(path.read_text())["jobs"].values()
+        said[path.name] = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert ".ci/run" in said["tests.yml"] and (root / ".ci" / "run").stat().st_mode & 0o111
+    assert "make test-all" in said["weekly.yml"]
+    assert {line.split()[1] for lines in said.values() for line in lines if line.startswith("make ")} <= goals
+    packages = re.search(r"^packages=\((.*)\)", (root / ".ci" / "run").read_text(), re.MULTILINE)
+    assert packages and set(packages[1].split()) <= set(said["weekly.yml"][0].split())
 
 
 async def health_routes() -> set[str]:
@@ -165,7 +180,7 @@ def test_a_ray_cluster_of_two_workers_trains_one_model(vitrail, flowers, tmp_pat
     done = subprocess.run(words, env=partners.clean() | paths, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "trained: " in done.stdout and (run / "report.html").is_file()
-    assert json.loads((run / "environment.json").read_text())["processes"] == 2
+    assert "2 processes of this training share" in (run / "plan.toml").read_text()
     assert vitrail("predict", run, flowers / "disc" / "0.png").code == 0
 
 
