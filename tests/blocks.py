@@ -19,7 +19,7 @@ SHELL = ("", "sh", "sh run", "text", "console")
 ELSEWHERE = {"sh run": "tests/end_to_end/test_data_guide.py runs it"}
 GENERATED = {"docs/verbs.md": "the examples of --help: their words are placeholders, so they are only parsed"}
 
-Kind = Literal["python", "commands", "listing"]
+Kind = Literal["python", "commands", "listing", "unknown"]
 
 PROGRAMS = {
     "torchrun": "several processes, and GPUs: tests/end_to_end/test_partners.py starts two here",
@@ -32,8 +32,30 @@ PROGRAMS = {
     "kubectl": "a Kubernetes cluster",
     "curl": "a server that answers",
     "ray": "a Ray cluster",
+    "python3": "sets up an environment; continuous integration makes one",
+    ".": "enters an environment",
+    "unzip": "a downloaded archive",
+    "awk": "makes tables of a downloaded archive",
+    "find": "feeds a command through a pipe; its own tests do",
+    "tensorboard": "a server of another project",
+    "sbatch": "a SLURM cluster",
 }
 """First words of lines that are not for this machine, and what they need."""
+
+LANGUAGES = ("bibtex", "dockerfile", "ini", "nginx", "toml", "yaml", "json", "csv", "{eval-rst}", "{toctree}")
+"""Words behind a fence that say what a listing is written in."""
+
+LISTINGS = (
+    # tables
+    "path,", "camera ", "severity ",
+    # folders, archives, floors of the package
+    "flowers/", "pets-0000.tar:", "estimators ",
+    # what a command has printed
+    "Pre-training adds", "Task labels:", "AUROC ", "nodule ", "runs/cnn on", "runs/cnn (first)", "runs/flowers on",
+    "parts: ", "flowers: ", "an escape costs", "Counter(", "Answered with", "# Expected on this machine:",
+    "Accuracy on", "listening on", '{"path":', "100 pictures of",
+)  # fmt: skip
+"""How listings without such a word begin; what begins otherwise, and with no program, is unknown and fails a test."""
 
 VERBS = {
     "serve": "answers until it is stopped; its own tests ask it",
@@ -54,6 +76,9 @@ COMMANDS = {
     "vitrail train elpv/": "needs the solar cells of ELPV",
     "vitrail train fashion-mnist": "needs the files of Fashion-MNIST, and 13 minutes",
     "vitrail explain runs/planted": "takes minutes; tests/end_to_end/test_explain.py measures a smaller one",
+    "vitrail train digits --model vit_mu_patch8_16 --steps 3000": "is stopped by hand; test_interrupt.py stops its own",
+    "vitrail train --resume runs/digits": "goes on with a run that was stopped by hand; so does test_resume_changed.py",
+    "vitrail train --resume runs/short": "goes on with a run that has ended; test_extend.py has its own",
     "vitrail evaluate runs/cells other-machine/ --unlike": "needs 99 validation pictures; test_unlike.py has them",
 }
 """Beginnings of commands that are parsed and not run."""
@@ -76,13 +101,29 @@ class Block(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        """Python, something with a command in it, or neither: files, tables, answers."""
+        """Python, commands, a listing; unknown is a mistyped program, or a listing that nobody has named."""
         if self.words == "python":
             return "python"
-        lines = [line.removeprefix("$ ") for line in self.text.splitlines()]
-        programs = (*PROGRAMS, "vitrail")
-        called = self.words in SHELL and any(line.split(" ")[0] in programs for line in lines)
-        return "commands" if called else "listing"
+        if self.words in SHELL:
+            first = next((line for line in self.text.splitlines() if line and not line.startswith("# ")), "")
+            if first.removeprefix("$ ").split(" ")[0] in (*PROGRAMS, "vitrail"):
+                return "commands"
+            return "listing" if self.text.startswith(LISTINGS) else "unknown"
+        return "listing" if self.words in LANGUAGES else "unknown"
+
+    @property
+    def rows(self) -> Iterator[tuple[int, str]]:
+        """Line numbers and commands, joined where a backslash ends a line; answers below a prompt are none."""
+        prompts = any(line.startswith("$ ") for line in self.text.splitlines())
+        joined, begun = "", 0
+        for place, row in enumerate(self.text.splitlines(), self.line + 1):
+            if not joined and (not row or row.startswith(("#", " ")) or (prompts and not row.startswith("$ "))):
+                continue
+            begun = begun if joined else place
+            joined += row.removeprefix("$ ").removesuffix("\\")
+            if not row.endswith("\\"):
+                yield begun, joined
+                joined = ""
 
 
 class Command(NamedTuple):
@@ -109,12 +150,18 @@ def blocks_of(page: str, text: str) -> Iterator[Block]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """The commands of a block, without prompts, comments, and what follows a pipe."""
-    for place, row in enumerate(block.text.splitlines(), block.line + 1):
-        line = row.removeprefix("$ ")
+    """The commands of a block, without prompts, comments, and what follows a pipe.
+
+    Raises:
+        ValueError: a line that begins with no program that is known.
+    """
+    for place, line in block.rows if block.kind == "commands" else ():
         program = line.split(" ")[0]
-        if block.kind != "commands" or (program not in PROGRAMS and program != "vitrail"):
-            continue
+        if program not in PROGRAMS and program != "vitrail":
+            raise ValueError(
+                f"{block.page}:{place}: {program!r} is no program that tests/blocks.py knows. Name it in PROGRAMS with "
+                "the reason why it is not run; in front of a command whose answer follows write a prompt ('$ ')."
+            )
         words = shlex.split(line, comments=True)
         words = words[: words.index("|")] if "|" in words else words
         given = tuple(words[words.index("vitrail") + 1 :]) if "vitrail" in words else ()
@@ -142,6 +189,7 @@ def counted() -> dict[str, int]:
         "commands run": sum(not command.reason for command in lines),
         "commands parsed": sum(bool(command.reason and command.words) for command in lines),
         "commands of other programs": sum(not command.words for command in lines),
+        "reasons not to run": len({command.reason for command in lines} - {""}),
     }
 
 

@@ -250,6 +250,9 @@ def _threads(wish: int, sharing: int) -> Choice:
         return Choice(str(wish), f"asked for; this process may use {cores} cores")
     quota = _cgroup_cores()
     if sharing > 1:
+        if _bound(cores, sharing):
+            own = max(1, min(cores, (quota or cores * sharing) // sharing))
+            return Choice(str(own), f"SLURM gives each of {sharing} processes {cores} cores of its own")
         least = max(1, min(cores, quota or cores) // sharing)
         return Choice(str(least), f"{sharing} processes of this training share {min(cores, quota or cores)} cores")
     named = os.environ.get("OMP_NUM_THREADS", "")
@@ -258,6 +261,17 @@ def _threads(wish: int, sharing: int) -> Choice:
     if quota is not None and quota < cores:
         return Choice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
     return Choice(str(cores), "every core that this process may use")
+
+
+def _bound(cores: int, sharing: int) -> bool:
+    """Whether SLURM has given each of its tasks on this machine cores of its own: it has so many times as many."""
+    whole = os.environ.get("SLURM_CPUS_ON_NODE", "") if "LOCAL_RANK" not in os.environ else ""  # else torchrun's
+    return whole.isdecimal() and cores * sharing <= int(whole)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use, by what it is bound to and by its container's share of time; at least 1."""
+    return min(_cores(), _cgroup_cores() or _cores())
 
 
 def _cores() -> int:

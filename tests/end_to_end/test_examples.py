@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 
 import partners
 from vitrail.cli.arguments import parse
 from vitrail.cli.main import COMMANDS
+from vitrail.serve.app import _health
+from vitrail.serve.running import CLOSING
+from vitrail.serve.service import Service
+from vitrail.serve.settings import Limits
+from vitrail.serve.tokens import VARIABLE, read_tokens
 from vitrail.train.engines.group import found
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -38,6 +48,56 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
     verb, *words = container["args"]
     assert parse(COMMANDS[verb], words).epochs == 100
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+
+
+def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it_time_to_finish():
+    service, deployment = yaml.safe_load_all((EXAMPLES / "serving.yaml").read_text())
+    template = deployment["spec"]["template"]
+    assert (
+        service["spec"]["selector"] == deployment["spec"]["selector"]["matchLabels"] == template["metadata"]["labels"]
+    )
+    (container,) = template["spec"]["containers"]
+    verb, *words = container["args"]
+    asked = parse(COMMANDS[verb], words)
+    (port,) = container["ports"]
+    assert (asked.host, asked.port) == ("0.0.0.0", port["containerPort"])  # reached by other pods
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    probes = {name: container[name]["httpGet"] for name in ("startupProbe", "readinessProbe", "livenessProbe")}
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    paths = [probe["path"] for probe in probes.values()]
+    assert paths == ["/v2/health/ready", "/v2/health/ready", "/v2/health/live"]
+    assert set(paths) <= asyncio.run(health_routes())
+    before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
+    assert template["spec"]["terminationGracePeriodSeconds"] >= before + Limits.drain + CLOSING
+    assert container["env"][0]["name"] == VARIABLE
+    assert float(container["resources"]["limits"]["cpu"]) > asked.threads > 0
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
+
+
+def test_the_forge_runs_what_is_here_on_every_push_and_all_of_it_every_week():
+    forge, root = EXAMPLES.parent / ".github" / "workflows", EXAMPLES.parent
+    goals = set(re.findall(r"^([a-z-]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    said: dict[str, list[str]] = {}
+    for path in sorted(forge.glob("*.yml")):
+        jobs = yaml.safe_load(path.read_text())["jobs"].values()
+        said[path.name] = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert ".ci/run" in said["tests.yml"] and (root / ".ci" / "run").stat().st_mode & 0o111
+    assert "make test-all" in said["weekly.yml"]
+    assert {line.split()[1] for lines in said.values() for line in lines if line.startswith("make ")} <= goals
+    packages = re.search(r"^packages=\((.*)\)", (root / ".ci" / "run").read_text(), re.MULTILINE)
+    assert packages and set(packages[1].split()) <= set(said["weekly.yml"][0].split())
+
+
+async def health_routes() -> set[str]:
+    """Of a server whose model was not read."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    def never(*_: object) -> NoReturn:
+        raise AssertionError("nothing is opened here")
+
+    _health(app, Service("cells", Limits(), read_tokens(None, {}), never, never, never))
+    return {route.path for route in app.routes if isinstance(route, APIRoute)}
 
 
 SRUN = """#!/bin/sh
@@ -106,3 +166,29 @@ def test_the_app_of_ray_serve_answers_as_the_model_does(vitrail, run_folder, flo
     assert status == 200 and row["label"] == expected["label"]
     assert row["probability"] == pytest.approx(expected["probability"], abs=1e-5)
     assert broken == 400 and why["error"]
+
+
+@pytest.mark.needs_ray
+@pytest.mark.slow
+def test_a_ray_cluster_of_two_workers_trains_one_model(vitrail, flowers, tmp_path):
+    run = tmp_path / "run"
+    words = [str(EXAMPLES / "train_with_ray.py"), str(flowers), "--model", "vit_mu_patch8_16", "--steps", "4"]
+    cluster = tmp_path / "on_two_cores.py"  # the machine of the tests may have fewer than two free
+    cluster.write_text(ON_TWO)
+    paths = {"PYTHONPATH": ":".join(path for path in sys.path if path), "RAY_USAGE_STATS_ENABLED": "0"}
+    words = [sys.executable, str(cluster), *words, "--out", str(run)]
+    done = subprocess.run(words, env=partners.clean() | paths, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "trained: " in done.stdout and (run / "report.html").is_file()
+    assert "2 processes of this training share" in (run / "plan.toml").read_text()
+    assert vitrail("predict", run, flowers / "disc" / "0.png").code == 0
+
+
+ON_TWO = """
+import runpy, sys
+import ray
+ray.init(num_cpus=2, include_dashboard=False)
+plain, ray.init = ray.init, lambda **words: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""

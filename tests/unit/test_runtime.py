@@ -72,6 +72,33 @@ def test_what_the_owner_of_a_machine_says_about_threads_is_heard_unless_asked_ot
     assert choose(RuntimeSettings(), sharing=4).threads == 1
 
 
+@pytest.mark.parametrize(
+    ("cores", "on_node", "quota", "threads"),
+    [(4, "32", None, 4), (4, "32", 16, 2), (32, "32", None, 4), (32, "", None, 4), (8, "8", None, 1)],
+)
+def test_a_task_that_slurm_has_bound_to_its_own_cores_uses_them_all(monkeypatch, cores, on_node, quota, threads):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
+    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: quota)
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", on_node)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    machine = choose(RuntimeSettings(), sharing=8)
+    assert machine.threads == threads
+    bound = cores == 4
+    told = (
+        "SLURM gives each of 8 processes 4 cores of its own" if bound else f"8 processes of this training share {cores}"
+    )
+    assert machine.reasons["threads"].startswith(told)
+    monkeypatch.setenv("LOCAL_RANK", "0")  # torchrun inside a job: its processes share what its one task has
+    assert choose(RuntimeSettings(), sharing=8).threads == max(1, min(cores, quota or cores) // 8)
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(None, 3), (2, 2), (9, 3)])
+def test_usable_cores_are_those_of_the_affinity_and_of_the_container(monkeypatch, quota, cores):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
+    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: quota)
+    assert runtime.usable_cores() == cores
+
+
 def test_a_crowded_machine_is_told_with_the_way_out(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     monkeypatch.setattr(os, "getloadavg", lambda: (12.4, 3.0, 1.0))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import UsageError
+from ...runtime import usable_cores
 from ...serve.settings import Limits
 from ..arguments import Command
 
@@ -84,7 +85,7 @@ class Serve(Command):
         limits = Limits(
             body=self.max_bytes, bodies=max(Limits.bodies, 2 * self.max_bytes), pictures=self.max_pictures,
             batch=self.batch, waiting=self.waiting, per_client=self.per_client, deadline=self.deadline, slow=self.slow,
-            workers=self.workers or min(4, _cores()),
+            workers=self.workers or min(4, usable_cores()),
         )  # fmt: skip
         asked = Asked(
             model=self.model, name=name_of(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
@@ -120,10 +121,6 @@ def _refuse_without_extra() -> None:
         raise UsageError(
             f'vitrail serve needs {" and ".join(missing)}, which the extra brings: pip install "vitrail[serve]".'
         )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _noun(task: str) -> str:
