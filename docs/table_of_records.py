@@ -1,4 +1,4 @@
-"""Write the tables of docs/figures.md from benchmarks/results/: what was measured, and the command of what was not."""
+"""Write the tables of docs/figures.md from benchmarks/results/: what was measured, under which conditions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "figures.md"
 RESULTS = ROOT / "benchmarks" / "results"
 Found = Mapping[str, Any]
+SEEDS = "± is the standard deviation over seeds; a row of one seed has none."
+FOLDS = "± is the standard deviation over folds, of all seeds together."
+PAIRED = "Intervals are 95 % of the differences paired by seed (Student's t)."
 
 
 def main() -> None:
@@ -21,29 +24,98 @@ def main() -> None:
 
 
 def page(results: Path) -> str:
-    """Every section, in the order in which a reader asks."""
-    parts = [
-        section("Fashion-MNIST from scratch", "fashion_mnist.py", fashion(results)),
-        section("Beside timm's ViT of the same shape", "fashion_mnist_peer.py", peer(results)),
-        section("Digits in five folds", "digits_folds.py", digits(results)),
-        section("Solar cells in five folds (ELPV)", "elpv.py ELPV DINOV2", elpv(results)),
-        section("From a checkpoint", "transfer.py DINOV2 ELPV", transfer(results)),
-        section("Class weights where classes are uneven", "imbalance.py", imbalance(results)),
-        section("What each lever is worth", "ablation.py", written(results, "ablation-*.md")),
-        section("The plan that picks itself, beside six by hand", "plans.py --elpv ELPV", written(results, "plans.md")),
-        section(
-            "What a dry run promises, and what the run takes", "predictions.py", written(results, "predictions.md")
+    """Every section with results, in the order in which a reader asks; last a line with the commands of the others."""
+    asked = (
+        ("Fashion-MNIST from scratch", "fashion_mnist.py", "fashion-mnist-*min.json", fashion(results), SEEDS),
+        (
+            "Beside timm's ViT of the same shape",
+            "fashion_mnist_peer.py",
+            "peer-fashion-mnist-*min.json",
+            peer(results),
+            "",
         ),
-        section("Exported files beside PyTorch, in pictures a second", "exporting.py --run RUN", exporting(results)),
-        section("The server beside its model and others", "serving.py", written(results, "serving.md")),
+        ("Digits in five folds", "digits_folds.py", "digits-5-folds.json", digits(results), FOLDS),
+        ("Solar cells in five folds (ELPV)", "elpv.py ELPV DINOV2", "elpv.json", elpv(results), FOLDS),
+        ("From a checkpoint", "transfer.py DINOV2 ELPV", "transfer.json", transfer(results), SEEDS),
+        ("Class weights where classes are uneven", "imbalance.py", "imbalance.json", imbalance(results), PAIRED),
+        ("What each lever is worth", "ablation.py", "ablation-*min.json", written(results, "ablation-*.md"), PAIRED),
+        (
+            "The plan that picks itself, beside six by hand",
+            "plans.py --elpv ELPV",
+            "plans.json",
+            written(results, "plans.md"),
+            "",
+        ),
+        (
+            "What a dry run promises, and what the run takes",
+            "predictions.py",
+            "predictions.json",
+            written(results, "predictions.md"),
+            "",
+        ),
+        (
+            "Exported files beside PyTorch, in pictures a second",
+            "exporting.py --run RUN",
+            "exporting-*.json",
+            exporting(results),
+            "",
+        ),
+        ("The server beside its model and others", "serving.py", "serving.json", written(results, "serving.md"), ""),
+    )
+    parts = [
+        section(title, script, [read(path) for path in sorted(results.glob(files))], lines, spread)
+        for title, script, files, lines, spread in asked
+        if lines
     ]
+    missing = [f"{title} (`python benchmarks/{script}`)" for title, script, _, lines, _ in asked if not lines]
+    if missing:
+        parts.append(f"No finished results yet: {'; '.join(missing)}.")
     return "\n\n".join(parts)
 
 
-def section(title: str, script: str, lines: list[str]) -> str:
-    """A heading, the command, and the table; where there is none, that nothing was measured yet."""
-    table = "\n".join(lines) if lines else "Not measured yet."
-    return f"## {title}\n`python benchmarks/{script}`\n\n{table}"
+def section(title: str, script: str, found: list[Found], lines: list[str], spread: str) -> str:
+    """A heading, the command, under which conditions it ran, and the table."""
+    said = " ".join(filter(None, (conditions(found), spread)))
+    return "\n".join((f"## {title}", f"`python benchmarks/{script}`", "", said, "", *lines))
+
+
+def conditions(found: list[Found]) -> str:
+    """One line of what the results files say: processor, threads, number format, torch, seeds, folds.
+
+    What differs between rows stands with all its values; what no file has is left out, but for the processor, whose
+    absence is told.
+    """
+    facts = [*found, *(row for one in found for row in one.get("rows", ()))]
+    machines = [one.get("machine", {}) for one in facts]
+    known = [machine if isinstance(machine, dict) else {"cpu": machine} for machine in machines]
+    versions = [machine.get("versions", {}) for machine in known]
+    processors = distinct([*known, *facts], "cpu", "processor")
+    threads, formats = distinct(known, "threads"), distinct(facts, "number_format")
+    parts = [
+        f"processor {' and '.join(processors)}" if processors else "the results file does not name the processor",
+        *(f"instructions {name}" for name in distinct(known, "cpu_capability")),
+        *([f"{' or '.join(threads)} threads"] if threads else []),
+        *([f"{cores} cores" for cores in distinct(facts, "cores")]),
+        *([" and ".join(formats)] if formats else []),
+        *(f"torch {name}" for name in distinct([*versions, *known], "torch")),
+        *(
+            f"{name}{'s' * (len(values) > 1)} {', '.join(values)}"
+            for name in ("seed", "fold")
+            if (values := distinct(rows_of(found), name))
+        ),
+    ]
+    line = ", ".join(parts)
+    return f"{line[0].upper()}{line[1:]}."
+
+
+def rows_of(found: list[Found]) -> list[Found]:
+    """The rows of several results files."""
+    return [row for one in found for row in one.get("rows", ())]
+
+
+def distinct(facts: list[Found], *names: str) -> list[str]:
+    """What stands under any of the names, each value once, sorted."""
+    return sorted({str(one[name]) for one in facts for name in names if one.get(name) not in (None, "")})
 
 
 def fashion(results: Path) -> list[str]:

@@ -77,6 +77,12 @@ def test_every_file_that_a_page_names_is_there(page):
     assert named and not [name for name in named if "atelier" not in name and not list(ROOT.glob(name))]
 
 
+def test_every_script_of_benchmarks_has_one_row_on_the_page_that_says_how_to_redo_figures():
+    text = (ROOT / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    named = sorted(re.findall(r"`(?:python )?benchmarks/(\w+\.py)", text))
+    assert named == sorted(path.name for path in (ROOT / "benchmarks").glob("*.py"))
+
+
 def test_the_version_is_the_same_wherever_it_stands():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == PROJECT["version"] == vitrail.__version__

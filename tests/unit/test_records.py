@@ -214,13 +214,29 @@ def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
     assert found[0]["accuracy"]["mean"] == pytest.approx(0.55) and found[0]["accuracy"]["n"] == 2
 
 
-def test_the_page_of_figures_has_a_row_for_each_result_and_says_what_is_missing(tmp_path):
+def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_commands_of_what_is_missing(tmp_path):
     page = script("table_of_records", "docs").page
-    assert page(tmp_path).count("Not measured yet.") >= 6
+    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 11
     folds = {"mean": 0.988, "standard_deviation": 0.004, "n": 5}
     summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]
-    (tmp_path / "digits-5-folds.json").write_text(json.dumps({"summary": summary, "rows": []}))
-    assert "| 0.75 | 98.80% ± 0.40% | 5 | 55 s |" in page(tmp_path)
+    machine = {"cpu": "Some CPU", "threads": 2, "versions": {"torch": "9.9.9"}}
+    rows = [{"seed": 0, "fold": fold, "number_format": "bfloat16", "machine": machine} for fold in (0, 1)]
+    (tmp_path / "digits-5-folds.json").write_text(json.dumps({"summary": summary, "rows": rows}))
+    lines = page(tmp_path).splitlines()
+    assert "| 0.75 | 98.80% ± 0.40% | 5 | 55 s |" in lines
+    assert lines[3] == (
+        "Processor Some CPU, 2 threads, bfloat16, torch 9.9.9, seed 0, folds 0, 1. "
+        "± is the standard deviation over folds, of all seeds together."
+    )
+    assert [line for line in lines if line.startswith("## ")] == ["## Digits in five folds"]
+    assert lines[-1].count("`python benchmarks/") == 10 and "digits_folds.py" not in lines[-1]
+
+
+def test_a_results_file_without_its_processor_is_told_and_machines_may_be_words_or_facts():
+    conditions = script("table_of_records", "docs").conditions
+    assert conditions([{"rows": [{"seed": 1}]}]) == "The results file does not name the processor, seed 1."
+    both = [{"rows": [{"machine": "One CPU"}]}, {"machine": {"processor": "Another CPU", "torch": "9.9.9"}}]
+    assert conditions(both) == "Processor Another CPU and One CPU, torch 9.9.9."
 
 
 def test_exported_files_stand_beside_pytorch_with_their_ratio_and_their_agreement(tmp_path):
