@@ -10,7 +10,8 @@ answers inference mode. They work one at a time, in turn, round by round; a figu
 run as they come and with their better settings: attention fused or not, in bfloat16 with autocast or with the weights
 cast once. Beside the comparison and not in it stand "vitrail predict", which is that verb from prepared bytes, and
 "vitrail loop", `vitrail train`'s whole step, which guards against bad steps. Memory is the highest point of the process
-in two calls, less what it held when the library had been imported. Beside every cell
+in two calls, less what it held after two such
+calls of a tiny model. A contestant that dies keeps its row, with no figure and its last words. Beside every cell
 stands the rate of the model's own matrix products alone, timed in the same rounds.
 
 Rows that benchmarks/results/peers.json has are kept: delete a row to measure it again. docs/table_of_speed.py writes
@@ -20,6 +21,7 @@ the table of the README.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -135,39 +137,70 @@ def contestants(cell: Cell) -> list[Contestant]:
 
 def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
     """Start all contestants of a cell, let each work in turn, and end them."""
+    began, load_before = time.perf_counter(), os.getloadavg()[0]
+    asked = {one.name: {**cell._asdict(), **one._asdict(), "threads": threads} for one in contestants(cell)}
+    warm: dict[str, dict[str, Any]] = {}
+    times: dict[str, list[float]] = {name: [] for name in asked}
+    reasons: dict[str, str] = {}
+    limits: list[dict[str, Any]] = []
     running: dict[str, Running] = {}
+
+    def ask(name: str, words: str) -> dict[str, Any] | None:
+        try:
+            return running[name].ask(words)
+        except Died as death:
+            reasons[name] = str(death)
+            running.pop(name).end()
+            return None
+
     try:
-        for one in contestants(cell):
-            asked = {**cell._asdict(), **one._asdict(), "threads": threads}
-            running[one.name] = Running(asked)
-        warm = {name: child.ask("warm") for name, child in running.items()}
-        times: dict[str, list[float]] = {name: [] for name in running}
-        limits: list[float] = []
-        for _ in range(rounds):
-            for name, child in running.items():
-                times[name].append(float(child.ask(f"time {seconds}")["seconds"]))
-            limits.append(float(running[OURS].ask(f"limit {seconds}")["rate"]))
-        bound = running[OURS].ask(f"limit {seconds}")
+        for name, told in asked.items():
+            running[name] = Running(told)
+            answer = ask(name, "warm")
+            if answer is not None:
+                warm[name] = answer
+        for number in range(rounds):
+            for name in rotated(list(running), number):
+                answer = ask(name, f"time {seconds}")
+                if answer is not None:
+                    times[name].append(float(answer["seconds"]))
+            limits += [found for name in list(running)[:1] if (found := ask(name, f"limit {seconds}")) is not None]
     finally:
         for child in running.values():
             child.end()
-    batch, limit = warm_batch(cell), statistics.median(limits)
-    rows = [
-        {
-            "name": name,
-            "pictures_per_second": batch / statistics.median(taken),
-            "seconds": {"median": statistics.median(taken), "fastest": min(taken), "slowest": max(taken)},
-            "utilisation": bound["flops"] / statistics.median(taken) / limit,
-            "parameters": warm[name]["parameters"],
-            "memory": warm[name]["memory"],
-        }
-        for name, taken in times.items()
-    ]
+    rate = statistics.median(found["rate"] for found in limits) if limits else None
+    bound = (limits[0]["flops"], rate) if rate is not None else None
+    batch = warm_batch(cell)
+    rows = [figures(name, times[name], warm.get(name, {}), reasons.get(name), batch, bound) for name in asked]
     return {
         **cell._asdict(), "batch": batch, "rounds": rounds, "seconds_a_round": seconds, "warm_up": "two calls",
-        "limit_flops_per_second": limit, "contestants": rows, "machine": machine(), "commit": commit(),
+        "limit_flops_per_second": rate, "contestants": rows, "machine": machine(), "commit": commit(),
+        "load_before": load_before, "load_after": os.getloadavg()[0], "wall_seconds": time.perf_counter() - began,
         "excluded": "pictures are random numbers in memory, normalised already (vitrail predict and loop have bytes)",
     }  # fmt: skip
+
+
+def rotated(names: list[str], by: int) -> list[str]:
+    """The same names, another one first: whoever comes first is not always the same."""
+    by %= max(1, len(names))
+    return names[by:] + names[:by]
+
+
+def figures(
+    name: str, taken: list[float], warm: dict[str, Any], reason: str | None, batch: int,
+    bound: tuple[float, float] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """A contestant's row; one that has died has None for its speed, and the reason."""
+    row = {"name": name, "parameters": warm.get("parameters"), "memory": warm.get("memory")}
+    if reason is not None or not taken:
+        return {**row, "pictures_per_second": None, "seconds": None, "utilisation": None, "reason": reason}
+    middle = statistics.median(taken)
+    return {
+        **row,
+        "pictures_per_second": batch / middle,
+        "seconds": {"median": middle, "fastest": min(taken), "slowest": max(taken)},
+        "utilisation": None if bound is None else bound[0] / middle / bound[1],
+    }
 
 
 def warm_batch(cell: Cell) -> int:
@@ -177,14 +210,19 @@ def warm_batch(cell: Cell) -> int:
     return SHAPES[cell.shape].batch
 
 
+class Died(Exception):
+    """A contestant's process has ended before it answered; the message says how."""
+
+
 class Running:
     """A contestant's process."""
 
     def __init__(self, asked: dict[str, Any]):
         self.asked = asked
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - end() closes it
         self.process = subprocess.Popen(
             [sys.executable, str(CONTESTANT), json.dumps(asked)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
         )  # fmt: skip
 
     def ask(self, words: str) -> dict[str, Any]:
@@ -197,35 +235,49 @@ class Running:
         except BrokenPipeError:
             line = ""
         if not line:
-            words = " ".join([sys.executable, str(CONTESTANT), f"'{json.dumps(self.asked)}'"])
-            raise SystemExit(f"A contestant has died. Run it by hand: echo warm | {words}")
+            status = self.process.wait()
+            self.errors.seek(0)
+            last = (self.errors.read().strip().splitlines() or ["it said nothing"])[-1]
+            raise Died(f"{words}: ended with {status}: {last[:300]}")
         found: dict[str, Any] = json.loads(line)
         return found
 
     def end(self) -> None:
         """Let it go, and wait until its memory is free."""
         assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.stdout.close()
         self.process.wait()
+        self.errors.close()
 
 
 def tell(row: Row) -> None:
     """A cell for people."""
-    limit = row["limit_flops_per_second"] / 1e9
+    limit = (row["limit_flops_per_second"] or 0.0) / 1e9
     print(f"\n{row['cell']}, batch {row['batch']}: {limit:,.0f} GFLOP/s in its own products")
     ours = ours_of(row)
-    for one in sorted(row["contestants"], key=lambda one: -one["pictures_per_second"]):
+    for one in row["contestants"]:
+        if one["pictures_per_second"] is None:
+            print(f"  {one['name']:<34} no figure: {one['reason']}")
+    for one in sorted(alive(row), key=lambda one: -one["pictures_per_second"]):
+        against = "" if ours is None else f"  ours is {ours / one['pictures_per_second']:.2f} times as fast"
         print(
-            f"  {one['name']:<34} {one['pictures_per_second']:>9,.1f} pictures/s  {one['utilisation']:>4.0%} of limit  "
-            f"{one['memory'] / 1e6:>6,.0f} MB  ours is {ours / one['pictures_per_second']:.2f} times as fast",
+            f"  {one['name']:<34} {one['pictures_per_second']:>9,.1f} pictures/s  "
+            f"{one['utilisation'] or 0.0:>4.0%} of limit  {one['memory'] / 1e6:>6,.0f} MB{against}",
             flush=True,
         )
 
 
-def ours_of(row: Row) -> float:
+def alive(row: Row) -> list[dict[str, Any]]:
+    """The contestants that have a figure."""
+    return [one for one in row["contestants"] if one["pictures_per_second"] is not None]
+
+
+def ours_of(row: Row) -> float | None:
     """Our better setting of those that the peers have, too."""
-    return max(one["pictures_per_second"] for one in row["contestants"] if is_ours(one) and one["name"] not in OWN)
+    found = (one["pictures_per_second"] for one in alive(row) if is_ours(one) and one["name"] not in OWN)
+    return max(found, default=None)
 
 
 def is_ours(one: dict[str, Any]) -> bool:
@@ -233,14 +285,17 @@ def is_ours(one: dict[str, Any]) -> bool:
     return str(one["name"]).startswith(OURS)
 
 
-def ratio(row: Row) -> float:
-    """Ours over the best of the others."""
-    return ours_of(row) / max(one["pictures_per_second"] for one in row["contestants"] if not is_ours(one))
+def ratio(row: Row) -> float | None:
+    """Ours over the best of the others; None where one side has no figure."""
+    ours = ours_of(row)
+    best = max((one["pictures_per_second"] for one in alive(row) if not is_ours(one)), default=None)
+    return None if ours is None or best is None else float(ours / best)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, object]:
     """What the cells add up to, beside the goals."""
-    found = {row["cell"]: ratio(row) for row in rows}
+    ratios = {row["cell"]: ratio(row) for row in rows}
+    found = {cell: value for cell, value in ratios.items() if value is not None}
     if not found:
         return {}
     return {
@@ -248,8 +303,31 @@ def summary(rows: Sequence[Row]) -> dict[str, object]:
         "goals": GOALS,
         "least": min(found.values()),
         "geometric_mean": statistics.geometric_mean(found.values()),
-        "ratios": found,
+        "ratios": ratios,
+        "checks": checks(rows, found),
+        "wall_seconds": sum(row.get("wall_seconds", 0.0) for row in rows),
     }
+
+
+def checks(rows: Sequence[Row], ratios: dict[str, float]) -> list[dict[str, object]]:
+    """The required figures: which are met, and by how much (found over wanted). None: not measured."""
+    cells = {row["cell"]: {one["name"]: one for one in alive(row)} for row in rows}
+    small = cells.get("Ti 32/4 training bfloat16 eager", {})
+    times_timm = None
+    if OURS in small and "timm" in small:
+        times_timm = small[OURS]["pictures_per_second"] / small["timm"]["pictures_per_second"]
+    wanted = [
+        ("least cell over the best peer", min(ratios.values(), default=None), GOALS["least"]),
+        ("geometric mean of the cells", statistics.geometric_mean(ratios.values()) if ratios else None, GOALS["mean"]),
+        ("Ti 32/4 bfloat16 training over timm's default", times_timm, 1.5),
+        ("utilisation of S/16 bfloat16 training",
+         cells.get("S/16 training bfloat16 eager", {}).get(OURS, {}).get("utilisation"), 0.75),
+    ]  # fmt: skip
+    return [
+        {"what": what, "found": found, "wanted": least, "met": None if found is None else found >= least,
+         "over_wanted": None if found is None else found / least}
+        for what, found, least in wanted
+    ]  # fmt: skip
 
 
 def machine() -> dict[str, object]:

@@ -31,13 +31,16 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """One row a cell; ours is the better of the settings that the others have, too."""
     lines = [f"| {' | '.join(HEAD)} |", "|---|---:|---:|---:|---:|---|---:|---:|---:|"]
     for row in rows:
+        if any(best_or_none(row, wanted) is None for wanted in (True, False)):
+            lines.append(f"| {row['cell']} | {row['batch']} | not measured | | | | | | |")
+            continue
         ours = best([one for one in row["contestants"] if is_ours(one) and one["name"] not in OWN])
         theirs = best([one for one in row["contestants"] if not is_ours(one)])
         timm = [one for one in row["contestants"] if one["name"].startswith("timm")]
         own = [rate(one) for one in row["contestants"] if one["name"] in OWN]
         ratio = ours["pictures_per_second"] / theirs["pictures_per_second"]
         lines.append(
-            f"| {row['cell']} | {row['batch']} | {rate(ours)} | {ours['utilisation']:.0%} | {rate(theirs)} | "
+            f"| {row['cell']} | {row['batch']} | {rate(ours)} | {share(ours)} | {rate(theirs)} | "
             f"{theirs['name']} | {ratio:.2f} | {rate(timm[0])} | {' '.join(own)} |"
         )
     return "\n".join(lines)
@@ -48,7 +51,7 @@ def around(rows: Sequence[dict[str, Any]]) -> str:
     machine = rows[0]["machine"]
     peers = ", ".join(f"{name} {version}" for name, version in machine["peers"].items())
     return (
-        f"Medians of {rows[0]['rounds']} interleaved rounds on {machine['cpu']}, {rows[0]['threads']} threads, torch "
+        f"Medians of {rows[0]['rounds']} interleaved rounds on {machine['cpu']}, {threads(rows[0]['threads'])}, torch "
         f"{machine['versions']['torch']}, {peers}; the limit is the rate of the model's own matrix products alone, in "
         "the same minutes. `python benchmarks/peers.py` measures it again and says what is done with each."
     )
@@ -56,7 +59,24 @@ def around(rows: Sequence[dict[str, Any]]) -> str:
 
 def best(contestants: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The fastest of them."""
-    return max(contestants, key=lambda one: float(one["pictures_per_second"]))
+    return max(contestants, key=lambda one: float(one["pictures_per_second"] or 0.0))
+
+
+def best_or_none(row: dict[str, Any], ours: bool) -> dict[str, Any] | None:
+    """The fastest of one side, our own lines left out; None where none of it has a figure."""
+    side = [one for one in row["contestants"] if is_ours(one) == ours and one["name"] not in OWN]
+    found = best(side) if side else None
+    return None if found is None or found["pictures_per_second"] is None else found
+
+
+def share(one: dict[str, Any]) -> str:
+    """Of the limit, in percent."""
+    return "" if one["utilisation"] is None else f"{one['utilisation']:.0%}"
+
+
+def threads(count: int) -> str:
+    """1 thread, 2 threads."""
+    return f"{count} thread{'' if count == 1 else 's'}"
 
 
 def is_ours(one: dict[str, Any]) -> bool:
@@ -65,8 +85,8 @@ def is_ours(one: dict[str, Any]) -> bool:
 
 
 def rate(one: dict[str, Any]) -> str:
-    """Pictures a second, with three digits."""
-    return f"{one['pictures_per_second']:,.1f}"
+    """Pictures a second, with one decimal; "failed" for a contestant that died."""
+    return "failed" if one["pictures_per_second"] is None else f"{one['pictures_per_second']:,.1f}"
 
 
 if __name__ == "__main__":

@@ -42,6 +42,30 @@ def test_a_cell_compares_our_better_setting_with_the_best_of_the_others_and_leav
     assert peers.summary([]) == {}
 
 
+def test_a_contestant_without_a_figure_keeps_its_row_and_is_compared_with_nobody():
+    dead = peers.figures("timm", [0.5], {"parameters": 7, "memory": 8}, "warm: ended with -9: killed", 16, None)
+    assert dead["pictures_per_second"] is None and dead["reason"].endswith("killed") and dead["memory"] == 8
+    cell = row("S/16 training bfloat16 eager", {"vitrail": 110, "timm, not fused": 100})
+    cell["contestants"].insert(1, dead)
+    assert peers.ratio(cell) == 1.1
+    assert "| 1.10 | failed |" in script("table_of_speed", "docs").table([cell])
+    alone = {**cell, "contestants": [cell["contestants"][0], dead]}
+    assert peers.ratio(alone) is None and "not measured" in script("table_of_speed", "docs").table([alone])
+
+
+def test_a_contestant_that_cannot_start_says_why():
+    child = peers.Running({"shape": "quick", "threads": 1})
+    with pytest.raises(peers.Died, match="KeyError: 'format'"):
+        child.ask("warm")
+    child.end()
+
+
+def test_contestants_take_turns_at_being_first_and_checks_say_by_how_much():
+    assert [peers.rotated(["a", "b", "c"], by) for by in (0, 1, 5)] == [list("abc"), list("bca"), list("cab")]
+    met = {one["what"]: one["met"] for one in peers.summary(CELLS)["checks"]}
+    assert list(met.values()) == [True, True, None, False]
+
+
 def test_every_cell_has_every_library_with_its_settings():
     names = {cell.name: [one.name for one in peers.contestants(cell)] for cell in peers.cells()}
     assert len(names) == 4 * 4 + 2 + 4
