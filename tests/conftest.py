@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 TESTS = Path(__file__).parent
+os.environ.setdefault("GOMP_SPINCOUNT", "5000")  # as vitrail itself sets it where it is imported before torch
 os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of huggingface_hub: no test asks the network
 
 if os.environ.get("VITRAIL_SHAPES") != "0":
