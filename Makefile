@@ -25,7 +25,7 @@ check: $(TOOLS)
 
 # How fast: every benchmark that needs nothing but this machine, one after the other, hours of them. Each prints its table
 # and writes it to benchmarks/results/. What was learnt in how many minutes is `make figures`.
-SPEED := peers files_to_csv cold_start levers_of_speed cost_model serving exporting explaining loading load attention \
+SPEED := peers peers_memory files_to_csv cold_start levers_of_speed cost_model serving exporting explaining loading load attention \
 	augmentation muon million_rows near_duplicates
 bench: $(TOOLS)
 	for name in $(SPEED); do $(BIN)/python benchmarks/$$name.py || exit 1; done

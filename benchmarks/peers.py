@@ -10,9 +10,9 @@ answers inference mode. They work one at a time, in turn, round by round; a figu
 run as they come and with their better settings: attention fused or not, in bfloat16 with autocast or with the weights
 cast once. Beside the comparison and not in it stand "vitrail predict", which is that verb from prepared bytes, and
 "vitrail loop", `vitrail train`'s whole step, which guards against bad steps. Memory is the highest point of the process
-in two calls, less what it held after two such
-calls of a tiny model. A contestant that dies keeps its row, with no figure and its last words. Beside every cell
-stands the rate of the model's own matrix products alone, timed in the same rounds.
+in two calls, less what it held after two such calls of a tiny model (peers_memory.py has the required comparison). A
+contestant that dies keeps its row, with no figure and its last words. Beside every cell stands the rate of the model's
+own matrix products alone, timed in the same rounds.
 
 Rows that benchmarks/results/peers.json has are kept: delete a row to measure it again. docs/table_of_speed.py writes
 the table of the README.
@@ -21,26 +21,21 @@ the table of the README.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from making.children import Died, Running
 from making.records import RESULTS, Results, Row, commit
+from making.standings import alive, ours_of, summary
 
-CONTESTANT = Path(__file__).parent / "making" / "contestant.py"
-ROUNDS, SECONDS = 7, 1.0
-GOALS = {"least": 0.97, "mean": 1.05}
-OURS = "vitrail"
-OWN = ("vitrail predict", "vitrail loop")
+ROUNDS, SECONDS = 5, 1.0
 
 
 class Cell(NamedTuple):
@@ -210,48 +205,6 @@ def warm_batch(cell: Cell) -> int:
     return SHAPES[cell.shape].batch
 
 
-class Died(Exception):
-    """A contestant's process has ended before it answered; the message says how."""
-
-
-class Running:
-    """A contestant's process."""
-
-    def __init__(self, asked: dict[str, Any]):
-        self.asked = asked
-        self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 - end() closes it
-        self.process = subprocess.Popen(
-            [sys.executable, str(CONTESTANT), json.dumps(asked)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-        )  # fmt: skip
-
-    def ask(self, words: str) -> dict[str, Any]:
-        """One question and its answer."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        try:
-            self.process.stdin.write(words + "\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        if not line:
-            status = self.process.wait()
-            self.errors.seek(0)
-            last = (self.errors.read().strip().splitlines() or ["it said nothing"])[-1]
-            raise Died(f"{words}: ended with {status}: {last[:300]}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def end(self) -> None:
-        """Let it go, and wait until its memory is free."""
-        assert self.process.stdin is not None and self.process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.close()
-        self.process.stdout.close()
-        self.process.wait()
-        self.errors.close()
-
-
 def tell(row: Row) -> None:
     """A cell for people."""
     limit = (row["limit_flops_per_second"] or 0.0) / 1e9
@@ -267,67 +220,6 @@ def tell(row: Row) -> None:
             f"{one['utilisation'] or 0.0:>4.0%} of limit  {one['memory'] / 1e6:>6,.0f} MB{against}",
             flush=True,
         )
-
-
-def alive(row: Row) -> list[dict[str, Any]]:
-    """The contestants that have a figure."""
-    return [one for one in row["contestants"] if one["pictures_per_second"] is not None]
-
-
-def ours_of(row: Row) -> float | None:
-    """Our better setting of those that the peers have, too."""
-    found = (one["pictures_per_second"] for one in alive(row) if is_ours(one) and one["name"] not in OWN)
-    return max(found, default=None)
-
-
-def is_ours(one: dict[str, Any]) -> bool:
-    """Whether a contestant is Vitrail."""
-    return str(one["name"]).startswith(OURS)
-
-
-def ratio(row: Row) -> float | None:
-    """Ours over the best of the others; None where one side has no figure."""
-    ours = ours_of(row)
-    best = max((one["pictures_per_second"] for one in alive(row) if not is_ours(one)), default=None)
-    return None if ours is None or best is None else float(ours / best)
-
-
-def summary(rows: Sequence[Row]) -> dict[str, object]:
-    """What the cells add up to, beside the goals."""
-    ratios = {row["cell"]: ratio(row) for row in rows}
-    found = {cell: value for cell, value in ratios.items() if value is not None}
-    if not found:
-        return {}
-    return {
-        "command": "python benchmarks/peers.py",
-        "goals": GOALS,
-        "least": min(found.values()),
-        "geometric_mean": statistics.geometric_mean(found.values()),
-        "ratios": ratios,
-        "checks": checks(rows, found),
-        "wall_seconds": sum(row.get("wall_seconds", 0.0) for row in rows),
-    }
-
-
-def checks(rows: Sequence[Row], ratios: dict[str, float]) -> list[dict[str, object]]:
-    """The required figures: which are met, and by how much (found over wanted). None: not measured."""
-    cells = {row["cell"]: {one["name"]: one for one in alive(row)} for row in rows}
-    small = cells.get("Ti 32/4 training bfloat16 eager", {})
-    times_timm = None
-    if OURS in small and "timm" in small:
-        times_timm = small[OURS]["pictures_per_second"] / small["timm"]["pictures_per_second"]
-    wanted = [
-        ("least cell over the best peer", min(ratios.values(), default=None), GOALS["least"]),
-        ("geometric mean of the cells", statistics.geometric_mean(ratios.values()) if ratios else None, GOALS["mean"]),
-        ("Ti 32/4 bfloat16 training over timm's default", times_timm, 1.5),
-        ("utilisation of S/16 bfloat16 training",
-         cells.get("S/16 training bfloat16 eager", {}).get(OURS, {}).get("utilisation"), 0.75),
-    ]  # fmt: skip
-    return [
-        {"what": what, "found": found, "wanted": least, "met": None if found is None else found >= least,
-         "over_wanted": None if found is None else found / least}
-        for what, found, least in wanted
-    ]  # fmt: skip
 
 
 def machine() -> dict[str, object]:

@@ -10,7 +10,7 @@ from typing import Any
 from markers import fill
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "README.md"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "speed.md")
 RESULTS = ROOT / "benchmarks" / "results" / "peers.json"
 OWN = ("vitrail predict", "vitrail loop")
 HEAD = (
@@ -21,10 +21,16 @@ HEAD = (
 
 def main() -> None:
     """Replace what stands between the markers."""
-    if not RESULTS.is_file():
-        raise SystemExit(f"There is no {RESULTS.relative_to(ROOT)} yet. Measure it with python benchmarks/peers.py.")
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    fill(PAGE, "speed", f"{table(found['rows'])}\n\n{around(found['rows'])}")
+    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {"rows": []}
+    for page in PAGES:
+        fill(page, "speed", content(found["rows"]))
+
+
+def content(rows: Sequence[dict[str, Any]]) -> str:
+    """The table and its conditions; of nothing measured a sentence."""
+    if not rows:
+        return "Not measured with this version yet: `python benchmarks/peers.py`, about 80 minutes on two cores."
+    return f"{table(rows)}\n\n{around(rows)}"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -50,10 +56,12 @@ def around(rows: Sequence[dict[str, Any]]) -> str:
     """What the figures depend on, in a sentence."""
     machine = rows[0]["machine"]
     peers = ", ".join(f"{name} {version}" for name, version in machine["peers"].items())
+    minutes = sum(row.get("wall_seconds", 0.0) for row in rows) / 60
     return (
         f"Medians of {rows[0]['rounds']} interleaved rounds on {machine['cpu']}, {threads(rows[0]['threads'])}, torch "
         f"{machine['versions']['torch']}, {peers}; the limit is the rate of the model's own matrix products alone, in "
-        "the same minutes. `python benchmarks/peers.py` measures it again and says what is done with each."
+        "the same minutes. `python benchmarks/peers.py` measures it again and says what is done with each; "
+        f"all of it took {minutes:.0f} minutes."
     )
 
 

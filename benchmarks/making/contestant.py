@@ -218,7 +218,8 @@ def of_vitrail(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     """Ours."""
     from vitrail.model.vit import create
 
-    return create(config, 0)
+    path, twice = asked.get("attention", "auto"), asked.get("recompute", False)
+    return create(dataclasses.replace(config, attention=path, recompute=twice), 0)
 
 
 def of_timm(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
@@ -227,11 +228,14 @@ def of_timm(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     from timm.layers import set_fused_attn
 
     set_fused_attn(asked["fused"])
-    return timm.models.vision_transformer.VisionTransformer(
+    model: nn.Module = timm.models.vision_transformer.VisionTransformer(
         img_size=config.image_size, patch_size=config.patch, num_classes=config.outputs, embed_dim=config.width,
         depth=config.depth, num_heads=config.heads, mlp_ratio=config.mlp_width / config.width,
         init_values=config.layer_scale,
     )  # fmt: skip
+    if asked.get("recompute", False):
+        model.set_grad_checkpointing(True)
+    return model
 
 
 def of_transformers(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:

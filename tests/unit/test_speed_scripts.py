@@ -11,6 +11,7 @@ import pytest
 from scripts import ROOT, script
 
 peers, cold_start, files_to_csv, cost_model = map(script, ("peers", "cold_start", "files_to_csv", "cost_model"))
+standings, children = map(script, ("making.standings", "making.children"))
 
 
 def row(cell: str, rates: dict[str, float]) -> dict[str, object]:
@@ -36,10 +37,10 @@ CELLS = [
 
 
 def test_a_cell_compares_our_better_setting_with_the_best_of_the_others_and_leaves_our_own_lines_out():
-    assert [peers.ratio(cell) for cell in CELLS] == [1.1, 1.125]
-    found = peers.summary(CELLS)
+    assert [standings.ratio(cell) for cell in CELLS] == [1.1, 1.125]
+    found = standings.summary(CELLS)
     assert found["least"] == 1.1 and found["geometric_mean"] == pytest.approx((1.1 * 1.125) ** 0.5)
-    assert peers.summary([]) == {}
+    assert standings.summary([]) == {}
 
 
 def test_a_contestant_without_a_figure_keeps_its_row_and_is_compared_with_nobody():
@@ -47,22 +48,37 @@ def test_a_contestant_without_a_figure_keeps_its_row_and_is_compared_with_nobody
     assert dead["pictures_per_second"] is None and dead["reason"].endswith("killed") and dead["memory"] == 8
     cell = row("S/16 training bfloat16 eager", {"vitrail": 110, "timm, not fused": 100})
     cell["contestants"].insert(1, dead)
-    assert peers.ratio(cell) == 1.1
+    assert standings.ratio(cell) == 1.1
     assert "| 1.10 | failed |" in script("table_of_speed", "docs").table([cell])
     alone = {**cell, "contestants": [cell["contestants"][0], dead]}
-    assert peers.ratio(alone) is None and "not measured" in script("table_of_speed", "docs").table([alone])
+    assert standings.ratio(alone) is None and "not measured" in script("table_of_speed", "docs").table([alone])
 
 
 def test_a_contestant_that_cannot_start_says_why():
-    child = peers.Running({"shape": "quick", "threads": 1})
-    with pytest.raises(peers.Died, match="KeyError: 'format'"):
+    child = children.Running({"shape": "quick", "threads": 1})
+    with pytest.raises(children.Died, match="KeyError: 'format'"):
         child.ask("warm")
     child.end()
 
 
+def test_memory_is_compared_with_timm_in_each_way():
+    memory = script("peers_memory")
+    found = {"vitrail": 100, "vitrail, fused": 90, "vitrail, recomputed": 50, "timm": 100, "timm, not fused": 125,
+             "timm, recomputed": 40}  # fmt: skip
+    rows = [{"way": way, "format": "float32", "memory": value} for way, value in found.items()]
+    assert list(memory.compared(rows, "float32").values()) == [1.0, 0.9, 0.8, 0.5, 1.25]
+    assert set(found) == set(memory.WAYS)
+
+
+def test_without_a_measurement_the_table_says_so():
+    table = script("table_of_speed", "docs")
+    assert table.content([]).startswith("Not measured") and table.content(CELLS).count("\n") == 5
+    assert "all of it took 0 minutes" in table.content(CELLS)
+
+
 def test_contestants_take_turns_at_being_first_and_checks_say_by_how_much():
     assert [peers.rotated(["a", "b", "c"], by) for by in (0, 1, 5)] == [list("abc"), list("bca"), list("cab")]
-    met = {one["what"]: one["met"] for one in peers.summary(CELLS)["checks"]}
+    met = {one["what"]: one["met"] for one in standings.summary(CELLS)["checks"]}
     assert list(met.values()) == [True, True, None, False]
 
 
