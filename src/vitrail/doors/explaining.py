@@ -26,7 +26,7 @@ from ..evaluate.table import path_of
 from ..explain import methods
 from ..explain.map import EmptyMapError
 from ..explain.methods import AVERAGED, METHODS, Options
-from ..explain.outliers import OF_ATTENTION, norms, outliers
+from ..explain.outliers import OF_ATTENTION, artefact_patches
 from ..files import json_text
 from ..model.vit import ViT
 from ..predict.member import Member
@@ -189,7 +189,7 @@ def _one(
     number = None if found.of is None else found.of[0]
     artefacts = np.zeros(found.values.shape[1:], bool)
     if method in OF_ATTENTION:
-        artefacts = outliers(norms(explainer.model, images))[0]
+        artefacts = artefact_patches(explainer.model, images)[0]
     return Explained(
         name=name,
         image=_channels_last(image),

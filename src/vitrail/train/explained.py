@@ -15,7 +15,7 @@ from ..data.transforms import normalise
 from ..evaluate.answers import Answers
 from ..explain import methods
 from ..explain.map import EmptyMapError, Map
-from ..explain.outliers import OF_ATTENTION, norms, outliers
+from ..explain.outliers import OF_ATTENTION, artefact_patches
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..report import explanations
@@ -85,7 +85,7 @@ def _one(row: int, of: int, given: Shown) -> _Found:
     found = methods.explain(given.model, images, None, of)
     hidden = np.zeros(found.values.shape[1:], bool)
     if found.method in OF_ATTENTION:
-        hidden = outliers(norms(given.model, images))[0]
+        hidden = artefact_patches(given.model, images)[0]
     return _Found(row, of, found, hidden)
 
 

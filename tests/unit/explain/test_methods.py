@@ -14,7 +14,7 @@ from vitrail.explain.attention import by_head
 from vitrail.explain.map import EmptyMapError, Map, refuse_empty
 from vitrail.explain.methods import METHODS, Options, explain
 from vitrail.explain.occlusion import covered
-from vitrail.explain.outliers import norms, outliers
+from vitrail.explain.outliers import artefact_patches, norms, outliers
 from vitrail.model.vit import create
 from vitrail.spec import Grid
 
@@ -164,6 +164,25 @@ def test_X9_injected_artefact_tokens_are_found_and_nothing_else():
     lengths[planted] *= draw.uniform(3, 6, planted.sum())
     found = outliers(lengths)
     assert found[planted].mean() >= 0.99 and found[~planted].mean() <= 0.001
+
+
+def test_X9_tokens_that_a_block_has_made_long_are_artefacts_and_those_of_odd_patches_are_not():
+    model, images = model_and_images()
+    assert not artefact_patches(model, images).any()
+    odd = images.clone()
+    odd[:, :, :4, :4] *= 500  # the first patch
+    assert outliers(norms(model, odd))[:, 0, 0].all() and not artefact_patches(model, odd).any()
+    first = model.config.prefix
+
+    def note(block, given, x):
+        longer = torch.ones_like(x)
+        longer[:, first + 5] = 50
+        return x * longer
+
+    held = model.encoder.blocks[-1].register_forward_hook(note)
+    found = artefact_patches(model, images)
+    held.remove()
+    assert found.reshape(len(images), -1)[:, 5].all() and found.sum() == len(images)
 
 
 def test_X9_a_plain_background_makes_no_artefacts():
