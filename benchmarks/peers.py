@@ -4,15 +4,15 @@
     python benchmarks/peers.py --only "S/16" --only bfloat16
     python benchmarks/peers.py --quick          # tiny shapes, to see that everything runs; nothing is written
 
-Every contestant is a process of its own with a model of the same shape (parameters are compared), the same batch and
+Every contestant is a process of its own with a model of the same shape (rows say its parameters), the same batch and
 number format, and the same lines around it: for training forward, cross entropy, backward and torch's fused AdamW, for
-answers inference mode. They work one at a time, in turn, round by round; a figure is the median over the rounds. Peers
-run as they come and with their better settings: attention fused or not, in bfloat16 with autocast or with the weights
-cast once. Beside the comparison and not in it stand "vitrail predict", which is that verb from prepared bytes, and
-"vitrail loop", `vitrail train`'s whole step, which guards against bad steps. Memory is the highest point of the process
-in two calls, less what it held after two such calls of a tiny model (peers_memory.py has the required comparison). A
-contestant that dies keeps its row, with no figure and its last words. Beside every cell stands the rate of the model's
-own matrix products alone, timed in the same rounds.
+answers inference mode. They work one at a time, in another order each round; a figure is the median over the rounds.
+Peers run as they come and with their better settings: attention fused or not, in bfloat16 with autocast or with the
+weights cast once. Beside the comparison and not in it stand "vitrail predict", which is that verb from prepared bytes,
+and "vitrail loop", `vitrail train`'s whole step, which guards against bad steps. Memory is the highest point of the
+process in two calls, less what it held after two such calls of a tiny model (peers_memory.py has the required
+comparison). A contestant that dies keeps its row, with no figure and its last words. Beside every cell stands the rate
+of the model's own matrix products alone, timed in the same rounds.
 
 Rows that benchmarks/results/peers.json has are kept: delete a row to measure it again. docs/table_of_speed.py writes
 the table of the README.
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import tempfile
 import time
@@ -83,8 +84,10 @@ def main() -> None:
             key = {"cell": cell.name, "threads": options.threads}
             rounds, seconds = (2, 0.0) if options.quick else (ROUNDS, SECONDS)
             tell(results.row(key, partial(measured, cell, options.threads, rounds, seconds)))
-        results.write(summary(results.rows))
-        print(json.dumps(summary(results.rows), indent=1))
+        here = [row for row in results.rows if row["threads"] == options.threads]
+        found = summary(here, None if options.quick else len(list(cells())))
+        results.write(found)
+        print(json.dumps(found, indent=1))
 
 
 def cells() -> Iterator[Cell]:
@@ -155,7 +158,7 @@ def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
             if answer is not None:
                 warm[name] = answer
         for number in range(rounds):
-            for name in rotated(list(running), number):
+            for name in random.Random(number).sample(list(running), len(running)):
                 answer = ask(name, f"time {seconds}")
                 if answer is not None:
                     times[name].append(float(answer["seconds"]))
@@ -173,12 +176,6 @@ def measured(cell: Cell, threads: int, rounds: int, seconds: float) -> Row:
         "load_before": load_before, "load_after": os.getloadavg()[0], "wall_seconds": time.perf_counter() - began,
         "excluded": "pictures are random numbers in memory, normalised already (vitrail predict and loop have bytes)",
     }  # fmt: skip
-
-
-def rotated(names: list[str], by: int) -> list[str]:
-    """The same names, another one first: whoever comes first is not always the same."""
-    by %= max(1, len(names))
-    return names[by:] + names[:by]
 
 
 def figures(

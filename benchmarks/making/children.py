@@ -7,10 +7,13 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 CONTESTANT = Path(__file__).with_name("contestant.py")
+PATIENCE = 900.0
+"""Seconds after which a process that does not answer is ended."""
 
 
 class Died(Exception):
@@ -34,7 +37,7 @@ class Running:
         try:
             self.process.stdin.write(words + "\n")
             self.process.stdin.flush()
-            line = self.process.stdout.readline()
+            line = self._line()
         except BrokenPipeError:
             line = ""
         if not line:
@@ -44,6 +47,16 @@ class Running:
             raise Died(f"{words}: ended with {status}: {last[:300]}")
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _line(self) -> str:
+        """The next line that is an answer; what libraries print is passed over. Silence for too long is a death."""
+        assert self.process.stdout is not None
+        watch = threading.Timer(PATIENCE, self.process.kill)
+        watch.start()
+        try:
+            return next((line for line in self.process.stdout if line.startswith("{")), "")
+        finally:
+            watch.cancel()
 
     def end(self) -> None:
         """Let it go, and wait until its memory is free."""

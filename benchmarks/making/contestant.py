@@ -79,7 +79,9 @@ def main() -> None:
             return
         answer: dict[str, Any] = {"parameters": count}
         if word == "warm":
-            job()
+            outputs = job()
+            if isinstance(outputs, Tensor) and not outputs.isfinite().all():
+                raise SystemExit("its outputs are not finite numbers")
             answer["seconds"] = calls.seconds(job, 0.0)
             answer["memory"] = peak.highest("cpu") - before
         elif word == "time":

@@ -76,10 +76,11 @@ def test_without_a_measurement_the_table_says_so():
     assert "all of it took 0 minutes" in table.content(CELLS)
 
 
-def test_contestants_take_turns_at_being_first_and_checks_say_by_how_much():
-    assert [peers.rotated(["a", "b", "c"], by) for by in (0, 1, 5)] == [list("abc"), list("bca"), list("cab")]
+def test_checks_say_by_how_much_and_call_nothing_met_of_half_a_table():
     met = {one["what"]: one["met"] for one in standings.summary(CELLS)["checks"]}
     assert list(met.values()) == [True, True, None, False]
+    half = [one["met"] for one in standings.summary(CELLS, 22)["checks"]]
+    assert half == [None, None, None, False]
 
 
 def test_every_cell_has_every_library_with_its_settings():
@@ -137,6 +138,16 @@ def test_ways_from_files_are_compared_within_their_number_format_and_with_the_de
         "loader bfloat16": 26.0,
     }  # fmt: skip
     assert files_to_csv.ratios(seconds) == {"best, float32": 1.1, "best, bfloat16": 1.3, "defaults": 3.0}
+    rows = [{"files": "640x427", "way": way, "seconds": taken, "round": 0} for way, taken in seconds.items()]
+    found = files_to_csv.compared([*rows, {**rows[0], "seconds": None}], "640x427")
+    assert [one["met"] for one in found.values()] == [False, True, True]
+    assert files_to_csv.compared(rows, "2560x1708") == {}
+
+
+def test_a_way_that_fails_keeps_its_last_words(tmp_path):
+    words = [sys.executable, "-c", "raise ValueError('no such model')"]
+    row = files_to_csv.measured(words, tmp_path / "answers.csv", "timm", 16)
+    assert row["seconds"] is None and row["reason"] == "ended with 1 and 0 rows: ValueError: no such model"
 
 
 def test_what_was_foretold_stands_beside_what_was_taken():
