@@ -131,6 +131,11 @@ def test_imports_are_added_up_by_library():
     ]  # fmt: skip
 
 
+def test_the_parts_of_a_cold_start_add_up_to_the_whole():
+    parts = [{"interpreter": 0.1, "forward": 0.5}, {"interpreter": 0.3, "forward": 0.7}]
+    assert cold_start.listed(parts, 1.0) == pytest.approx({"interpreter": 0.2, "forward": 0.6, "the rest": 0.2})
+
+
 def test_ways_from_files_are_compared_within_their_number_format_and_with_the_defaults():
     seconds = {
         "vitrail float32": 40.0, "vitrail bfloat16": 20.0, "timm-inference float32": 60.0, "pipeline float32": 80.0,
