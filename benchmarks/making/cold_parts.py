@@ -13,7 +13,7 @@ import json  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-import vitrail  # noqa: E402 - before torch, as the verb does: it says how torch's threads wait
+import vitrail  # noqa: E402, F401 - before torch, as the verb does: it says how torch's threads wait
 
 
 def main() -> None:
