@@ -5,7 +5,8 @@
     python benchmarks/plans.py --elpv DATA --stop-after 80     # begin no run after 80 minutes; go on another time
 
 Every plan has the same source, split and seed, and as many steps as take the minutes on all cores of a quiet machine
-(`making/paces.py`); the trainings themselves run two at a time with one thread each. The figure is accuracy on
+(`making/paces.py`); the trainings themselves run two at a time with one thread each. The plan's own model is the one
+that it chose in those minutes. The figure is accuracy on
 validation pictures that no training has seen (official test pictures are not looked at). The goal: nowhere more than
 half a point below the best of the six, which is chosen here after the fact.
 
@@ -21,7 +22,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from making.cases import Case, cases, validated
-from making.paces import steps_of
+from making.paces import model_of, steps_of
 from making.records import RESULTS, Job, Results, Row, number, paired, spread
 
 CASES = {
@@ -69,6 +70,7 @@ def main() -> None:
         words = sources[source].words
         plans = {plan: (*words, *more) for plan, more in {OURS: (), **by_hand(sources[source])}.items()}
         steps = steps_of(f"plans-{name}-paces", plans, minutes)
+        plans[OURS] = (*plans[OURS], "--model", model_of(f"plans-{name}-paces", OURS))
         for seed, plan in product(options.seeds, plans):
             folder = options.folder / f"plans-{name}-{''.join(filter(str.isalnum, plan))}-seed{seed}"
             asked = (*plans[plan], *steps[plan], "--seed", seed, "--compute.threads", 1)

@@ -34,7 +34,7 @@ import torch
 from elpv import read_cells, source_words, write_tables
 from fashion_mnist import folder_of
 from fashion_mnist import run as fashion_run
-from making.paces import steps_of
+from making.paces import model_of, steps_of
 from making.records import Job, Results, Row, number, spread, trained
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
@@ -140,11 +140,13 @@ def encoder_of(run: Path) -> Path:
 def paced_steps(
     weights: str, start: str, data: str, source: Sequence[object], options: argparse.Namespace
 ) -> list[object]:
-    """The words for as many steps as the minutes of these data allow from this start."""
+    """The words for as many steps as the minutes of these data allow from this start, and for the plan's own model."""
     minutes = options.elpv_minutes if data == "elpv" else options.minutes
     way = "scratch" if start == "none" else "lp-ft"
     words = [*source, "--weights", weights, *WAYS.get(way, [])]
-    return steps_of(f"transfer-{start}-{data}-{minutes:g}min-paces", {way: words}, minutes)[way]
+    name = f"transfer-{start}-{data}-{minutes:g}min-paces"
+    steps = steps_of(name, {way: words}, minutes)[way]
+    return [*steps, "--model", model_of(name, way)] if start == "none" else steps
 
 
 def measured(

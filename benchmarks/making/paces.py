@@ -12,11 +12,12 @@ import subprocess
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import partial
-from statistics import median
+from statistics import median, mode
 
 from .records import VITRAIL, Results, Row, number
 
-ROUNDS = 7
+ROUNDS, ROUNDS_ALONE = 7, 3
+"""Of plans that are compared in pace, and of one that has nothing beside it."""
 Words = Sequence[object]
 
 
@@ -35,7 +36,8 @@ def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str,
     if missing:
         baseline, *_ = plans
         asked = dict.fromkeys([baseline, *missing])
-        rounds = [{plan: dry_run(plans[plan], minutes) for plan in asked} for _ in range(ROUNDS)]
+        count = ROUNDS if len(asked) > 1 else ROUNDS_ALONE
+        rounds = [{plan: dry_run(plans[plan], minutes) for plan in asked} for _ in range(count)]
         there = [number(row, "steps") for row in results.rows if row["plan"] == baseline]
         reference = there[0] if there else median(found[baseline]["steps"] for found in rounds)
         for plan in missing:
@@ -47,18 +49,25 @@ def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str,
     }
 
 
-def paced(rounds: Sequence[Mapping[str, Mapping[str, int]]], baseline: str, plan: str, reference: float) -> Row:
-    """The steps of a plan, of each kind, in the minutes in which the baseline makes `reference`."""
-    kinds = rounds[0][plan]
+def model_of(name: str, plan: str) -> str:
+    """The model that a plan chose in its minutes, most often where it chose several."""
+    return next(str(row["model"]) for row in Results(name).rows if row["plan"] == plan)
+
+
+def paced(rounds: Sequence[Mapping[str, Row]], baseline: str, plan: str, reference: float) -> Row:
+    """The model of a plan, and its steps of each kind in the minutes in which the baseline makes `reference`."""
+    kinds = [kind for kind in rounds[0][plan] if kind.endswith("steps")]
     ratios = {kind: [found[plan][kind] / found[baseline]["steps"] for found in rounds] for kind in kinds}
     steps = {kind: round(reference * median(each)) for kind, each in ratios.items()}
-    return {**steps, "ratios": [round(ratio, 3) for ratio in ratios["steps"]]}
+    chosen = mode(str(found[plan]["model"]) for found in rounds)
+    return {"model": chosen, **steps, "ratios": [round(ratio, 3) for ratio in ratios["steps"]]}
 
 
-def dry_run(words: Words, minutes: float) -> dict[str, int]:
-    """The steps that a plan of so many minutes would make, of each kind, by its first real ones."""
+def dry_run(words: Words, minutes: float) -> Row:
+    """The model of a plan of so many minutes, and the steps of each kind that it would make, by its first real ones."""
     command = [VITRAIL, "train", *map(str, words), "--minutes", str(minutes), "--dry-run"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     plan = tomllib.loads(said)
     before = {f"{section}.steps": int(plan.get(section, {}).get("steps", 0)) for section in FIRST}
-    return {"steps": int(plan["recipe"]["steps"]), **{kind: count for kind, count in before.items() if count}}
+    first = {kind: count for kind, count in before.items() if count}
+    return {"model": plan["model_name"], "steps": int(plan["recipe"]["steps"]), **first}

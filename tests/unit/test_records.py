@@ -74,8 +74,11 @@ def test_a_failure_among_rows_ends_them_all(tmp_path):
 def test_a_plan_has_the_steps_that_take_as_long_as_the_baselines(tmp_path, monkeypatch):
     said = {"plan": [100, 200, 150], "slow": [50, 90, 80], "quick": [210, 400, 290]}
     first = {"quick": {"pretrain.steps": 30}}
+    models = ["pico"] * 6 + ["pico", "femto", "femto", "pico", "pico", "femto"]  # from the end, plan and slow in turns
     monkeypatch.setattr(
-        paces, "dry_run", lambda words, minutes: {"steps": said[words[0]].pop(0), **first.get(words[0], {})}
+        paces,
+        "dry_run",
+        lambda words, minutes: {"model": models.pop(), "steps": said[words[0]].pop(0), **first.get(words[0], {})},
     )
     monkeypatch.setattr(paces, "Results", lambda name: records.Results(name, tmp_path))
     monkeypatch.setattr(paces, "ROUNDS", 3)
@@ -83,6 +86,7 @@ def test_a_plan_has_the_steps_that_take_as_long_as_the_baselines(tmp_path, monke
     # the medians of 100, 200, 150 and of 0.5, 0.45, 0.53
     found = {"plan": ["--steps", 150], "slow": ["--steps", 75]}
     assert paces.steps_of("trial", plans, 3.0) == found
+    assert [paces.model_of("trial", plan) for plan in plans] == ["femto", "pico"], "as in most rounds"
     said["plan"] = [300, 300, 300]  # the machine has become twice as fast since
     found["quick"] = ["--steps", 145, "--pretrain.steps", 15]
     assert paces.steps_of("trial", plans | {"quick": ("quick",)}, 3.0) == found

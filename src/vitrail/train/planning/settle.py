@@ -1,4 +1,4 @@
-"""The last lines of a plan, which need real pictures and real steps: what augments them, and how many steps."""
+"""The last lines of a plan, which need real pictures and real steps: a smaller model, what augments, how many steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ...data.loader import Pictures
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
 from ..plan import Plan
-from . import diet, orientation, pace
+from . import diet, orientation, pace, shape
 from .pace import Pace
 from .planner import fix_steps
 from .wishes import Reasons, Wishes
@@ -27,8 +27,8 @@ def settle(
 ) -> tuple[Plan, Pace | None]:
     """The plan as it will be followed, and what its steps take; None where that was not worth measuring.
 
-    The length of the run decides what the pictures are fed with, and that again a little how long a step takes: where
-    minutes were asked for and the diet is not the draft's, the pace is measured once more before the steps are fixed.
+    The length of the run decides which model learns and what it is fed with, and these again how long a step takes:
+    where minutes were asked for and one of them is not the draft's, the pace is measured once more.
 
     Args:
         spent: seconds of the minutes that something else takes.
@@ -38,6 +38,9 @@ def settle(
     by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
     found = pace.measure(plan, pictures, dataset, team) if by_time else None
     fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(pictures.indices)
+    if found is not None and (smaller := shape.for_few_steps(fixed, wishes, reasons)) is not fixed:
+        found = pace.measure(smaller, pictures, dataset, team)
+        fixed = fix_steps(smaller, found, {}, spent)
     settled = diet.for_length(fixed, count, dataset.source.task, wishes, reasons)
     if diet.is_long(fixed, count):
         settled = orientation.turned(settled, pictures, dataset, wishes, reasons)

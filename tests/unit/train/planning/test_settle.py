@@ -35,11 +35,17 @@ PLAN = Plan(
 def settled(monkeypatch):
     """Settle a plan at a made-up pace; the plan, its reasons, and how often the pace was measured."""
 
-    def run(plan: Plan, seconds: float = 0.1, overrides: dict[str, str] | None = None, **more: object):
+    def run(
+        plan: Plan,
+        seconds: float = 0.1,
+        overrides: dict[str, str] | None = None,
+        model: str | None = None,
+        **more: object,
+    ):
         asked: list[Plan] = []
         pace = Pace(((Phase(0.0, 1.0), seconds),))
         monkeypatch.setattr(settle.pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
-        wishes, reasons = Wishes(data=DataSettings(), overrides=overrides or {}), {}
+        wishes, reasons = Wishes(data=DataSettings(), model=model, overrides=overrides or {}), {}
         pictures = Resident(torch.from_numpy(IMAGES)[:, None])
         found, told = settle.settle(plan, wishes, reasons, pictures, DATASET, **more)
         return found, reasons, asked, told
@@ -77,6 +83,42 @@ def test_steps_that_were_asked_for_are_measured_where_that_is_worth_it(steps, dr
     found, reasons, asked, pace = settled(plan, dry_run=dry_run)
     assert found.recipe.steps == steps and len(asked) == measured and (pace is not None) == bool(measured)
     assert "recipe.steps" not in reasons
+
+
+PICO = dataclasses.replace(named("vit_pico_patch2_8"), outputs=2, channels=1)
+
+
+def test_minutes_of_few_steps_take_the_smaller_model_and_measure_it(settled):
+    drafted = dataclasses.replace(minutes(0.1), model_name="vit_pico_patch2_8", model=PICO)
+    plan, reasons, asked, _ = settled(drafted)
+    assert plan.model_name == "vit_femto_patch2_8"
+    assert plan.model == dataclasses.replace(named(plan.model_name), outputs=2, channels=1)
+    assert reasons["model_name"] == "femto: the minutes are 60 steps of pico, and more are worth more"
+    assert [each.model for each in asked[:2]] == [PICO, plan.model]
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides"),
+    [
+        ({"minutes": 10.0}, {}),  # 6,000 steps
+        ({"minutes": 0.1}, {"model.depth": "4"}),
+        ({"minutes": 0.1, "pretrain": dataclasses.replace(PLAN.pretrain, share=0.5)}, {}),
+        ({"minutes": 0.1, "teacher": dataclasses.replace(PLAN.teacher, model="cnn")}, {}),
+        ({"minutes": 0.0}, {}),  # steps were asked for
+        ({"minutes": 0.1, "model_name": "vit_nano_patch2_8"}, {}),
+    ],
+)
+def test_a_model_stays_with_many_steps_a_shape_that_was_asked_for_or_what_learns_first(changes, overrides, settled):
+    drafted = dataclasses.replace(PLAN, **{"model_name": "vit_pico_patch2_8", "model": PICO, **changes})
+    plan, reasons, *_ = settled(drafted, overrides=overrides)
+    assert plan.model_name == drafted.model_name and plan.model.width == PICO.width
+    assert "model_name" not in reasons
+
+
+def test_a_model_that_was_asked_for_stays(settled):
+    drafted = dataclasses.replace(minutes(0.1), model_name="vit_pico_patch2_8", model=PICO)
+    plan, *_ = settled(drafted, model="vit_pico_patch2_8")
+    assert plan.model == PICO
 
 
 def test_steps_that_were_asked_for_beside_minutes_stay(settled):
