@@ -6,7 +6,6 @@ the interpreter, so that threads use every core, and no picture is ever copied f
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, TypeVarTuple
+
+from ..runtime import usable_cores
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -63,11 +64,6 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
-
-
-def usable_cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _ONE_AT_A_TIME = threading.Lock()

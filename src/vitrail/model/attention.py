@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -149,8 +149,56 @@ def attend(
     """Values averaged by the softmax of scaled products; one function, by a fused kernel or in the open."""
     if path == "fused":
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
+    if not dropout and torch.is_grad_enabled() and q.shape[1] * q.shape[3] >= WIDE:
+        return _Remade.apply(q, k, v, scale)
     weights = attention_weights(q, k, scale)  # [B, A, T, S]
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
+
+
+WIDE = 512
+"""Width from which the open path of a training makes its weights twice, the second time on the way back.
+
+Kept, they and copies of queries, keys and values are a tenth of what a block keeps, at any width; made again, they cost
+a hundredth of a step of ViT-B/16, but a twelfth of one of ViT-Ti/16 (EXPERIMENTS.md).
+"""
+AT_ONCE = 2**20
+"""Bytes of weights that are made at a time: they are read again while they are still near."""
+
+
+class _Remade(torch.autograd.Function):
+    """The open path, of which only queries, keys and values are kept: views of one tensor. The same bits, both ways."""
+
+    @staticmethod
+    def forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        y = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)  # [B, A, T, d]
+        for part in _parts(q, k):
+            y[part] = attention_weights(q[part], k[part], scale) @ v[part]
+        return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, float], output: Tensor) -> None:
+        *kept, ctx.scale = inputs
+        ctx.save_for_backward(*kept)
+
+    @staticmethod
+    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, v = ctx.saved_tensors
+        of_q, of_k, of_v = (torch.empty_like(each) for each in (q, k, v))
+        for part in _parts(q, k):
+            scaled = q[part] * ctx.scale
+            weights = (scaled @ k[part].transpose(-2, -1)).softmax(dim=-1)
+            of_weights = of_y[part] @ v[part].transpose(-2, -1)
+            of_products = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
+            of_q[part] = (of_products @ k[part]) * ctx.scale
+            of_k[part] = of_products.transpose(-2, -1) @ scaled
+            of_v[part] = weights.transpose(-2, -1) @ of_y[part]
+        return of_q, of_k, of_v, None
+
+
+def _parts(q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"]) -> Iterator[slice]:
+    """Pictures whose weights are made together."""
+    pictures = max(1, AT_ONCE // (q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()))
+    return (slice(first, first + pictures) for first in range(0, len(q), pictures))
 
 
 def attention_weights(

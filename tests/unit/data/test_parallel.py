@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from vitrail.data.parallel import AHEAD, NAME, Workers, in_order, usable_cores
+from vitrail import runtime
+from vitrail.data.parallel import AHEAD, NAME, Workers, in_order
 
 
 @pytest.fixture
@@ -93,5 +94,7 @@ def test_a_worker_is_one_thread_to_torch_and_nobody_else_is_changed():
     workers.close()
 
 
-def test_there_is_at_least_one_core():
-    assert usable_cores() >= 1
+def test_a_container_that_may_use_two_cores_gets_two_threads(monkeypatch):
+    monkeypatch.setattr(runtime, "_cores", lambda: 64)
+    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: 2)
+    assert Workers().threads == 2

@@ -130,6 +130,50 @@ def test_the_forced_path_wins_and_auto_asks_the_table(monkeypatch):
     assert choose_path("auto", "cuda", "float32", 49, True) == "fused"
 
 
+def wide(number_format: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """Queries, keys and values of five pictures, views of one tensor as a model makes them, and a gradient."""
+    draw = torch.Generator().manual_seed(0)
+    qkv = torch.randn(5, 33, 3, 8, 64, generator=draw).to(number_format).requires_grad_()
+    return (qkv, *qkv.permute(2, 0, 3, 1, 4), torch.randn(5, 8, 33, 64, generator=draw).to(number_format))
+
+
+@pytest.mark.parametrize("number_format", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("pictures", [2, 5])
+def test_weights_that_are_made_again_give_the_same_numbers(number_format, pictures, monkeypatch):
+    qkv, q, k, v, of_y = wide(number_format)
+    weights = attention.attention_weights(q, k, 0.125)
+    expected = weights @ v
+    (gradient,) = torch.autograd.grad(expected, qkv, of_y)
+    monkeypatch.setattr(attention, "AT_ONCE", pictures * weights[0].nbytes)
+    qkv, q, k, v, of_y = wide(number_format)
+    found = attention.attend(q, k, v, 0.125, 0.0, "open")
+    assert found.grad_fn.name().startswith("_Remade"), "512 wide, so its weights are not kept"
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, qkv, of_y)[0], gradient)
+
+
+def test_a_gradient_through_weights_that_are_made_again_has_a_gradient(monkeypatch):
+    monkeypatch.setattr(attention, "WIDE", 1)
+    leaves = [torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    assert torch.autograd.gradgradcheck(lambda q, k, v: attention.attend(q, k, v, 0.5, 0.0, "open"), leaves)
+
+
+def test_a_wide_training_keeps_queries_keys_and_values_and_nothing_else_of_its_attention(monkeypatch):
+    def kept(least: int) -> int:
+        """Bytes that wait for the way back."""
+        monkeypatch.setattr(attention, "WIDE", least)
+        _, q, k, v, _ = wide(torch.bfloat16)
+        found: dict[int, int] = {}
+        keep = lambda x: found.update({x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()}) or x  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            attention.attend(q, k, v, 0.125, 0.0, "open")
+        return sum(found.values())
+
+    joint, weights = 5 * 33 * 3 * 8 * 64 * 2, 5 * 8 * 33 * 33 * 2
+    assert kept(512) == joint
+    assert kept(513) >= joint + weights
+
+
 def test_our_own_initial_values_make_a_model_that_answers_evenly():
     model = create(dataclasses.replace(SMALL, init="vitrail")).eval()
     assert not model(torch.randn(2, 1, 8, 8)).any()
