@@ -68,7 +68,7 @@ def main() -> None:
             print(f"{name}: left out, needs --elpv DATA")
             continue
         words = sources[source].words
-        plans = {plan: (*words, *more) for plan, more in {OURS: (), **by_hand(sources[source])}.items()}
+        plans = {plan: (*words, *more) for plan, more in {**by_hand(sources[source]), OURS: ()}.items()}
         steps = steps_of(f"plans-{name}-paces", plans, minutes)
         plans[OURS] = (*plans[OURS], "--model", model_of(f"plans-{name}-paces", OURS))
         for seed, plan in product(options.seeds, plans):
