@@ -95,8 +95,8 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
 
 WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_ray": (
-        "Ray (pip install -c constraints.txt ray)",
-        lambda: importlib.util.find_spec("ray") is not None,
+        "Ray (pip install -c constraints.txt 'ray[data,train]')",
+        lambda: all(importlib.util.find_spec(name) is not None for name in ("ray", "pyarrow", "pydantic")),
     ),
     "needs_ray_serve": (
         "Ray Serve (pip install -c constraints.txt 'ray[serve]')",
