@@ -7,12 +7,13 @@
 Every contestant is a process of its own with a model of the same shape (rows say its parameters), the same batch and
 number format, and the same lines around it: for training forward, cross entropy, backward and torch's fused AdamW, for
 answers inference mode. They work one at a time, in another order each round; a figure is the median over the rounds.
-Peers run as they come and with their better settings: attention fused or not, in bfloat16 with autocast or with the
-weights cast once. Beside the comparison and not in it stand "vitrail predict", which is that verb from prepared bytes,
-and "vitrail loop", `vitrail train`'s whole step, which guards against bad steps. Memory is the highest point of the
-process in two calls, less what it held after two such calls of a tiny model (peers_memory.py has the required
-comparison). A contestant that dies keeps its row, with no figure and its last words. Beside every cell stands the rate
-of the model's own matrix products alone, timed in the same rounds.
+Peers run with their better settings: attention fused or not, in bfloat16 with autocast or with the weights cast once,
+and freed memory kept by the C library, which `vitrail` sets by itself and anybody can: without it a figure is the luck
+of the heap (EXPERIMENTS.md). "timm" alone is timm as it comes. Beside the comparison and not in it stand "vitrail
+predict", which is that verb from prepared bytes, and "vitrail loop", `vitrail train`'s whole step, which guards against
+bad steps. Memory is the highest point of the process in two calls, less what it held after two such calls of a tiny
+model (peers_memory.py has the required comparison). A contestant that dies keeps its row, with no figure and its last
+words. Beside every cell stands the rate of the model's own matrix products alone, timed in the same rounds.
 
 Rows that benchmarks/results/peers.json has are kept: delete a row to measure it again. docs/table_of_speed.py writes
 the table of the README.
@@ -60,6 +61,8 @@ class Contestant(NamedTuple):
     library: str
     fused: bool = True
     cast: bool = False
+    keep: bool = True
+    """With `runtime.keep_memory`: the C library does not give back at once what is freed."""
     own: bool = False
     """With Vitrail's own lines around the model."""
 
@@ -111,25 +114,28 @@ def quick_cells() -> Iterator[Cell]:
 
 
 def contestants(cell: Cell) -> list[Contestant]:
-    """Every library as it comes, and the settings that may suit it better."""
+    """timm as it comes, and every library with the settings that may suit it better."""
     found = [
         Contestant("vitrail", "vitrail"),
-        Contestant("timm", "timm"),
-        Contestant("timm, not fused", "timm", fused=False),
-        Contestant("transformers", "transformers"),
-        Contestant("transformers, eager", "transformers", fused=False),
-        Contestant("torchvision", "torchvision"),
-        Contestant("vit-pytorch", "vit-pytorch"),
+        Contestant("timm", "timm", keep=False),
+        Contestant("timm, memory kept", "timm"),
+        Contestant("timm, not fused, memory kept", "timm", fused=False),
+        Contestant("transformers, memory kept", "transformers"),
+        Contestant("transformers, eager, memory kept", "transformers", fused=False),
+        Contestant("torchvision, memory kept", "torchvision"),
+        Contestant("vit-pytorch, memory kept", "vit-pytorch"),
     ]
     if cell.compiled:  # minutes each: those whose code torch can make one graph of, in their better way
-        found = [one for one in found if one.name not in ("transformers, eager", "torchvision")]
+        found = [one for one in found if "eager" not in one.name and one.library != "torchvision"]
+    if cell.shape == "B/16":  # nine of them at once would need more memory than two cores usually have
+        found = [one for one in found if "eager" not in one.name]
     if cell.mode == "training":
         return [*found, Contestant("vitrail loop", "vitrail", own=True)]
     if not cell.compiled:
         found.append(Contestant("vitrail predict", "vitrail", own=True))
     if cell.format == "float32":
         return found
-    cast = [one._replace(name=f"{one.name}, weights cast", cast=True) for one in found if not one.own]
+    cast = [one._replace(name=f"{one.name}, weights cast", cast=True) for one in found if one.keep and not one.own]
     return [found[0], *cast] if cell.compiled else [*found, *cast]
 
 

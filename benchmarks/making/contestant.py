@@ -30,6 +30,7 @@ from vitrail.bench import limits, peak
 from vitrail.model import cost
 from vitrail.model.config import ViTConfig
 from vitrail.model.sizes import named
+from vitrail.runtime import keep_memory
 
 CLASSES = 1000
 Job = Callable[[], object]
@@ -60,6 +61,8 @@ def main() -> None:
     asked = json.loads(sys.argv[1])
     torch.set_num_threads(asked["threads"])
     torch.manual_seed(0)
+    if asked.get("keep", False):
+        keep_memory()
     shape, dtype = SHAPES[asked["shape"]], {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked["format"]]
     config = configured(shape)
     if asked["library"] != "vitrail":
@@ -184,10 +187,8 @@ def our_answers(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.
     """What `vitrail predict` does with prepared bytes: normalised, in parts, weights cast once, memory kept."""
     from vitrail.bench import jobs
     from vitrail.model.precision import cast_once
-    from vitrail.runtime import keep_memory
     from vitrail.spec import ImageSpec
 
-    keep_memory()
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     ready = model if dtype == torch.float32 else cast_once(model, dtype)
     return jobs.answers(ready, spec, shape.batch, "cpu", asked["format"])
