@@ -164,7 +164,8 @@ def commands(block: Block) -> Iterator[Command]:
             )
         words = shlex.split(line, comments=True)
         words = words[: words.index("|")] if "|" in words else words
-        given = tuple(words[words.index("vitrail") + 1 :]) if "vitrail" in words else ()
+        called = "vitrail" in words and program != "docker"  # there it names an image
+        given = tuple(words[words.index("vitrail") + 1 :]) if called else ()
         yield Command(block.page, place, shlex.join(words), given, _reason(block, program, line, given))
 
 
