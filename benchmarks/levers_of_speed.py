@@ -24,11 +24,14 @@ from torch import Tensor, nn
 
 from vitrail.bench import machine
 from vitrail.bench.clock import Clock, Job
+from vitrail.evaluate.side_by_side import parts_of, side_by_side
+from vitrail.model import rotary
 from vitrail.model.config import ViTConfig
 from vitrail.model.precision import cast_once
 from vitrail.model.sizes import named
 from vitrail.model.tokens import take_rows
 from vitrail.model.vit import ViT, create
+from vitrail.train.stepping.muon import Muon
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 9
@@ -93,17 +96,22 @@ def levers(wide: Shape, small: Shape) -> Iterator[Lever]:
     name = "last block for the class token alone, {}"
     yield Lever(name.format("answers"), wide, answers(model, images), answers(whole, images), True)
     yield Lever(name.format("training"), wide, steps(model, images), steps(whole, images), True)
+    closed = create(dataclasses.replace(config, attention="fused"))
+    yield Lever("attention opened where its table says", wide, steps(model, images), steps(closed, images), True)
     cast = cast_once(model.eval(), torch.bfloat16)
     for batch in (wide[1], 1):
         used, unused = answers(cast, images[:batch]), answers(model, images[:batch])
         yield Lever("matrices cast to bfloat16 once", (wide[0], batch), used, unused, True)
+    yield Lever("whole pictures for each core", wide, *apart_and_shared(model, images), True)
+    yield Lever("tables of rotary positions kept", (small[0], 1), *tables_kept(small[0]), True)
     yield Lever("queries, keys, values by one product", wide, *joint_and_apart(config, images), True)
     folded = create(dataclasses.replace(config, patches="linear")).eval()
     yield Lever("patches by a matrix for a convolution", wide, answers(folded, images), answers(model, images), False)
     by_channel = images.contiguous(memory_format=torch.channels_last)
     yield Lever("pictures with channels last", wide, answers(model, by_channel), answers(model, images), False)
-    for of, kept in ((wide, False), (small, False)):
-        yield Lever("one kernel for AdamW", of, *adamw(named(of[0])), kept)
+    for of in (wide, small):
+        yield Lever("one kernel for AdamW", of, *adamw(named(of[0])), True)
+        yield Lever("Muon takes matrices of a shape at once", of, *muon(named(of[0])), True)
     yield Lever("patches dropped before they are embedded", small, *dropped(small), True)
 
 
@@ -135,6 +143,34 @@ def steps(model: nn.Module, images: Tensor, *more: Tensor) -> Job:
     return job
 
 
+def apart_and_shared(model: ViT, images: Tensor) -> tuple[Job, Job]:
+    """Answers in float32 where each core has pictures of its own, and where all share every operation."""
+    raw = torch.randint(256, images.shape, dtype=torch.uint8)
+    parts = max(2, parts_of(model, raw, raw.device, "float32"))
+
+    def answer(part: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return model(part / 255)
+
+    return lambda: side_by_side(answer, raw, parts), lambda: answer(raw)
+
+
+def tables_kept(name: str) -> tuple[Job, Job]:
+    """Answers to one picture of a model with rotary positions: tables made once, and for every forward."""
+    config = dataclasses.replace(named(name), rotary="axial")
+    model, image = create(config).eval(), pictures(config, 1)
+    answer = answers(model, image)
+
+    def made_again() -> None:
+        made, rotary._kept_tables = rotary._kept_tables, rotary._kept_tables.__wrapped__  # type: ignore[attr-defined]
+        try:
+            answer()
+        finally:
+            rotary._kept_tables = made
+
+    return answer, made_again
+
+
 def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[Job, Job]:
     """Products of all tokens of a batch with the joint matrix, and with its three parts."""
     tokens = torch.randn(len(images), config.tokens, config.width).bfloat16()
@@ -146,6 +182,24 @@ def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[Job, Job]:
 def adamw(config: ViTConfig) -> tuple[Job, Job]:
     """A step of all parameters by one kernel each, and by torch's own choice."""
     return tuple(_stepping(create(config), fused) for fused in (True, None))  # type: ignore[return-value]
+
+
+def muon(config: ViTConfig) -> tuple[Job, Job]:
+    """A step of the blocks' matrices in stacks of one shape, and a matrix after the other."""
+    return tuple(_orthogonal(create(config), apart) for apart in (False, True))  # type: ignore[return-value]
+
+
+def _orthogonal(model: ViT, apart: bool) -> Job:
+    matrices = [parameter for parameter in model.encoder.blocks.parameters() if parameter.ndim == 2]
+    for matrix in matrices:
+        matrix.grad = torch.randn_like(matrix)
+    optimizers = [Muon([{"params": each}], lr=1e-6) for each in ([[one] for one in matrices] if apart else [matrices])]
+
+    def job() -> None:
+        for one in optimizers:
+            one.step()
+
+    return job
 
 
 def _stepping(model: ViT, fused: bool | None) -> Job:

@@ -177,6 +177,6 @@ def test_levers_of_speed_are_pairs_that_give_nearly_the_same(capsys, monkeypatch
     monkeypatch.setattr(sys, "argv", ["levers_of_speed.py", "--quick"])
     levers.main()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 10 and sum(line.endswith(", kept") for line in lines) == 6
+    assert len(lines) == 15 and sum(line.endswith(", kept") for line in lines) == 13
     row = levers.timed(levers.Lever("nothing", ("x", 1), lambda: None, lambda: sum(range(10_000)), True), 3, 0.001)
     assert row["times"] > 2

@@ -149,10 +149,39 @@ def attend(
     """Values averaged by the softmax of scaled products; one function, by a fused kernel or in the open."""
     if path == "fused":
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
-    if not dropout and torch.is_grad_enabled() and q.shape[1] * q.shape[3] >= WIDE:
+    if not torch.is_grad_enabled() and q.device.type == "cpu" and not dropout and not torch.compiler.is_compiling():
+        return _answered(q, k, v, scale)
+    if not dropout and torch.is_grad_enabled() and (q.shape[1] * q.shape[3] >= WIDE or k.shape[2] >= LONG):
         return _Remade.apply(q, k, v, scale)
     weights = attention_weights(q, k, scale)  # [B, A, T, S]
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
+
+
+ANSWERED_AT_ONCE = 2**22
+"""Bytes of weights that an answer's open path makes at a time, in one buffer: they are read again out of the cache."""
+
+
+def _answered(
+    q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"], v: Float[Tensor, "B A S d"], scale: float
+) -> Float[Tensor, "B A T d"]:
+    """The open path where nothing waits for a way back: whole pictures at a time, or heads of a large one."""
+    y = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
+    of_head = q.shape[2] * k.shape[2] * q.element_size()
+    heads = min(q.shape[1], max(1, ANSWERED_AT_ONCE // of_head))
+    pictures = min(q.shape[0], max(1, ANSWERED_AT_ONCE // (of_head * heads)))
+    buffer = q.new_empty(pictures * heads, q.shape[2], k.shape[2])
+    for queries, keys, values, found in zip(*(_tiles(x, pictures, heads) for x in (q, k, v, y)), strict=True):
+        queries, keys, values = (x.flatten(0, 1) for x in (queries, keys, values))
+        weights = buffer[: len(queries)]
+        torch.baddbmm(weights, queries, keys.mT, beta=0, alpha=scale, out=weights)
+        torch.softmax(weights, -1, out=weights)
+        found.copy_((weights @ values).view(found.shape))
+    return y
+
+
+def _tiles(x: Float[Tensor, "B A n d"], pictures: int, heads: int) -> Iterator[Tensor]:
+    """So many pictures and heads at a time."""
+    return (tile for rows in x.split(pictures) for tile in rows.split(heads, dim=1))
 
 
 WIDE = 512
@@ -161,6 +190,8 @@ WIDE = 512
 Kept, they and copies of queries, keys and values are a tenth of what a block keeps, at any width; made again, they cost
 a hundredth of a step of ViT-B/16, but a twelfth of one of ViT-Ti/16 (EXPERIMENTS.md).
 """
+LONG = 512
+"""Tokens from which it does so at any width: weights grow with their square, all else that is kept does not."""
 AT_ONCE = 2**20
 """Bytes of weights that are made at a time: they are read again while they are still near."""
 
@@ -227,11 +258,11 @@ def place(device: str) -> str:
 
 
 # Up to how many tokens two products and a softmax beat the fused kernel; what is not listed takes the fused kernel.
-# benchmarks/results/attention-alone-avx2.json: two Zen 3 cores; attention-alone-avx512.json: two Zen 4 cores; torch
-# 2.13, longest sequence measured 257. In float32 training the fused kernel wins or ties on both.
+# benchmarks/results/attention-alone-avx2.json: two Zen 3 cores, at most 257 tokens; attention-alone-avx512.json: two
+# Zen 4 cores, at most 1,370, freed memory kept; torch 2.13. In float32 training the fused kernel wins or ties on both.
 MEASURED: dict[tuple[str, str, bool], int] = {
     ("AVX2", "float32", False): 101,
-    ("AVX512", "float32", False): 257,
-    ("AVX512", "bfloat16", False): 257,
-    ("AVX512", "bfloat16", True): 257,
+    ("AVX512", "float32", False): 25,
+    ("AVX512", "bfloat16", False): 1370,
+    ("AVX512", "bfloat16", True): 1370,
 }

@@ -152,6 +152,29 @@ def test_weights_that_are_made_again_give_the_same_numbers(number_format, pictur
     torch.testing.assert_close(torch.autograd.grad(found, qkv, of_y)[0], gradient)
 
 
+@pytest.mark.parametrize("number_format", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("heads", [3, 8, 16, 99], ids=["some heads", "a picture", "two pictures", "all"])
+@pytest.mark.parametrize("rows", [33, 1])
+def test_answers_made_in_parts_are_the_same(number_format, heads, rows, monkeypatch):
+    _, q, k, v, _ = wide(number_format)
+    q = q[:, :, :rows]
+    expected = attention.attention_weights(q, k, 0.125) @ v
+    monkeypatch.setattr(attention, "ANSWERED_AT_ONCE", heads * expected[0, 0, :, 0].nbytes * k.shape[2])
+    with torch.no_grad():
+        found = attention.attend(q, k, v, 0.125, 0.0, "open")
+    torch.testing.assert_close(found, expected)
+    assert found.transpose(1, 2).is_contiguous(), "so that the next product need not copy it"
+
+
+def test_of_long_sequences_the_weights_are_made_again_at_any_width(monkeypatch):
+    monkeypatch.setattr(attention, "WIDE", 10_000)
+    kinds = []
+    for tokens in (attention.LONG - 1, attention.LONG):
+        q = torch.randn(1, 1, tokens, 4, requires_grad=True)
+        kinds.append(attention.attend(q, q, q, 0.5, 0.0, "open").grad_fn.name())
+    assert not kinds[0].startswith("_Remade") and kinds[1].startswith("_Remade")
+
+
 def test_a_gradient_through_weights_that_are_made_again_has_a_gradient(monkeypatch):
     monkeypatch.setattr(attention, "WIDE", 1)
     leaves = [torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
