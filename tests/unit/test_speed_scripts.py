@@ -94,6 +94,12 @@ def test_every_cell_has_every_library_with_its_settings():
     assert libraries == {"vitrail", "timm", "transformers", "torchvision", "vit-pytorch"}
 
 
+def test_a_cell_that_is_measured_again_stands_where_it_stood():
+    names = [cell.name for cell in peers.cells()]
+    rows = [{"cell": name, "threads": threads} for threads in (1, 2) for name in names]
+    assert sorted(rows[9:] + rows[:9], key=peers.place) == rows
+
+
 def test_the_table_of_speed_has_a_line_a_cell():
     table = script("table_of_speed", "docs")
     lines = table.table(CELLS).splitlines()

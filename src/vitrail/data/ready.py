@@ -11,7 +11,6 @@ from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
-import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
@@ -23,7 +22,7 @@ from .decoding.stored import file_bytes
 from .decoding.values import Stored
 from .regions import Cut
 from .source import Picture, Source
-from .transforms import fit, prepare, resize
+from .transforms import channels_first, fit_one, prepare, resize
 
 END = 4096  # bytes at the end of a file that tell it from another
 
@@ -141,10 +140,10 @@ class Maker:
     def _finished(self, values: UInt8[np.ndarray, "H W C"], box: Box | None) -> UInt8[np.ndarray, "C h w"]:
         """Decoded values as the model reads them: the box resized, or all of it fitted."""
         if box is None:
-            return fit(_channels_first(values), self._spec)[0].numpy()
+            return fit_one(values, self._spec).numpy()
         cut = values[box.top : box.top + box.height, box.left : box.left + box.width]
         spec = self._spec
-        resized = resize(_channels_first(cut), spec.size, spec.interpolation, spec.antialias)[0].numpy()
+        resized = resize(channels_first(cut), spec.size, spec.interpolation, spec.antialias)[0].numpy()
         return resized[..., ::-1] if box.mirrored else resized
 
 
@@ -176,8 +175,3 @@ def _values(content: bytes | np.ndarray | Stored, spec: ImageSpec, picture: Pict
 
 def _name(picture: Picture) -> str:
     return str(picture) if isinstance(picture, Path | np.ndarray) else picture.name
-
-
-def _channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C H W"]:
-    """A view in the layout that is resized fastest."""
-    return torch.from_numpy(np.require(values, requirements=["C", "W"])).permute(2, 0, 1)[None]

@@ -22,7 +22,17 @@ def prepare(picture: Picture | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]
     Raises:
         DataError: see `decode`.
     """
-    return fit(to_tensor(decode(picture, spec)[None]), spec)[0]
+    return fit_one(decode(picture, spec), spec)
+
+
+def fit_one(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+    """Fit one decoded picture to the spec; of a large one no copy is made on the way."""
+    return fit(channels_first(values), spec)[0].contiguous()
+
+
+def channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C H W"]:
+    """A view in the layout that is resized fastest."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"])).permute(2, 0, 1)[None]
 
 
 def prepare_stack(pictures: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:

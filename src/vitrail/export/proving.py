@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import UInt8
 
-from ..data.transforms import fit, to_tensor
+from ..data.transforms import fit_one, to_tensor
 from ..errors import DamagedFileError
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.label_predictions import LabelPredictions
@@ -78,7 +78,7 @@ def prove_resizing(answerer: Answerer, facts: Facts, member: Member, decoded: Se
 
 def prepared(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
     """Decoded pictures as the model reads them."""
-    return np.stack([fit(to_tensor(picture[None]), spec)[0].permute(1, 2, 0).numpy() for picture in decoded])
+    return np.stack([fit_one(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
 
 
 def said_by_run(facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> tuple[Answers, float]:

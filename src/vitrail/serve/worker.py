@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..data.decode import convert
 from ..data.decoding.stored import parse
-from ..data.transforms import fit, to_tensor
+from ..data.transforms import fit_one
 from ..errors import DataError, NoPictureError, TooLargeError
 from ..predict.exported import IMAGES
 from ..spec import ImageSpec
@@ -90,7 +90,7 @@ def read_picture(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], 
         DataError: as `data.decode.decode`.
     """
     stored = parse(data, spec)
-    return fit(to_tensor(convert(stored, spec)[None]), spec)[0], stored.remarks
+    return fit_one(convert(stored, spec), spec), stored.remarks
 
 
 def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:
