@@ -1,6 +1,6 @@
 """What `vitrail inspect --cost` says of a step, answers and memory, beside what they take on this machine.
 
-    python benchmarks/cost_model.py                # about fifteen minutes; nothing else should be running
+    python benchmarks/cost_model.py                # about ten minutes; nothing else should be running
     python benchmarks/cost_model.py --quick        # two tiny rows, nothing written
 
 Each row is two processes: one foretells from two shallow copies of the model, one runs the whole model and looks at its
@@ -37,6 +37,9 @@ ROWS = (
     ("vit_base_patch16_224", 8, "bfloat16", "adamw"),
     ("vit_base_patch32_224", 16, "float32", "adamw"),
     ("deit3_small_patch16_224", 16, "bfloat16", "adamw"),
+    ("vit_pico_patch4_28", 128, "bfloat16", "muon"),
+    ("vit_small_patch32_224", 64, "float32", "adamw"),
+    ("vit_base_patch16_224", 16, "float32", "adamw"),
 )
 QUICK = (("vit_mu_patch8_16", 8, "float32", "adamw"), ("vit_nano_patch4_28", 16, "bfloat16", "muon"))
 
@@ -104,6 +107,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     from vitrail.bench import jobs, peak
     from vitrail.bench.clock import Clock
     from vitrail.doors.models import plain_spec
+    from vitrail.evaluate.collect import made_ready
     from vitrail.model.vit import create
     from vitrail.train.loop import prepare
     from vitrail.train.plan import ComputeSettings, Plan
@@ -120,7 +124,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
         before = resident()
         peak.forget("cpu")
         model = create(config, 0)
-        answers = jobs.answers(model, spec, count, "cpu", number_format)
+        answers = jobs.answers(made_ready(model, number_format), spec, count, "cpu", number_format)
         answers()
         found["inference_memory"] = peak.highest("cpu") - before
         peak.forget("cpu")

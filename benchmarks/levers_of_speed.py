@@ -1,6 +1,6 @@
 """What each lever of speed is worth: the same work with it and without it, in turn, in one process.
 
-    python benchmarks/levers_of_speed.py                # about ten minutes, nothing else running
+    python benchmarks/levers_of_speed.py                # about two minutes, nothing else running
     python benchmarks/levers_of_speed.py --quick        # tiny shapes, one round; writes nothing
 
 Every lever is a pair of jobs that give the same numbers, or numbers of another rounding: as Vitrail does it, and as it
@@ -31,6 +31,7 @@ from vitrail.model.precision import cast_once
 from vitrail.model.sizes import named
 from vitrail.model.tokens import take_rows
 from vitrail.model.vit import ViT, create
+from vitrail.runtime import cpu_multiplies_bfloat16
 from vitrail.train.stepping.muon import Muon
 
 RESULTS = Path(__file__).parent / "results"
@@ -193,7 +194,9 @@ def _orthogonal(model: ViT, apart: bool) -> Job:
     matrices = [parameter for parameter in model.encoder.blocks.parameters() if parameter.ndim == 2]
     for matrix in matrices:
         matrix.grad = torch.randn_like(matrix)
-    optimizers = [Muon([{"params": each}], lr=1e-6) for each in ([[one] for one in matrices] if apart else [matrices])]
+    compute = torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32  # as train/stepping/optimizer.py chooses
+    stacks = [[one] for one in matrices] if apart else [matrices]
+    optimizers = [Muon([{"params": each}], lr=1e-6, compute=compute) for each in stacks]
 
     def job() -> None:
         for one in optimizers:

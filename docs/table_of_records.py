@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+import records_of_speed
 from markers import fill
+from tables import Found, line, read, table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "figures.md"
 RESULTS = ROOT / "benchmarks" / "results"
-Found = Mapping[str, Any]
 SEEDS = "± is the standard deviation over seeds; a row of one seed has none."
 FOLDS = "± is the standard deviation over folds, of all seeds together."
 PAIRED = "Intervals are 95 % of the differences paired by seed (Student's t)."
@@ -61,6 +59,41 @@ def page(results: Path) -> str:
             "",
         ),
         ("The server beside its model and others", "serving.py", "serving.json", written(results, "serving.md"), ""),
+        (
+            "From JPEG files to a CSV of answers, beside others",
+            "files_to_csv.py",
+            "end-to-end.json",
+            records_of_speed.files_to_csv(results),
+            "ViT-Ti/16, whole processes; medians.",
+        ),
+        (
+            "The start of a command",
+            "cold_start.py",
+            "cold-start.json",
+            records_of_speed.cold_start(results),
+            "",
+        ),
+        (
+            "Memory of a training step beside timm",
+            "peers_memory.py",
+            "peers-memory.json",
+            records_of_speed.memory_of_steps(results),
+            "ViT-B/16; weights, gradients and moments are 1,385 MB of each.",
+        ),
+        (
+            "Cost foretold by `inspect --cost`, and taken",
+            "cost_model.py",
+            "cost-model.json",
+            written(results, "cost-model.md"),
+            "",
+        ),
+        (
+            "What each lever of speed is worth",
+            "levers_of_speed.py",
+            "levers-of-speed.json",
+            records_of_speed.levers(results),
+            "Medians of interleaved rounds; a lever within the spread has shown nothing.",
+        ),
     )
     parts = [
         section(title, script, [read(path) for path in sorted(results.glob(files))], lines, spread)
@@ -220,12 +253,6 @@ def written(results: Path, pattern: str) -> list[str]:
     return lines
 
 
-def read(path: Path) -> Found:
-    """A results file; nothing where there is none."""
-    found: Found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return found
-
-
 def minutes_of(path: Path) -> float:
     """The budget that a results file is called after."""
     return float(path.stem.rpartition("-")[2].removesuffix("min"))
@@ -235,16 +262,6 @@ def plus_minus(found: Found) -> str:
     """A mean with its standard deviation, in percent."""
     spread = found["standard_deviation"]
     return f"{found['mean']:.2%}" + (f" ± {spread:.2%}" if spread is not None else "")
-
-
-def table(*names: str) -> list[str]:
-    """The head of a table."""
-    return [line(*names), line(*["---"] * len(names))]
-
-
-def line(*cells: object) -> str:
-    """A row of a table."""
-    return "| " + " | ".join(map(str, cells)) + " |"
 
 
 if __name__ == "__main__":

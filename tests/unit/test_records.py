@@ -220,7 +220,7 @@ def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
 
 def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_commands_of_what_is_missing(tmp_path):
     page = script("table_of_records", "docs").page
-    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 11
+    assert page(tmp_path).startswith("No finished results yet: ") and page(tmp_path).count("`python benchmarks/") == 16
     folds = {"mean": 0.988, "standard_deviation": 0.004, "n": 5}
     summary = [{"minutes": 0.75, "folds": folds, "seeds": None, "longest_seconds": 55.4}]
     machine = {"cpu": "Some CPU", "threads": 2, "versions": {"torch": "9.9.9"}}
@@ -233,7 +233,7 @@ def test_the_page_of_figures_has_a_row_for_each_result_and_ends_with_the_command
         "± is the standard deviation over folds, of all seeds together."
     )
     assert [line for line in lines if line.startswith("## ")] == ["## Digits in five folds"]
-    assert lines[-1].count("`python benchmarks/") == 10 and "digits_folds.py" not in lines[-1]
+    assert lines[-1].count("`python benchmarks/") == 15 and "digits_folds.py" not in lines[-1]
 
 
 def test_a_results_file_without_its_processor_is_told_and_machines_may_be_words_or_facts():
@@ -256,3 +256,42 @@ def test_exported_files_stand_beside_pytorch_with_their_ratio_and_their_agreemen
     assert "| Some CPU, 2 threads | PyTorch float32 | ONNX int8 |" in lines
     assert "| ti | 40.0 (1.00) | 90.0 (2.25) |" in lines
     assert "| onnx int8 | 500 | 99.80% | 0.0031 | int8 file 51.0 |" in lines
+
+
+def test_files_to_csv_are_told_by_way_and_size_with_what_is_wanted(tmp_path):
+    speed = script("records_of_speed", "docs")
+    rows = [
+        {"files": "640x427", "way": way, "count": 2000, "seconds": seconds}
+        for way, each in {"vitrail float32": (10, 30, 20), "loader float32": (50, 40), "timm float32": (None,)}.items()
+        for seconds in each
+    ]
+    rows.append({"files": "2560x1708", "way": "loader float32", "count": 2000, "seconds": 100})
+    compared = {"640x427": {"best, float32": {"times": 2.25, "wanted": 1.15, "met": True}}, "2560x1708": {}}
+    (tmp_path / "end-to-end.json").write_text(json.dumps({"rows": rows, "compared": compared}))
+    lines = speed.files_to_csv(tmp_path)
+    assert lines[2:5] == [
+        "| 640x427 | vitrail float32 | 3 | 20.0 | 100 |",
+        "| 640x427 | loader float32 | 2 | 45.0 | 44 |",
+        "| 2560x1708 | loader float32 | 1 | 100.0 | 20 |",
+    ]
+    assert lines[-1] == "| 640x427 | best, float32 | 2.25 | 1.15 | met |"
+
+
+def test_starts_memory_and_levers_of_speed_are_read_from_their_files_and_left_out_without_them(tmp_path):
+    speed = script("records_of_speed", "docs")
+    for each in (speed.files_to_csv, speed.cold_start, speed.memory_of_steps, speed.levers):
+        assert each(tmp_path) == []
+    seconds = {"cpu_seconds": 1.55, "fastest": 1.4, "slowest": 1.6}
+    cold = {**seconds, "goal": 3.5, "onnx": {**seconds, "goal": 1.2}, "parts": {"import torch": 0.8123}}
+    (tmp_path / "cold-start.json").write_text(json.dumps(cold))
+    lines = speed.cold_start(tmp_path)
+    assert "| by torch | 1.55 | 1.40 | 1.60 | 3.5 | met |" in lines
+    assert "| `--engine onnx` | 1.55 | 1.40 | 1.60 | 1.2 | missed |" in lines and "| import torch | 0.812 |" in lines
+    rows = [{"format": "bfloat16", "way": way, "memory": held} for way, held in (("timm", 2e9), ("vitrail", 1e9))]
+    compared = {"bfloat16": {"as they come": 0.5}}
+    (tmp_path / "peers-memory.json").write_text(json.dumps({"rows": rows, "compared": compared}))
+    assert speed.memory_of_steps(tmp_path)[2:4] == ["| timm | 2,000 |", "| vitrail | 1,000 |"]
+    assert speed.memory_of_steps(tmp_path)[-1] == "| as they come | 0.50 |"
+    lever = {"lever": "one kernel", "model": "ti", "batch": 8, "kept": False, "used_ms": 2.0, "unused_ms": 3.0}
+    (tmp_path / "levers-of-speed.json").write_text(json.dumps({"rows": [{**lever, "times": 1.5, "spread": 0.04}]}))
+    assert speed.levers(tmp_path)[-1] == "| one kernel | ti | 8 | 3 | 2 | 1.500 | 4% | no |"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import UsageError
+from ..evaluate.side_by_side import TEAMS, parts_on
 from ..model import cost
 from ..model.attention import choose_path
 from ..model.config import ViTConfig
@@ -23,6 +24,11 @@ READ_BY_A_CORE = 590
 """Files of 640 x 427 pixels that a core decodes, cuts and resizes a second (benchmarks/results/loading.json)."""
 BACKWARD = 2 / 3
 """Share of a step in which gradients are sent while others are still computed."""
+KEPT, KEPT_FLOAT32 = 1.9, 2.4
+"""Bytes that answers hold on a processor for each that is in use at once: in float32 they come in smaller parts, which
+leave more holes."""
+MATRICES = 4
+"""Copies of the largest matrix beside them."""
 Engine = Literal["alone", "ddp", "fsdp"]
 
 
@@ -66,6 +72,8 @@ class Room:
     """Bytes of each; None where that is no bound."""
     link: float
     """Bytes a second."""
+    threads: int = 1
+    """Of a processor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +119,7 @@ def foretell(wanted: Wanted, seconds: Seconds, room: Room) -> Foretold:
         training_flops=cost.training_flops(config),
         engine=engine,
         training_memory=memory,
-        inference_memory=answering_bytes(wanted, room.place),
+        inference_memory=answering_bytes(wanted, room),
         fits=room.memory is None or memory <= room.memory,
         sent=sent,
         waiting=waiting,
@@ -136,19 +144,29 @@ def waits(sent: float, step: float, engine: Engine, link: float) -> float:
     return max(0.0, sent / link - hidden)
 
 
-def answering_bytes(wanted: Wanted, place: str) -> int:
-    """Memory of answers to a device's own batch: weights, their copy in the products' format, one block's numbers."""
+def answering_bytes(wanted: Wanted, room: Room) -> int:
+    """Memory of answers to a device's own batch: weights, their copy in the products' format, one block's numbers.
+
+    A processor answers the batch in parts, a few at a time. It keeps what it frees, in pieces that fit or do not: as
+    much again as is in use, nearly, and some copies of its largest matrix (benchmarks/cost_model.py).
+    """
     config, b = wanted.config, 4 if wanted.number_format == "float32" else 2
     every = parameter_count(config, fixed_tables=True)
     tokens, inner = config.tokens, config.attention_width
     numbers = 8 * config.width + b * (2 * config.width + 4 * inner)
-    path = choose_path(config.attention, place, wanted.number_format, tokens, gradients=False)
+    path = choose_path(config.attention, room.place, wanted.number_format, tokens, gradients=False)
     if path == "open" or config.relative:
         numbers += 2 * b * config.heads * tokens
     hidden = 8 * config.width + b * (2 if config.mlp == "plain" else 3) * config.mlp_width
-    pictures = 5 * config.channels * config.image_size[0] * config.image_size[1]
-    cast = 0 if wanted.number_format == "float32" else 2 * every
-    return round(footprint.SLACK * (4 * every + cast + wanted.each * (tokens * max(numbers, hidden) + pictures)))
+    pixels = config.channels * config.image_size[0] * config.image_size[1]
+    weights = 4 * every + (0 if wanted.number_format == "float32" else 2 * every)
+    parts = parts_on(room.threads, config, wanted.each, wanted.number_format)
+    at_once = wanted.each * min(parts, room.threads, TEAMS) / parts
+    used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.each * pixels
+    if room.place == "cuda":
+        return round(footprint.SLACK * (weights + used))
+    kept = KEPT_FLOAT32 if wanted.number_format == "float32" else KEPT
+    return round(weights + kept * used + MATRICES * 4 * config.width * config.mlp_width)
 
 
 def _engine(plan: Plan, wanted: Wanted, room: Room) -> Engine:

@@ -136,7 +136,7 @@ def plan_facts(planned: Planned, count: int | None) -> dict[str, Any]:
         optimizer=plan.recipe.optimizer,
     )  # fmt: skip
     each = planned.cost.training / max(plan.recipe.steps, 1) / count
-    room = _room(plan.compute.device)
+    room = _room(plan.compute.device, plan.compute.threads)
     found = foretell(wanted, pace.Seconds(forward=each, step=each), room)
     training = found.step * plan.recipe.steps
     together = planned.cost.preparation + training + planned.cost.evaluation
@@ -171,7 +171,7 @@ def _here(config: ViTConfig, spec: ImageSpec, asked: Asked) -> _Answer:
     runtime.apply(machine)
     wanted = _wanted(config, asked, machine.number_format, EACH.get(machine.device.partition(":")[0], 256))
     seconds = pace.here(config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer)
-    room = _room(machine.device)
+    room = _room(machine.device, machine.threads)
     where = f"this machine ({runtime.cpu_name()}, {counted(machine.threads, 'thread')})"
     assumed = [_link_words(room)] if wanted.devices > 1 else []
     return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
@@ -194,14 +194,14 @@ def _wanted(config: ViTConfig, asked: Asked, number_format: NumberFormat, each: 
     )  # fmt: skip
 
 
-def _room(device: str) -> Room:
+def _room(device: str, threads: int) -> Room:
     kind = device.partition(":")[0]
     held = None
     if kind == "cuda":
         import torch
 
         held = float(torch.cuda.get_device_properties(device).total_memory)
-    return Room(place=place(device), memory=held, link=LINKS[kind])
+    return Room(place=place(device), memory=held, link=LINKS[kind], threads=threads)
 
 
 def _link_words(room: Room) -> str:

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor, nn
 
+from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..runtime import use_threads
 
@@ -35,11 +36,17 @@ def parts_of(model: nn.Module, images: UInt8[Tensor, "B C H W"], device: torch.d
 
     Only a plain ViT is split: what wraps one (compiled, spread over processes) need not be called by several threads.
     """
-    threads = torch.get_num_threads()
-    teams, pictures = min(threads, TEAMS), len(images)
-    if device.type != "cpu" or type(model) is not ViT or not 1 < teams <= pictures:
+    if device.type != "cpu" or type(model) is not ViT:
         return 1
-    numbers = pictures * model.config.tokens * model.config.width
+    return parts_on(torch.get_num_threads(), model.config, len(images), number_format)
+
+
+def parts_on(threads: int, config: ViTConfig, pictures: int, number_format: str) -> int:
+    """The same for so many pictures, by so many threads of a processor."""
+    teams = min(threads, TEAMS)
+    if not 1 < teams <= pictures:
+        return 1
+    numbers = pictures * config.tokens * config.width
     if numbers < teams * LEAST:
         return 1
     if number_format != "float32":

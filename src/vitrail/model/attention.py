@@ -151,7 +151,7 @@ def attend(
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
     if not torch.is_grad_enabled() and q.device.type == "cpu" and not dropout and not torch.compiler.is_compiling():
         return _answered(q, k, v, scale)
-    if not dropout and torch.is_grad_enabled() and (q.shape[1] * q.shape[3] >= WIDE or k.shape[2] >= LONG):
+    if not dropout and torch.is_grad_enabled() and makes_again(q.shape[1] * q.shape[3], k.shape[2]):
         return _Remade.apply(q, k, v, scale)
     weights = attention_weights(q, k, scale)  # [B, A, T, S]
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
@@ -192,6 +192,17 @@ a hundredth of a step of ViT-B/16, but a twelfth of one of ViT-Ti/16 (EXPERIMENT
 """
 LONG = 512
 """Tokens from which it does so at any width: weights grow with their square, all else that is kept does not."""
+
+
+def makes_again(width: int, tokens: int) -> bool:
+    """Whether the open path of a training makes its weights twice instead of keeping them; with dropout it never does.
+
+    Args:
+        width: of all heads together.
+    """
+    return width >= WIDE or tokens >= LONG
+
+
 AT_ONCE = 2**20
 """Bytes of weights that are made at a time: they are read again while they are still near."""
 

@@ -11,6 +11,7 @@ from vitrail.bench.foretold import Room, Wanted, foretell
 from vitrail.bench.pace import Seconds
 from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
+from vitrail.evaluate.side_by_side import parts_on
 from vitrail.model import cost
 from vitrail.model.sizes import named
 from vitrail.model.vit import parameter_count
@@ -64,10 +65,24 @@ def test_batches_must_part_evenly(batch, count):
 
 
 def test_answers_take_weights_and_one_blocks_numbers():
-    small, large = (foretold.answering_bytes(Wanted(config=SMALL, batch=batch), "cuda") for batch in (1, 2))
+    small, large = (foretold.answering_bytes(Wanted(config=SMALL, batch=batch), ROOM) for batch in (1, 2))
     assert 6 * parameter_count(SMALL) < small < 8 * parameter_count(SMALL)
     tokens = SMALL.tokens * (8 * 384 + 2 * 2 * 1536) + 5 * 3 * 224 * 224
     assert large - small == pytest.approx(footprint.SLACK * tokens, rel=0.01)
+
+
+def test_a_processor_holds_a_few_parts_of_a_batch_at_once_and_what_it_has_freed():
+    room = Room(place="AVX512", memory=None, link=1e9, threads=2)
+    wanted = Wanted(config=SMALL, batch=16, number_format="float32")
+    assert parts_on(2, SMALL, 16, "float32") == 6  # of which two are computed at a time
+    pixels, largest = 3 * 224 * 224, 4 * 384 * 1536
+    numbers = 8 * 384 + 4 * 2 * 1536  # the open path is not taken in float32 with so many tokens
+    used = 16 / 3 * (SMALL.tokens * numbers + 4 * pixels) + 16 * pixels
+    assert foretold.answering_bytes(wanted, room) == pytest.approx(
+        4 * parameter_count(SMALL) + foretold.KEPT_FLOAT32 * used + foretold.MATRICES * largest
+    )
+    alone = dataclasses.replace(room, threads=1)
+    assert foretold.answering_bytes(wanted, alone) > 1.5 * foretold.answering_bytes(wanted, room)
 
 
 def test_on_paper_a_step_is_its_operations_and_the_optimisers_bytes():

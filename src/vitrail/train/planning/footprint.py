@@ -8,12 +8,14 @@ from pathlib import Path
 
 import torch
 
-from ...model.attention import choose_path, place
+from ...model.attention import choose_path, makes_again, place
 from ...model.vit import ViT
 from ..plan import Plan
 
 SLACK = 1.15
-"""Of everything together: buffers of the libraries, and holes between pieces of memory."""
+"""On a GPU, of everything together: buffers of the libraries, and holes between pieces of memory."""
+HOLES = 1.3
+"""On a processor, of what comes and goes in a step; weights and moments lie still (benchmarks/cost_model.py)."""
 
 
 def peak(device: str) -> int:
@@ -42,6 +44,8 @@ def on_device(plan: Plan, shares: int = 1) -> int:
     forward = kept(plan) * (1 + 1 / blocks)
     whole = weights(plan)
     gathered = 2 * whole / blocks if shares > 1 else 0.0
+    if plan.compute.device == "cpu":
+        return round(whole / shares + gathered + HOLES * forward)
     return round(SLACK * (whole / shares + gathered + forward))
 
 
@@ -53,7 +57,7 @@ def kept(plan: Plan) -> int:
     every token that comes out, which in the last block may be those alone that the head reads: the input of the second
     norm (4 D), what it gives (b D), what attention gives (b D), and the MLP's hidden numbers before and after its
     activation (2 b M; gates have twice as many); in the open path the scaled queries (b D) and a row of weights per
-    head.
+    head, unless these are made again on the way back.
     """
     model, b = plan.model, 4 if plan.compute.number_format == "float32" else 2
     D, M, T = model.width, model.mlp_width, model.tokens
@@ -61,7 +65,8 @@ def kept(plan: Plan) -> int:
     looked_at = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
     given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
     path = choose_path(model.attention, place(plan.compute.device), plan.compute.number_format, T, gradients=True)
-    if path == "open" or model.relative:
+    remade = not model.relative and not model.attention_dropout and makes_again(inner, T)
+    if model.relative or (path == "open" and not remade):
         weight = b if plan.compute.device == "cpu" or b == 4 else 6  # a GPU's softmax keeps float32 beside bfloat16
         given += b * inner + model.heads * T * weight
     tokens = T * model.depth

@@ -7,6 +7,7 @@ at, takes all matrices of one shape in one batched product, and treats queries, 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +18,9 @@ from torch import Tensor
 
 # The quintic polynomial of Keller Jordan's Muon: steep at 0, so that five rounds bring all singular values near 1.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
+MOST = 2**23
+"""Numbers that are orthogonalised at once: of more, a product is no faster, and its copies would be what a step holds
+most of."""
 
 
 class Muon(torch.optim.Optimizer):
@@ -70,8 +74,10 @@ class Muon(torch.optim.Optimizer):
                     tall = piece.shape[0] > piece.shape[1]
                     piece = piece.T if tall else piece
                     stacks[tuple(piece.shape)].append((part, piece, group["lr"], tall))
-        for stack in stacks.values():
-            self._move(stack)
+        for shape, stack in stacks.items():
+            count = max(1, MOST // math.prod(shape))
+            for start in range(0, len(stack), count):
+                self._move(stack[start : start + count])
         for matrix, place in shares:
             matrix.add_(like(place, matrix))
 

@@ -62,9 +62,22 @@ def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
     plans = [Plan(model=model, recipe=Recipe(batch=1, optimizer=name)) for name in ("adamw", "muon")]
     adamw, muon = (footprint.on_device(plan) for plan in plans)
     count = parameter_count(model)
-    assert adamw > 1.15 * 16 * count > muon > 1.15 * 12 * count
+    assert adamw > 16 * count > muon > 12 * count
     mean = dataclasses.replace(plans[0], recipe=dataclasses.replace(plans[0].recipe, ema=0.9))
-    assert footprint.on_device(mean) - adamw == pytest.approx(1.15 * 4 * count, abs=2)
+    assert footprint.on_device(mean) - adamw == pytest.approx(4 * count, abs=2)
+    on_gpu = [dataclasses.replace(each, compute=ComputeSettings(device="cuda")) for each in (plans[0], mean)]
+    without, with_mean = (footprint.on_device(plan) for plan in on_gpu)
+    assert without > 1.15 * 16 * count and with_mean - without == pytest.approx(1.15 * 4 * count, abs=2)
+
+
+def test_wide_models_keep_no_weights_of_attention_where_these_are_made_again():
+    recipe, compute = Recipe(batch=4), ComputeSettings(number_format="bfloat16")
+    config = dataclasses.replace(named("vit_base_patch16_224"), attention="open", depth=2, outputs=10)
+    told = footprint.kept(Plan(model=config, recipe=recipe, compute=compute))
+    assert told + 2 * parameter_count(config) == pytest.approx(saved(config, 4, "bfloat16"), rel=0.25)
+    dropping = dataclasses.replace(config, attention_dropout=0.1)
+    more = footprint.kept(Plan(model=dropping, recipe=recipe, compute=compute)) - told
+    assert more == 2 * 4 * (197 + 1) * (768 + 12 * 197)  # the last block for the class token alone
 
 
 def test_a_batch_in_parts_keeps_one_part_at_a_time():

@@ -10,6 +10,7 @@ import torch
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.train.recipe import Recipe
+from vitrail.train.stepping import muon
 from vitrail.train.stepping.muon import Muon, orthogonalise
 from vitrail.train.stepping.optimizer import Average, averaged, build, set_rates
 
@@ -54,6 +55,24 @@ def test_a_joint_matrix_moves_as_its_three_parts_would():
     Muon([{"params": [joint], "parts": 3}], lr=0.1).step()
     Muon([{"params": parts}], lr=0.1).step()
     torch.testing.assert_close(joint.detach(), torch.cat([part.detach() for part in parts]))
+
+
+def test_many_matrices_move_as_they_would_in_smaller_stacks(monkeypatch):
+    torch.manual_seed(0)
+    ours = [torch.nn.Parameter(torch.randn(6, 8)) for _ in range(5)]
+    theirs = [torch.nn.Parameter(matrix.detach().clone()) for matrix in ours]
+    for one, other in zip(ours, theirs, strict=True):
+        one.grad = torch.randn_like(one)
+        other.grad = one.grad.clone()
+    Muon([{"params": ours}], lr=0.1).step()
+    stacks = []
+    monkeypatch.setattr(muon, "MOST", 100)  # two matrices of 48 numbers
+    optimizer = Muon([{"params": theirs}], lr=0.1)
+    optimizer.orthogonalise = lambda stack: stacks.append(len(stack)) or orthogonalise(stack)
+    optimizer.step()
+    assert stacks == [2, 2, 1]
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
 
 
 def test_every_parameter_has_exactly_one_optimiser_and_small_things_are_not_decayed():
