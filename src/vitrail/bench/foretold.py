@@ -73,7 +73,7 @@ class Room:
     link: float
     """Bytes a second."""
     threads: int = 1
-    """Of a processor."""
+    """Of a processor; a GPU answers a batch as one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ def answering_bytes(wanted: Wanted, room: Room) -> int:
     parts = parts_on(room.threads, config, wanted.each, wanted.number_format)
     at_once = wanted.each * min(parts, room.threads, TEAMS) / parts
     used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.each * pixels
-    if room.place == "cuda":
+    if room.place in ("cuda", "mps"):
         return round(footprint.SLACK * (weights + used))
     kept = KEPT_FLOAT32 if wanted.number_format == "float32" else KEPT
     return round(weights + kept * used + MATRICES * 4 * config.width * config.mlp_width)

@@ -201,7 +201,7 @@ def _room(device: str, threads: int) -> Room:
         import torch
 
         held = float(torch.cuda.get_device_properties(device).total_memory)
-    return Room(place=place(device), memory=held, link=LINKS[kind], threads=threads)
+    return Room(place=place(device), memory=held, link=LINKS[kind], threads=max(1, threads) if kind == "cpu" else 1)
 
 
 def _link_words(room: Room) -> str:

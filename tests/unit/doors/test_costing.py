@@ -105,3 +105,8 @@ def test_a_plan_whose_pace_nobody_measured_has_its_operations_alone():
 def test_operations_and_short_times_are_said_as_people_do():
     assert [operations(n) for n in (12, 9.2e9, 3.19e18, 999.6e9)] == ["12 FLOP", "9.2 GFLOP", "3.19 EFLOP", "1 TFLOP"]
     assert [short(s) for s in (0.0123, 4.5, 75)] == ["12.3 ms", "4.5 s", "1 min 15 s"]
+
+
+def test_only_a_processor_answers_by_several_threads():
+    assert [costing._room(device, 4).threads for device in ("cpu", "mps")] == [4, 1]
+    assert costing._room("cpu", 0).threads == 1
