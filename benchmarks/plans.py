@@ -83,11 +83,9 @@ def main() -> None:
     jobs.sort(key=itemgetter(0))  # all cases with the first seed, then with the next
     for row in results.side_by_side([job for _, job in jobs], options.stop_after):
         print(f"{row['case']}, seed {row['seed']}, {row['plan']}: {number(row, 'val_accuracy'):.4f}", flush=True)
-    compared = [
-        comparison(results.rows, name, twins.get(name))
-        for name in CASES
-        if any(row["case"] == name for row in results.rows)
-    ]
+    for name, twin in twins.items():
+        lend(results, name, twin)
+    compared = [comparison(results.rows, name) for name in CASES if any(row["case"] == name for row in results.rows)]
     results.write({"comparison": compared})
     (RESULTS / "plans.md").write_text(table(compared), encoding="utf-8")
     print(table(compared))
@@ -98,16 +96,17 @@ def twin_of(plan: str, plans: Mapping[str, Sequence[object]]) -> str | None:
     return next((other for other, words in plans.items() if other != plan and tuple(words) == tuple(plans[plan])), None)
 
 
-def comparison(rows: list[Row], case: str, twin: str | None = None) -> Row:
-    """Our plan and the best of the others by their means over the seeds that all have.
+def lend(results: Results, case: str, twin: str) -> None:
+    """Our plan's rows where it is `twin` word for word: those of the twin, which the same training would make again."""
+    for row in [row for row in results.rows if row["case"] == case and row["plan"] == twin]:
+        key = {"case": case, "plan": OURS, "seed": row["seed"]}
+        results.row(key, partial(dict, {**row, "plan": OURS, "same_as": twin}))
 
-    Args:
-        twin: which of the others ours is, word for word.
-    """
+
+def comparison(rows: list[Row], case: str) -> Row:
+    """Our plan and the best of the others by their means over the seeds that all have."""
     here = [row for row in rows if row["case"] == case]
-    if twin is not None:
-        here = [row for row in here if row["plan"] != OURS]
-        here += [{**row, "plan": OURS} for row in here if row["plan"] == twin]
+    twin = next((row["same_as"] for row in here if "same_as" in row), None)
     plans = {str(row["plan"]) for row in here}
     seeds = sorted(set.intersection(*({row["seed"] for row in here if row["plan"] == plan} for plan in plans)))
     found = {(row["plan"], row["seed"]): number(row, "val_accuracy") for row in here}

@@ -54,16 +54,17 @@ def test_the_best_by_hand_is_the_one_with_the_best_mean_over_common_seeds():
     assert plans.table([compared]).splitlines()[2] == "| digits-0.5 | 2 | 91.00 % | 91.50 % | larger | -0.50 |"
 
 
-def test_a_plan_that_is_one_by_hand_word_for_word_has_its_rows():
+def test_a_plan_that_is_one_by_hand_word_for_word_has_its_rows(tmp_path):
     words = {"larger": ("digits", "--model", "nano"), "smaller": ("digits", "--model", "femto")}
     assert plans.twin_of(plans.OURS, {**words, plans.OURS: ("digits", "--model", "femto")}) == "smaller"
     assert plans.twin_of(plans.OURS, {**words, plans.OURS: ("digits", "--model", "pico")}) is None
-    accuracies = {plans.OURS: 0.5, "larger": 0.93, "smaller": 0.9}  # ours: of an older pace
-    rows = [
-        {"case": "digits-0.5", "plan": plan, "seed": 0, "val_accuracy": accuracy}
-        for plan, accuracy in accuracies.items()
-    ]
-    compared = plans.comparison(rows, "digits-0.5", "smaller")
+    results = script("making.records").Results("trial", tmp_path)
+    for plan, accuracy in {"larger": 0.93, "smaller": 0.9}.items():
+        results.rows.append({"case": "digits-0.5", "plan": plan, "seed": 0, "val_accuracy": accuracy})
+    for _ in range(2):  # the second time they are there
+        plans.lend(results, "digits-0.5", "smaller")
+    assert len(results.rows) == 3
+    compared = plans.comparison(results.rows, "digits-0.5")
     assert compared["difference"]["mean"] == pytest.approx(-0.03)
     assert "| 90.00 % (smaller) | 93.00 % | larger |" in plans.table([compared])
 
