@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ def done(path: Path, kept: Path) -> Notebook:
         kept.mkdir(parents=True, exist_ok=True)
         for old in kept.glob(f"{path.stem}-*.ipynb"):
             old.unlink()
+        began = time.monotonic()
         place.write_text(json.dumps(run(path)), encoding="utf-8")
+        print(f"{path.name}: run in {time.monotonic() - began:.0f} s", flush=True)
     return read(place)
 
 
