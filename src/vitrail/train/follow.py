@@ -26,12 +26,12 @@ from .keeping.keeper import Keeper
 from .keeping.signals import Wish, go_on, listening
 from .loop import Learner, Step, train
 from .plan import Plan
+from .recipe import LOOKED_AT
 from .run import RunFolder
 from .stepping import lonely, memory
 from .stepping.guards import LEARNT_BY, Guards
 from .stepping.optimizer import averaged
 
-EVALUATED_PICTURES = 1000
 RECORDS = 500
 LOST_SHOWN = 10
 
@@ -57,7 +57,7 @@ def follow(
     """
     steps = plan.recipe.steps
     record_every = max(1, steps // RECORDS)
-    valid = dataset.sample("val", EVALUATED_PICTURES, plan.seed)
+    valid = dataset.sample("val", LOOKED_AT, plan.seed)
     valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
     keeper = Keeper(run, plan, learner, guards, team)

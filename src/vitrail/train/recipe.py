@@ -22,6 +22,8 @@ ClassWeights = Literal["none", "root", "balanced"]
 
 EVALUATIONS = 10
 """In a run, unless the recipe says after how many steps."""
+LOOKED_AT = 1000
+"""Validation pictures in each of them, at most; all are answered at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +211,16 @@ class Recipe:
 
     def evaluates_at(self, step: int) -> bool:
         """Whether the validation pictures are looked at after a step (from 1), the last one always."""
-        return step == self.steps or step % (self.evaluate_every or max(1, self.steps // EVALUATIONS)) == 0
+        return step == self.steps or step % self._between_looks == 0
+
+    @property
+    def looks(self) -> int:
+        """How often the validation pictures are looked at in all."""
+        return -(-self.steps // self._between_looks)
+
+    @property
+    def _between_looks(self) -> int:
+        return self.evaluate_every or max(1, self.steps // EVALUATIONS)
 
     def patches_at(self, step: int, patches: int) -> int:
         """How many of a picture's patches the model sees at a step."""

@@ -18,12 +18,11 @@ from ..deciding import FAMILIAR_PICTURES
 from ..events import Event, Finished
 from ..explained import LEAST, SHARE
 from ..plan import Plan
+from ..recipe import LOOKED_AT
 from . import cost, footprint
 from .cost import Cost
 from .pace import Pace
 
-LOOKS, LOOKED_AT = 10, 1000
-"""Evaluations on the way, and validation pictures in each (train/follow.py)."""
 TIMED = 250
 """Pictures whose answers are timed."""
 REPORT_SECONDS = 4.0
@@ -76,7 +75,7 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
     answer = _seconds_per_answer(plan, pictures)
     decoded = watch.decoding / max(len(pictures.indices), 1)
     val, test = (len(dataset.splits[split]) for split in ("val", "test"))
-    looks = min(val, LOOKED_AT) * LOOKS * answer
+    looks = min(val, LOOKED_AT) * plan.recipe.looks * answer
     familiar = min(FAMILIAR_PICTURES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.count
     held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)

@@ -13,6 +13,7 @@ from ...runtime import Runtime
 from ...spec import ImageSpec
 from ..plan import ComputeSettings, Plan
 from ..pretrain import planning as pretraining
+from ..recipe import LOOKED_AT
 from ..stepping import objective
 from ..teacher import planning as teaching
 from . import diet, shape
@@ -22,6 +23,8 @@ from .wishes import Fingerprint, Reasons, Wishes
 
 DEFAULT_MINUTES = 10.0
 FEWEST_STEPS = 20
+LOOKS_SHARE = 0.1
+"""Of the minutes, for looks at the validation pictures on the way."""
 
 
 def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, Reasons]:
@@ -88,6 +91,21 @@ def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> P
     minutes = f"{plan.minutes - spent / 60:.4g} min"
     reasons["recipe.steps"] = f"{minutes} at {pace.mean:.3f} s a step, measured before the first one"
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
+
+
+def space_looks(plan: Plan, validation: int, wishes: Wishes, reasons: Reasons) -> Plan:
+    """The plan with so few looks at its validation pictures that they take no more than a tenth of the training.
+
+    A step costs three times the answer to the same pictures, so this needs no clock: the looks may answer three tenths
+    as many pictures as the training learns.
+    """
+    recipe, looked_at = plan.recipe, min(validation, LOOKED_AT)
+    most = int(3 * LOOKS_SHARE * recipe.steps * recipe.batch / max(looked_at, 1))
+    if recipe.looks <= max(most, 1) or "recipe.evaluate_every" in wishes.overrides:
+        return plan
+    every = math.ceil(recipe.steps / max(most, 1))
+    reasons["recipe.evaluate_every"] = f"{looked_at:,} validation pictures at a look; a tenth of the time is for looks"
+    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
 
 
 def compute_of(runtime: Runtime) -> ComputeSettings:

@@ -8,7 +8,7 @@ from ..engines.team import ALONE, Team
 from ..plan import Plan
 from . import diet, orientation, pace, shape
 from .pace import Pace
-from .planner import fix_steps
+from .planner import fix_steps, space_looks
 from .wishes import Reasons, Wishes
 
 WORTH_MEASURING = 500
@@ -46,7 +46,8 @@ def settle(
         settled = orientation.turned(settled, pictures, dataset, wishes, reasons)
     if found is not None:
         found = found if settled == fixed else pace.measure(settled, pictures, dataset, team)
-        return fix_steps(settled, found, reasons, spent), found
+        fixed = fix_steps(settled, found, reasons, spent)
+        return space_looks(fixed, len(dataset.splits["val"]), wishes, reasons), found
     if dry_run or settled.recipe.steps >= WORTH_MEASURING:
         found = pace.measure(settled, pictures, dataset, team)
     return settled, found

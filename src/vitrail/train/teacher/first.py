@@ -18,7 +18,7 @@ from ..events import Event, Note
 from ..plan import Plan
 from ..planning.imbalance import balance
 from ..prelude import Prelude, filled
-from ..recipe import Recipe
+from ..recipe import LOOKED_AT, Recipe
 from ..run import RunFolder
 from ..stepping.objective import Loss, loss_for
 from ..stepping.views import augment, mixed
@@ -28,7 +28,6 @@ NAME, TITLE = "teacher", "training of the teacher"
 KEPT = "teacher.safetensors"
 RATE = 3e-3
 """AdamW's, at its peak."""
-LOOKED_AT = 1000
 
 
 def first(run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:

@@ -12,7 +12,7 @@ from vitrail.errors import UsageError
 from vitrail.runtime import Runtime
 from vitrail.train.plan import Plan
 from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.planner import draft, fix_steps
+from vitrail.train.planning.planner import draft, fix_steps, space_looks
 from vitrail.train.planning.reasons import STANDING, explained
 from vitrail.train.planning.shape import patch_for
 from vitrail.train.planning.wishes import Fingerprint, Wishes
@@ -153,6 +153,23 @@ def test_minutes_become_steps_by_the_measured_pace():
     fixed = fix_steps(plan, Pace(((Phase(0.0, 0.5), 0.1), (Phase(0.5, 0.5), 0.3))), reasons)
     assert fixed.recipe.steps == 600
     assert "0.200 s a step" in reasons["recipe.steps"]
+
+
+@pytest.mark.parametrize(("validation", "looks"), [(0, 10), (270, 10), (600, 6), (6000, 3), (6000000, 3)])
+def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_learnt(validation, looks):
+    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "128"}), MACHINE)
+    plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=100))
+    spaced = space_looks(plan, validation, wishes(), reasons)  # 12,800 pictures, three tenths of them are 3,840
+    assert spaced.recipe.looks == looks
+    assert (spaced is plan) == (looks == 10)
+    assert ("a tenth of the time is for looks" in reasons.get("recipe.evaluate_every", "")) == (looks < 10)
+
+
+def test_a_step_or_two_have_one_look_and_what_was_asked_for_stays():
+    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "8"}), MACHINE)
+    plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=20))
+    assert space_looks(plan, 6000, wishes(), reasons).recipe.looks == 1
+    assert space_looks(plan, 6000, wishes(overrides={"recipe.evaluate_every": "1"}), reasons) is plan
 
 
 def test_a_model_that_does_not_divide_the_picture_is_refused():

@@ -24,7 +24,7 @@ IMAGES = np.random.default_rng(0).integers(0, 255, (COUNT, 8, 8)).astype(np.uint
 SOURCE = Source(
     name="drawn", classes=("a", "b"), pictures=IMAGES, targets=np.arange(COUNT) % 2, ids=tuple(map(str, range(COUNT)))
 )
-DATASET = Dataset(SOURCE, {"train": np.arange(COUNT)})
+DATASET = Dataset(SOURCE, {"train": np.arange(COUNT), "val": np.arange(200)})
 MODEL = dataclasses.replace(named("vit_mu_patch2_8"), outputs=2, channels=1)  # 25 parameters a picture
 PLAN = Plan(
     recipe=Recipe(batch=128, flip=True), image=dataclasses.replace(Plan().image, height=8, width=8), model=MODEL
@@ -70,6 +70,12 @@ def test_a_long_run_is_fed_with_more_and_measured_again_with_it(settled):
     assert asked[1].recipe.mixup == plan.recipe.mixup > 0
     assert plan.recipe.flip_vertical and plan.recipe.transpose, "noise has no way up"
     assert reasons["recipe.mixup"].startswith("150 epochs, ")
+
+
+def test_looks_that_would_take_longer_than_the_training_become_fewer(settled):
+    plan, reasons, _, _ = settled(minutes(0.1), seconds=0.3, overrides={"recipe.batch": "128"})
+    assert plan.recipe.steps == 20 and plan.recipe.looks == 3  # of 200 pictures; 2,560 are learnt
+    assert reasons["recipe.evaluate_every"].startswith("200 validation pictures at a look")
 
 
 def test_what_is_spent_before_is_taken_off_the_minutes(settled):
