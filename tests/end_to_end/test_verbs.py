@@ -24,6 +24,7 @@ def test_a_training_ends_with_what_a_person_wants_to_know(vitrail, flowers, tmp_
         f"Run     {run}",
         f"Report  {run / 'report.html'}",
         f"Next    vitrail predict {run} PICTURE...",
+        "Few     2 held-out pictures tell little; --folds 5 holds out every picture once.",
     ]
     assert "flowers" in answer.err and "step 3/3  loss " in answer.err
 
@@ -114,7 +115,7 @@ def test_a_model_is_not_compared_on_pictures_that_the_other_has_learnt_from(vitr
     assert (answer.code, answer.out) == (3, "")
     assert "has learnt from all of these" in answer.err
     answer = vitrail("evaluate", run_folder, "--against", "nowhere")
-    assert answer.code == 2 and answer.err.startswith("vitrail: Answers need a trained model")
+    assert answer.code == 2 and answer.err.startswith("vitrail: There is no model at nowhere. Answers need one")
 
 
 def test_evaluating_another_split_and_another_source(vitrail, run_folder, flowers):

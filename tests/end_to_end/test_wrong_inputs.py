@@ -55,9 +55,7 @@ def damaged(flowers, tmp_path) -> Path:
 def test_one_class_only(vitrail, flowers, tmp_path):
     shutil.copytree(flowers / "disc", tmp_path / "flowers" / "disc")
     said = sentence(vitrail("train", tmp_path / "flowers", "--steps", 2), 3)
-    assert said == (
-        "flowers has only one class, 'disc'; at least two are needed to tell apart. Add pictures of another."
-    )
+    assert said == ("flowers has only one class, 'disc'; telling apart takes two. Add pictures of another.")
 
 
 def test_a_class_folder_in_the_place_of_the_folder_of_classes(vitrail, flowers, tmp_path):
@@ -189,8 +187,8 @@ def test_an_ending_that_answers_are_not_written_to(vitrail, run_folder, flowers,
 def test_predicting_with_something_untrained(vitrail, flowers):
     said = sentence(vitrail("predict", "vit_tiny_patch16_224", flowers), 2)
     assert said == (
-        "Answers need a trained model that knows its classes: a run folder, a bundle, or a published classifier. "
-        "vit_tiny_patch16_224 does not exist."
+        "There is no model at vit_tiny_patch16_224. Answers need one that is trained and knows its classes: "
+        "a run folder, a bundle, or a published classifier."
     )
 
 

@@ -142,13 +142,23 @@ def _shards(name: str) -> list[Path]:
 
 
 def _nothing(name: str) -> str:
-    close = difflib.get_close_matches(name, BUILT_IN, n=1)
+    path = Path(name).expanduser()
+    beside = [str(path.with_name(other.name)) for other in _neighbours(path)]
+    close = difflib.get_close_matches(name.rstrip("/"), [*BUILT_IN, *beside], n=1, cutoff=0.75)
     hint = f" Did you mean {close[0]}?" if close else ""
     return (
         f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
         f"({', '.join(MANIFESTS)}), arrays ({', '.join(ARRAYS)}), tar shards, {HUB}NAME, or one of "
         f"{', '.join(BUILT_IN)}.{hint}"
     )
+
+
+def _neighbours(path: Path) -> list[Path]:
+    """What lies where the path should, if that can be listed."""
+    try:
+        return sorted(path.parent.iterdir()) if path.name else []
+    except OSError:
+        return []
 
 
 def _digits(settings: DataSettings) -> Source:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 
 from ..errors import printable
@@ -10,13 +11,21 @@ from ..train.plan import Plan
 from .amounts import duration, memory
 
 WIDTH = 118
+"""Of lines that go into a file or a wide terminal; a narrow one has narrower lines."""
+NARROWEST = 30
+"""Of the column of reasons; where there is no room for it, they stand below."""
 
 
 def lines(planned: Planned) -> list[str]:
-    """A choice is its name, its value and its reason in columns; a long reason goes on below itself."""
+    """A choice is its name, its value and its reason in columns; a long reason goes on below itself.
+
+    In a narrow terminal all of a reason stands below its choice.
+    """
     plan, model, recipe = planned.plan, planned.plan.model, planned.plan.recipe
     height, width = model.image_size
-    pictures = f"{height}x{width}x{model.channels} in {model.grid.rows}x{model.grid.columns} patches"
+    pictures = (
+        f"{height} x {width} x {model.channels}, {model.grid.patches} patches of {model.patch[0]} x {model.patch[1]}"
+    )
     machine = f"{recipe.optimizer}, {plan.compute.device}, {plan.compute.number_format}"
     rows = [
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
@@ -32,11 +41,15 @@ def lines(planned: Planned) -> list[str]:
         cost = planned.cost
         told.append(("takes", f"{duration(cost.seconds)}, {memory(cost.memory)}", "as the first steps here did"))
     left, middle = (max(len(row[column]) for row in told) for column in (0, 1))
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns - 1)
+    beside = width - left - middle - 4 >= NARROWEST
+    column = left + 2 if not beside else left + middle + 4
     found = []
     for name, value, why in told:
-        first, *others = textwrap.wrap(printable(why), max(30, WIDTH - left - middle - 4)) or [""]
+        wrapped = textwrap.wrap(printable(why), max(NARROWEST, width - column))
+        first = wrapped.pop(0) if beside and wrapped else ""
         found.append(f"{name:<{left}}  {value:<{middle}}  {first}".rstrip())
-        found += [f"{'':<{left + middle + 4}}{more}" for more in others]
+        found += [f"{'':<{column}}{more}" for more in wrapped]
     return found
 
 

@@ -71,8 +71,8 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
     place = located(str(given))
     if place is None:
         raise UsageError(
-            "Answers need a trained model that knows its classes: a run folder, a bundle, or a published classifier. "
-            f"{given} does not exist."
+            f"There is no model at {given}. Answers need one that is trained and knows its classes: a run folder, "
+            "a bundle, or a published classifier."
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device), sharing)
     runtime.apply(machine)

@@ -203,9 +203,7 @@ def _check_obeyed(source: Source, settings: DataSettings) -> None:
         raise DataError(f"Every output of {source.name} needs a name of its own. Got {', '.join(source.classes)}.")
     if source.task == "classes" and len(source.classes) < 2:
         only = ", ".join(map(repr, source.classes))
-        raise DataError(
-            f"{source.name} has only one class, {only}; at least two are needed to tell apart. Add pictures of another."
-        )
+        raise DataError(f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.")
 
 
 def _check_taught(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from vitrail.doors import planned as words
 from vitrail.doors.amounts import memory
 from vitrail.train.events import Planned
@@ -34,6 +36,17 @@ def test_a_long_reason_goes_on_below_itself_and_no_word_is_lost():
     assert all(line[:column].isspace() for line in below)
     assert " ".join(line[column:] for line in (lines[place], *below)) == reason
     assert max(map(len, lines)) <= words.WIDTH
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_in_a_narrow_terminal_reasons_stand_below_their_choices(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    reasons = {"recipe.mixup": "40 epochs: " + "takes words " * 8 + "to say"}
+    lines = words.lines(Planned(Plan(model_name="vit_x", recipe=RECIPE), reasons, COST))
+    place = lines.index("variety      mirror, upside down, shift 1, mixup 0.2")
+    below = [line.strip() for line in lines[place + 1 :] if line.startswith(" " * 13)]
+    assert " ".join(below[:-1]) == reasons["recipe.mixup"] and below[-1] == "as the first steps here did"
+    assert max(map(len, lines)) < max(columns, 60)
 
 
 def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():

@@ -38,8 +38,8 @@ def test_notes_plans_and_evaluations_have_lines():
     assert lines == [
         "Hello.",
         "model     12 blocks, width 768",
-        "pictures  224x224x3 in 14x14 patches",
-        "steps     1,000 of 128 pictures       asked for",
+        "pictures  224 x 224 x 3, 196 patches of 16 x 16",
+        "steps     1,000 of 128 pictures                  asked for",
         "machine   muon, cpu, float32",
         "step 7  validation accuracy 50.0%  loss 0.750",
     ]

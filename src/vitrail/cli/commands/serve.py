@@ -91,7 +91,9 @@ class Serve(Command):
             model=self.model, name=name_of(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
             device=self.device, threads=self.threads, changes=dict(self.changes), limits=limits,
         )  # fmt: skip
-        return serve(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
+        code = serve(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
+        self._tell("stopped", {"stopped": asked.name})
+        return code
 
     def _listening(self, listener: socket.socket, tokens: Tokens) -> None:
         from ...serve.listening import is_public, url_of

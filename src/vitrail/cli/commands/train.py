@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 BESIDE_RESUME = ("compute.", "recipe.accumulate", "track.")
+FEW = 50
+"""Held-out pictures, below which an interval is wider than most differences that matter."""
 """Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
 
 
@@ -280,6 +282,9 @@ class Train(Command):
                 f"Report  {finished.report}\n"
                 f"Next    vitrail predict {finished.run} PICTURE..."
             )
+            if finished.metrics.n < FEW and not self.folds and self.resume is None:
+                few = f"{finished.metrics.n} held-out pictures tell little"
+                print(f"Few     {few}; --folds 5 holds out every picture once.")
         return 0
 
     def _help_plan(self) -> int:

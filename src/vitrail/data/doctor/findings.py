@@ -124,11 +124,15 @@ class Findings:
 
     def _head(self) -> list[str]:
         seen = "" if self.looked == self.pictures else f", {self.looked:,} of them looked at"
-        lines = [f"{self.name}: {self.pictures:,} pictures{seen}, {len(self.bad):,} of them unusable"]
+        unusable = f"{len(self.bad):,} of them unusable" if self.bad else "all of them usable"
+        lines = [f"{self.name}: {self.pictures:,} pictures{seen}, {unusable}"]
         if self.smallest and self.largest:
             small, large = self.smallest, self.largest
-            lines.append(f"  smallest {small.height} x {small.width} ({small.id})")
-            lines.append(f"  largest {large.height} x {large.width} ({large.id})")
+            if (small.height, small.width) == (large.height, large.width):
+                lines.append(f"  {small.height} high, {small.width} wide")
+            else:
+                lines.append(f"  smallest {small.height} high, {small.width} wide ({small.id})")
+                lines.append(f"  largest {large.height} high, {large.width} wide ({large.id})")
         if self.kinds:
             lines.append(f"  stored as {listed(self.kinds)}; values {listed(self.depths)}")
         return lines

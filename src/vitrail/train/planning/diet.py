@@ -117,11 +117,16 @@ def is_long(plan: Plan, count: int) -> bool:
     return repetition(plan, count) >= DIETS[0].repetition
 
 
+def length_of(plan: Plan, count: int) -> str:
+    """How long a training is for its pictures, as the reasons tell it."""
+    return f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
+
+
 def for_length(plan: Plan, count: int, task: Task, wishes: Wishes, reasons: Reasons) -> Plan:
     """The plan, whose length is known, with the richest diet that pays; what was asked for stays as it is."""
     reached = repetition(plan, count)
     fitting = [diet for diet in DIETS if reached >= diet.repetition]
-    seen = f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
+    seen = length_of(plan, count)
     if not fitting:
         reasons.setdefault("recipe.mixup", f"{seen}: too few to learn them by heart, so more variety would cost")
         return plan

@@ -11,7 +11,7 @@ from .wishes import Reasons
 
 STANDING = {
     "seed": "start of every random choice; any number does",
-    "minutes": "ten where nothing was said; 0 where steps or epochs were",
+    "minutes": "as asked for, ten where nothing was; 0 where steps or epochs were",
     "data.data_root": "the usual places of a named set; a table's own folder",
     "data.task": "the label columns tell it",
     "data.path": "found by its name and values",
@@ -25,7 +25,7 @@ STANDING = {
     "data.skip_bad": "what cannot be read should be known first",
     "data.exclude": "no list was given",
     "data.val_fraction": "what is chosen must be chosen on pictures that do not teach",
-    "data.test_fraction": "four fifths to learn from, and enough left for a narrow interval",
+    "data.test_fraction": "the more pictures are held out, the narrower the interval, and the fewer teach",
     "data.folds": "parted once",
     "data.fold": "the first, or only one",
     "data.strata": "the classes alone are shown in proportion",

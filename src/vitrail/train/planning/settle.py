@@ -46,8 +46,10 @@ def settle(
         settled = orientation.turned(settled, pictures, dataset, wishes, reasons)
     if found is not None:
         found = found if settled == fixed else pace.measure(settled, pictures, dataset, team)
-        fixed = fix_steps(settled, found, reasons, spent)
-        return space_looks(fixed, len(dataset.splits["val"]), wishes, reasons), found
+        final = fix_steps(settled, found, reasons, spent)
+        drafted, told = diet.length_of(fixed, count), diet.length_of(final, count)
+        reasons |= {name: why.replace(drafted, told) for name, why in reasons.items()}
+        return space_looks(final, len(dataset.splits["val"]), wishes, reasons), found
     if dry_run or settled.recipe.steps >= WORTH_MEASURING:
         found = pace.measure(settled, pictures, dataset, team)
     return settled, found

@@ -50,7 +50,10 @@ def for_few_steps(plan: Plan, wishes: Wishes, reasons: Reasons) -> Plan:
     if asked or not drafted or plan.recipe.steps >= FEW_STEPS:
         return plan
     name = plan.model_name.replace("_pico_", "_femto_")
-    reasons["model_name"] = f"femto: the minutes are {plan.recipe.steps:,} steps of pico, and more are worth more"
+    reasons["model_name"] = (
+        f"femto learns more where the minutes are fewer than {FEW_STEPS:,} steps of pico; "
+        f"at the pace measured just now they are {plan.recipe.steps:,}"
+    )
     smaller, kept = named(name), plan.model
     model = dataclasses.replace(smaller, image_size=kept.image_size, channels=kept.channels, outputs=kept.outputs)
     return dataclasses.replace(plan, model_name=name, model=model)
@@ -85,7 +88,8 @@ def _size(found: Fingerprint, wishes: Wishes, reasons: Reasons) -> tuple[tuple[i
         return (found.height, found.width), ROWS
     side = REDUCED_FEW if found.count < FEW_PICTURES and short >= REDUCED_FEW else REDUCED
     why = "few pictures are seen often enough for this" if side == REDUCED_FEW else "minutes from scratch can use this"
-    reasons["model.image_size"] = f"the pictures are {found.height} x {found.width}; {why}"
+    square = "" if found.height == found.width else ", made square: --image.fit crop cuts instead"
+    reasons["model.image_size"] = f"the pictures are {found.height} high, {found.width} wide{square}; {why}"
     return (side, side), REDUCED_ROWS
 
 

@@ -57,7 +57,7 @@ def selected(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> Selected:
             )
     best = suitable[0]
     advice = (
-        f"Trained from scratch: no recommended checkpoint is on this machine. {best.repository} ({best.megabytes} MB, "
+        f"From scratch: no recommended checkpoint is on this machine. {best.repository} ({best.megabytes} MB, "
         f"{best.licence}) would probably do better: add --weights {best.name} to download it."
     )
     return Selected(None, "no recommended checkpoint is on this machine", (advice,))

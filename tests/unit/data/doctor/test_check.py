@@ -36,8 +36,8 @@ def test_sizes_are_measured():
     source = of_arrays(np.zeros((9, 9), np.uint8), np.zeros((3, 20), np.uint8), np.zeros((30, 20, 3), np.uint8))
     findings = check(source, everything(source), SPEC)
     assert (findings.smallest.id, findings.largest.id) == ("b", "c")
-    assert "smallest 3 x 20 (b)" in findings.table()
-    assert "largest 30 x 20 (c)" in findings.table()
+    assert "smallest 3 high, 20 wide (b)" in findings.table()
+    assert "largest 30 high, 20 wide (c)" in findings.table()
 
 
 def test_arrays_that_are_no_pictures_are_bad():

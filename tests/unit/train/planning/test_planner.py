@@ -66,10 +66,14 @@ def test_only_few_pictures_of_classes_are_smoothed():
 )
 def test_large_pictures_are_reduced_and_few_ones_less(count, size, side, patch):
     plan, reasons = draft(dataclasses.replace(CLOTHES, count=count, height=size[0], width=size[1]), wishes(), MACHINE)
+    assert plan.model.patch == (patch, patch)
+    reason = reasons["model.image_size"]
     if min(size) > 64:
         assert plan.model.image_size == (side, side)
-    assert plan.model.patch == (patch, patch)
-    assert f"{size[0]} x {size[1]}" in reasons["model.image_size"]
+        assert reason.startswith(f"the pictures are {size[0]} high, {size[1]} wide")
+        assert ("made square" in reason) == (size[0] != size[1])
+    else:
+        assert reason.startswith(f"the pictures' own size, {size[0]} x {size[1]}")
 
 
 @pytest.mark.parametrize(("asked", "patch"), [((28, 28), 4), ((64, 64), 8), ((96, 96), 12), ((128, 128), 16)])

@@ -78,6 +78,19 @@ def test_looks_that_would_take_longer_than_the_training_become_fewer(settled):
     assert reasons["recipe.evaluate_every"].startswith("200 validation pictures at a look")
 
 
+def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(settled, monkeypatch):
+    plan, reasons, asked, _ = settled(minutes(1.0), seconds=0.1)
+    assert len(asked) == 2 and reasons["recipe.mixup"].startswith(f"{plan.recipe.epochs(COUNT):,.0f} epochs, ")
+    paces = iter([0.1, 0.2])
+    measure = lambda plan, *rest: Pace(((Phase(0.0, 1.0), next(paces)),))  # noqa: E731
+    monkeypatch.setattr(settle.pace, "measure", measure)
+    reasons = {}
+    pictures = Resident(torch.from_numpy(IMAGES)[:, None])
+    slower, _ = settle.settle(minutes(1.0), Wishes(data=DataSettings()), reasons, pictures, DATASET)
+    assert slower.recipe.steps == 300
+    assert reasons["recipe.mixup"].startswith(f"{slower.recipe.epochs(COUNT):,.0f} epochs, ")
+
+
 def test_what_is_spent_before_is_taken_off_the_minutes(settled):
     plan, reasons, _, _ = settled(minutes(0.1), spent=3.0)
     assert plan.recipe.steps == 30 and reasons["recipe.steps"].startswith("0.05 min at 0.100 s a step")
@@ -99,7 +112,10 @@ def test_minutes_of_few_steps_take_the_smaller_model_and_measure_it(settled):
     plan, reasons, asked, _ = settled(drafted)
     assert plan.model_name == "vit_femto_patch2_8"
     assert plan.model == dataclasses.replace(named(plan.model_name), outputs=2, channels=1)
-    assert reasons["model_name"] == "femto: the minutes are 60 steps of pico, and more are worth more"
+    assert reasons["model_name"] == (
+        "femto learns more where the minutes are fewer than 4,000 steps of pico; "
+        "at the pace measured just now they are 60"
+    )
     assert [each.model for each in asked[:2]] == [PICO, plan.model]
 
 
