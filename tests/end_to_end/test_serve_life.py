@@ -157,7 +157,7 @@ def test_e14_a_model_whose_hash_is_wrong_is_not_served(model, tmp_path):
 
 def test_a_model_that_is_not_there_ends_the_server_with_its_sentence(tmp_path):
     ended = nursery().run("serve", tmp_path / "nothing", "--port", 0)
-    assert ended.code == 2 and "nothing does not exist" in ended.said
+    assert ended.code == 2 and "There is no model at " in ended.said and "nothing. Answers need" in ended.said
 
 
 def test_e17_no_uploaded_byte_reaches_a_disk(model, tmp_path):
