@@ -41,7 +41,7 @@ def test_the_list_that_a_check_writes_makes_the_next_one_pass(vitrail, leaky, tm
 def test_without_a_folder_to_write_to_it_says_that_there_is_a_list(vitrail, leaky):
     answer = vitrail("check", leaky)
     assert "--out DIR writes a page with these pictures, and the list of 3 that are better left out." in answer.out
-    assert "leave them out with --skip-bad" in answer.out
+    assert "This picture stops a training. Mend or remove it, or leave it out with --skip-bad." in answer.out
 
 
 def test_pictures_are_looked_at_in_the_size_that_is_asked_for(vitrail, flowers):

@@ -48,7 +48,7 @@ def test_a_list_of_everything_leaves_nothing_to_train_on(tmp_path):
 
 
 def test_D7_one_class_is_too_few_to_tell_apart():
-    with pytest.raises(DataError, match=r"drawn has only one class, 'a'; at least two are needed"):
+    with pytest.raises(DataError, match=r"drawn has only one class, 'a'; telling apart takes two"):
         opened(drawn(classes=("a",), targets=np.zeros(20, int)))
 
 

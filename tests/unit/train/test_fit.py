@@ -244,7 +244,7 @@ def test_D7_a_last_batch_of_one_is_evaluated(fit, monkeypatch):
 
 
 def test_D7_a_single_picture_says_that_one_class_is_too_few(fit):
-    with pytest.raises(DataError, match=r"drawn has only one class, 'c0'; at least two are needed"):
+    with pytest.raises(DataError, match=r"drawn has only one class, 'c0'; telling apart takes two"):
         fit(drawn((1,)))
 
 

@@ -114,8 +114,8 @@ class Check(Command):
     def _tell(self, findings: Findings) -> None:
         """What to type next."""
         if findings.bad:
-            those = "This picture stops" if len(findings.bad) == 1 else "These pictures stop"
-            print(f"{those} a training. Mend or remove, or leave out with --skip-bad.")
+            those, them = ("This picture stops", "it") if len(findings.bad) == 1 else ("These pictures stop", "them")
+            print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
         elif not findings.stops:
             print("Nothing here stops a training.")
         listed = len(findings.leave_out())
