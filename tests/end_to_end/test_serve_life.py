@@ -112,6 +112,7 @@ def test_e12_a_signal_under_load_loses_nothing_that_was_accepted(model, number):
         for client in clients:
             client.join()
         assert ended.code == 0 and time.monotonic() - signalled < 10, ended.said
+        assert ended.said.endswith('{"stopped": "tiny"}\n')
         before = [status for began, _, status in said if began < signalled - 1]
         across = [status for began, end, status in said if began < signalled <= end]
         assert len(before) > 10 and set(before) == {200}

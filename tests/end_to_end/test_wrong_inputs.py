@@ -43,6 +43,13 @@ def test_a_folder_that_does_not_exist(vitrail):
     assert sentence(vitrail("train", "digist"), 3).endswith("Did you mean digits?")
 
 
+def test_a_folder_whose_name_is_mistyped(vitrail, flowers):
+    for typed in ("flowrs", "flowrs/"):
+        said = sentence(vitrail("check", f"{flowers.parent}/{typed}"), 3)
+        assert said.endswith(f"Did you mean {flowers.parent / flowers.name}?")
+    assert "Did you mean" not in sentence(vitrail("check", flowers.parent / "nowhere/at/all"), 3)
+
+
 @pytest.fixture
 def damaged(flowers, tmp_path) -> Path:
     """The ten pictures and an eleventh that is cut short."""
@@ -55,7 +62,7 @@ def damaged(flowers, tmp_path) -> Path:
 def test_one_class_only(vitrail, flowers, tmp_path):
     shutil.copytree(flowers / "disc", tmp_path / "flowers" / "disc")
     said = sentence(vitrail("train", tmp_path / "flowers", "--steps", 2), 3)
-    assert said == ("flowers has only one class, 'disc'; telling apart takes two. Add pictures of another.")
+    assert said == "flowers has only one class, 'disc'; telling apart takes two. Add pictures of another."
 
 
 def test_a_class_folder_in_the_place_of_the_folder_of_classes(vitrail, flowers, tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import glob
+import itertools
+import os
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +19,8 @@ Reader = Callable[[Path, DataSettings], Source]
 HUB = "hf:"
 SHARDS = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+MOST_NEIGHBOURS = 1000
+"""Names beside a mistyped path that are compared with it."""
 
 
 def open_source(source: object, settings: DataSettings | None = None) -> Source:
@@ -143,7 +147,7 @@ def _shards(name: str) -> list[Path]:
 
 def _nothing(name: str) -> str:
     path = Path(name).expanduser()
-    beside = [str(path.with_name(other.name)) for other in _neighbours(path)]
+    beside = [str(path.with_name(other)) for other in _neighbours(path)]
     close = difflib.get_close_matches(name.rstrip("/"), [*BUILT_IN, *beside], n=1, cutoff=0.75)
     hint = f" Did you mean {close[0]}?" if close else ""
     return (
@@ -153,11 +157,12 @@ def _nothing(name: str) -> str:
     )
 
 
-def _neighbours(path: Path) -> list[Path]:
-    """What lies where the path should, if that can be listed."""
+def _neighbours(path: Path) -> list[str]:
+    """The names of what lies where the path should, of a large folder some; none where nothing can be listed."""
     try:
-        return sorted(path.parent.iterdir()) if path.name else []
-    except OSError:
+        with os.scandir(path.parent) as found:
+            return [other.name for other in itertools.islice(found, MOST_NEIGHBOURS)] if path.name else []
+    except (OSError, ValueError):
         return []
 
 

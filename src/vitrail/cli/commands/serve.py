@@ -69,7 +69,7 @@ class Serve(Command):
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     json: bool = False
-    """Print where it listens, and later that it is ready, as one line of JSON each."""
+    """Print where it listens, that it is ready, and that it has stopped, as one line of JSON each."""
     debug: bool = False
     """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 BESIDE_RESUME = ("compute.", "recipe.accumulate", "track.")
+"""Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
 FEW = 50
 """Held-out pictures, below which an interval is wider than most differences that matter."""
-"""Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
 
 
 @dataclass(frozen=True, kw_only=True)

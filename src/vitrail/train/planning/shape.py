@@ -88,7 +88,8 @@ def _size(found: Fingerprint, wishes: Wishes, reasons: Reasons) -> tuple[tuple[i
         return (found.height, found.width), ROWS
     side = REDUCED_FEW if found.count < FEW_PICTURES and short >= REDUCED_FEW else REDUCED
     why = "few pictures are seen often enough for this" if side == REDUCED_FEW else "minutes from scratch can use this"
-    square = "" if found.height == found.width else ", made square: --image.fit crop cuts instead"
+    told = found.height == found.width or "image.fit" in wishes.overrides
+    square = "" if told else ", made square: --image.fit crop cuts instead"
     reasons["model.image_size"] = f"the pictures are {found.height} high, {found.width} wide{square}; {why}"
     return (side, side), REDUCED_ROWS
 
