@@ -299,5 +299,5 @@ def _compile(wish: bool, device: str) -> Choice:
     if wish:
         return Choice("true", "asked for")
     if device == "cpu":
-        return Choice("false", "on a CPU the plain step is nearly as fast (see EXPERIMENTS.md) and starts at once")
+        return Choice("false", "on a CPU the plain step is nearly as fast and starts at once")
     return Choice("false", "not asked for; on a GPU compile=true is worth trying for runs over ten minutes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +164,7 @@ def test_X17_explanations_are_the_arrays_of_every_other_door_and_features_are_gi
 
 def test_e18_pages_carry_a_policy_and_load_nothing_from_elsewhere(server):
     """E18."""
-    for path in ("/docs", "/docs/described.css", "/openapi.json"):
+    for path in ("/docs", "/docs/described.css", "/docs/described.js", "/openapi.json"):
         said = server.ask(path)
         assert said.status == 200 and "default-src 'self'" in said.headers["content-security-policy"]
         assert (
@@ -171,7 +172,9 @@ def test_e18_pages_carry_a_policy_and_load_nothing_from_elsewhere(server):
         )
         assert server.ask(path, headers={"If-None-Match": said.headers["etag"]}).status == 304
     page = server.ask("/docs").body.decode()
-    assert "<script" not in page and "style=" not in page and "/v2/models/tiny/infer" in page
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page) == [""], "one script, and nothing inline"
+    assert "`" not in page and "<code>vitrail predict</code>" in page
+    assert "style=" not in page and "/v2/models/tiny/infer" in page
     assert server.ask("/openapi.json").json["paths"]["/predict"]["post"]["requestBody"]["content"]["image/*"]
     assert server.ask("/").status == 200
     assert not [name for name in server.ask("/predict", b"").headers if name.startswith("access-control")]
@@ -185,6 +188,21 @@ def test_e16_names_of_clients_touch_no_file_and_no_log(server, picture, tmp_path
         assert "/" not in said.json["id"] and "\\" not in said.json["id"]
     assert "passwd" not in server.said() and "\x1b" not in server.said()
     assert len(server.ask("/predict", picture, {"X-Filename": "x" * 5000}).json["path"]) == 1000
+
+
+def test_who_asks_for_a_log_gets_a_line_for_each_request_without_names(model, picture):
+    with serving(model, "--log") as server:
+        assert server.ask("/predict", picture, {"X-Filename": "my-secret.png"}).status == 200
+        assert server.ask("/predict", b"no picture").status == 415
+        assert server.ask("/my-secret").status == 404
+        assert server.ask("/v2/health/live").status == 200
+        said = server.said()
+    told = [json.loads(line) for line in said.splitlines() if '"path"' in line]
+    assert [(one["path"], one["status"]) for one in told] == [
+        ("/predict", 200), ("/predict", 415), ("other", 404), ("/v2/health/live", 200),
+    ]  # fmt: skip
+    assert all(0 <= one["seconds"] < 60 and datetime.fromisoformat(one["ended"]).tzinfo for one in told)
+    assert "my-secret" not in said
 
 
 def test_e24_no_address_is_ever_fetched(server):

@@ -46,6 +46,7 @@ def test_a_dry_run_prints_a_plan_that_can_be_followed(vitrail, flowers, tmp_path
     dry = vitrail("train", flowers, *TINY, "--steps", 3, "--dry-run", "--out", tmp_path / "run")
     assert dry.code == 0 and not (tmp_path / "run").exists()
     assert "steps = 3" in dry.out and "# asked for" in dry.out
+    assert f"\n# {flowers.name}: 2 classes, " in dry.out, "what is told before a training is a comment"
     (tmp_path / "plan.toml").write_text(dry.out)
     followed = vitrail("train", "--plan", tmp_path / "plan.toml", "--out", tmp_path / "run")
     assert followed.code == 0, followed.err

@@ -5,6 +5,8 @@ Everything up to `normalise` is uint8, so that a prepared picture is the same by
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -68,6 +70,33 @@ def fit(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C
     top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
     border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
     return F.pad(resize(images, inner, spec.interpolation, spec.antialias), border)
+
+
+def seen(height: int, width: int, spec: ImageSpec) -> tuple[float, float]:
+    """How many rows and columns of a picture's own pixels the model's rows and columns stand for.
+
+    squash: as many as the picture has, less what crop_fraction leaves out. crop: less. pad: more, for the border.
+    """
+    if spec.fit == "squash":
+        return height * spec.height / spec.cover[0], width * spec.width / spec.cover[1]
+    if spec.fit == "crop":
+        scale = max(spec.cover[0] / height, spec.cover[1] / width)
+    else:
+        scale = min(spec.height / height, spec.width / width)
+    return spec.height / scale, spec.width / scale
+
+
+def fit_for_eyes(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec, shorter: int) -> UInt8[np.ndarray, "h w C"]:
+    """The part of a picture that the model sees, in the picture's own shape and pixels, never enlarged.
+
+    Args:
+        shorter: pixels of its shorter side at most.
+    """
+    rows, columns = seen(values.shape[0], values.shape[1], spec)
+    scale = min(1.0, shorter / min(rows, columns))
+    size = max(1, round(rows * scale)), max(1, round(columns * scale))
+    wanted = replace(spec, height=size[0], width=size[1], antialias=True)
+    return np.ascontiguousarray(fit_one(values, wanted).permute(1, 2, 0).numpy())
 
 
 def _centre(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:

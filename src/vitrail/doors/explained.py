@@ -29,6 +29,9 @@ class Explained:
     name: str
     """The path, or the place of an array among the pictures."""
     image: UInt8[np.ndarray, "H W C"]
+    """As the model sees it."""
+    own: UInt8[np.ndarray, "h w C"]
+    """The part of the picture that the model sees, in the picture's own shape and pixels, of large ones in fewer."""
     """The picture as the model sees it."""
     patch: tuple[int, int]
     found: Map
@@ -62,7 +65,9 @@ class Explained:
     @property
     def caption(self) -> Caption:
         """Title, method and layer, the honest line, notes."""
-        return Caption(self.title, (f"{self.found.method} · {self.found.layer}", self.found.line, *self.notes))
+        return Caption(
+            self.title, (f"{self.found.method} · {self.found.layer}", self.found.line, *self.notes), self.found.unit
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -80,13 +85,13 @@ class Explained:
         return self.found.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full(drawn)
 
     def figure(self, opacity: float = OPACITY) -> Figure:
-        """The picture, the picture under its map, a scale bar, and the caption.
+        """What the model sees, the picture under its map, the map alone, a scale bar, and the caption.
 
         Raises:
             UsageError: opacity outside 0..1.
         """
         heat, scale = self.found.values[0], self.found.scale
-        return overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity)
+        return overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.own)
 
     def record(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
@@ -110,6 +115,7 @@ class Explained:
             "lowest": float(heat.min()),
             "highest": float(heat.max()),
             "artefacts": int(self.artefacts.sum()),
+            "unit": self.found.unit,
             "line": self.found.line,
             "notes": list(self.notes),
         }

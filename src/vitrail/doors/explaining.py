@@ -16,8 +16,9 @@ from torch import Tensor
 from .. import runtime
 from ..checkpoints import bundle
 from ..checkpoints.place import bundle_in
+from ..data.decode import decode
 from ..data.source import Picture, Task, as_task
-from ..data.transforms import normalise, prepare
+from ..data.transforms import fit_for_eyes, fit_one, normalise
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers
 from ..evaluate.number_predictions import NumberPredictions
@@ -27,6 +28,7 @@ from ..explain import methods
 from ..explain.map import EmptyMapError
 from ..explain.methods import AVERAGED, METHODS, Options
 from ..explain.outliers import OF_ATTENTION, artefact_patches
+from ..explain.overlay import SHORTER
 from ..files import json_text
 from ..model.vit import ViT
 from ..predict.member import Member
@@ -179,7 +181,8 @@ def fingerprint(model: ViT) -> str:
 def _one(
     explainer: Explainer, picture: Picture | bytes, name: str, asked: Asked, options: Options, of: int | None
 ) -> Explained:
-    image = prepare(picture, explainer.spec)  # uint8 [C, H, W]
+    decoded = decode(picture, explainer.spec)
+    image = fit_one(decoded, explainer.spec)  # uint8 [C, H, W]
     answers = None if explainer.predictor is None else explainer.predictor.predict([picture])
     method = asked.method or methods.default_method(explainer.model.config)
     if method in METHODS and METHODS[method].of_class and of is None:
@@ -193,6 +196,7 @@ def _one(
     return Explained(
         name=name,
         image=_channels_last(image),
+        own=fit_for_eyes(decoded, explainer.spec, SHORTER),
         patch=explainer.model.config.patch,
         found=found,
         options={word: value for word, value in asked.__dict__.items() if value is not None} | {"method": method},

@@ -50,10 +50,11 @@ class SideBySide:
         """
         panels = [
             Panel(method, one, None) if isinstance(one, str)
-            else Panel(method, one.found.line, one.found.values[0], one.found.scale)
+            else Panel(method, one.found.line, one.found.values[0], one.found.scale, one.found.unit)
             for method, one in self.parts.items()
         ]  # fmt: skip
-        return sheet(self.first.image, self.first.patch, panels, self.title, self.first.artefacts, opacity)
+        first = self.first
+        return sheet(first.image, first.patch, panels, self.title, first.artefacts, opacity, first.own)
 
     def record(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""

@@ -39,6 +39,7 @@ def attention(
         values=found.numpy(force=True),
         method="attention",
         layer=where + which,
+        unit="share of attention",
         line="Where the model looks, not why: the same for every class.",
     )
 
@@ -90,6 +91,7 @@ def rollout(model: ViT, images: Float[Tensor, "B C H W"], first: int | None = No
         values=laid_out(reached, model, grid_of(model, images)).numpy(force=True),
         method="rollout",
         layer=from_block(model, start) + ("" if residual else ", without the residual stream"),
+        unit="share of attention",
         line="Attention multiplied through the blocks, not why: the same for every class.",
     )
 

@@ -43,6 +43,7 @@ def gradcam(model: ViT, images: Float[Tensor, "B C H W"], of: Of = None, layer: 
         method="grad-cam",
         of=numbers(target),
         layer=f"block {number}, after its first norm",
+        unit="weighted features, no unit",
         line="Features that raise this score, where they lie; what speaks against it is cut off.",
     )
 

@@ -72,6 +72,7 @@ def integrated(
         method="integrated",
         of=numbers(target),
         layer="pixels",
+        unit="added to the score",
         line="What each patch adds to this score, or takes from it, on the way from an empty picture.",
         scale="signed",
         notes=tuple(_told(*pair, count) for pair in zip(gap.tolist(), change.tolist(), strict=True)),

@@ -45,6 +45,7 @@ def legrad(
         method="legrad",
         of=numbers(target),
         layer=from_block(model, start) + (", through the pooling's probe" if probe else ""),
+        unit="score per unit of attention",
         line="Where more attention would raise this score. It shows what the model reacts to, not where a thing ends.",
     )
 

@@ -38,6 +38,7 @@ def lens(model: ViT, images: Float[Tensor, "B C H W"], of: Of = None, layer: int
         method="lens",
         of=numbers(target),
         layer=f"after block {number}",
+        unit="score of the patch alone",
         line="The score that each patch's token would give alone. The model was not trained to answer from patches.",
         scale="range",
     )

@@ -27,6 +27,8 @@ class Map:
     """Which part of the model was looked at, for people: such as "block 11"."""
     line: str
     """What the picture shows and what it does not, in one honest sentence."""
+    unit: str
+    """What its numbers count, in a few words: the name beside a scale of colours."""
     of: tuple[int, ...] | None = None
     """The output that each picture's map explains; None if the method is blind to classes."""
     scale: Scale = "positive"

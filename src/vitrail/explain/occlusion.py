@@ -64,6 +64,7 @@ def occlusion(
         method="occlusion",
         of=numbers(target),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
+        unit="fall of the score",
         line="How far this score falls without the patch. What two patches say together, one alone may not lose.",
         scale="signed",
     )

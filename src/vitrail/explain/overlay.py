@@ -36,8 +36,8 @@ TALL = 3.1
 WIDEST = 4.6
 NARROWEST = 6.4
 """Inches of the paper's width at least, for the words."""
-EDGE, GAP, BAR, MARKS = 0.25, 0.2, 0.16, 0.75
-TITLE, TEXT = 13.0, 8.5
+EDGE, GAP, BAR, MARKS = 0.25, 0.2, 0.16, 0.95
+TITLE, NAME, TEXT = 13.0, 8.5, 8.5
 
 
 class Caption(NamedTuple):
@@ -47,6 +47,8 @@ class Caption(NamedTuple):
     """Class and probability."""
     below: tuple[str, ...]
     """Method and layer, the honest line, and notes."""
+    unit: str = ""
+    """What the map's numbers count."""
 
 
 def overlay(
@@ -57,28 +59,37 @@ def overlay(
     caption: Caption,
     hidden: Bool[np.ndarray, "rows columns"] | None = None,
     opacity: float = OPACITY,
+    own: UInt8[np.ndarray, "h w C"] | None = None,
 ) -> Figure:
-    """The picture as it is, the same under its map, the map alone patch by patch, a scale bar, and words.
+    """What the model sees, the picture under its map, the map alone patch by patch, a scale bar, and words.
+
+    All three have the picture's own shape, whatever the model's is.
 
     Args:
         image: as the model sees it; one channel is grey, three are colours, of any other count the first is shown.
         hidden: patches whose heat is left out.
+        own: the same part of the picture in its own pixels; None where there is nothing but `image`.
 
     Raises:
         UsageError: opacity outside 0..1.
     """
     shown = shares_of(heat, scale, hidden)
-    large = enlarged(coloured(image))
-    step = large.shape[0] // image.shape[0]
-    spread = stretched(shown, image.shape[:2], patch, step)
-    mixed = blended(large, spread, scale, opacity)
-    by_patch = stretched(shown, image.shape[:2], patch, step, smooth=False)
-    alone = painted(by_patch, scale)
-    figure, (left, middle, right, bar) = _places(large.shape[1] / large.shape[0], caption)
-    for axes, drawn in ((left, large), (middle, mixed), (right, alone)):
-        axes.imshow(drawn, interpolation="nearest")
+    seen, large = enlarged(coloured(image)), enlarged(coloured(image if own is None else own))
+    drawn = large.shape[:2]
+    mixed = blended(large, stretched(shown, image.shape[:2], patch, drawn), scale, opacity)
+    alone = painted(stretched(shown, image.shape[:2], patch, drawn, smooth=False), scale)
+    names = (
+        f"what the model sees: {image.shape[0]} \u00d7 {image.shape[1]} pixels",
+        "the picture under its map",
+        f"the map: {heat.shape[0]} \u00d7 {heat.shape[1]} patches",
+    )
+    figure, (left, middle, right, bar) = _places(drawn[1] / drawn[0], caption, names)
+    for axes, pixels in ((left, seen), (middle, mixed), (right, alone)):
+        axes.imshow(pixels, aspect="auto", interpolation="nearest")
         bare(axes)
     _scale_bar(bar, heat if hidden is None else heat[~hidden], scale)
+    bar.set_ylabel(caption.unit, fontsize=8, color=FAINT)
+    bar.yaxis.set_label_position("right")
     return figure
 
 
@@ -101,7 +112,7 @@ def under_map(
         UsageError: opacity outside 0..1.
     """
     large = enlarged(coloured(image), shorter)
-    spread = stretched(shares_of(heat, scale, hidden), image.shape[:2], patch, large.shape[0] // image.shape[0])
+    spread = stretched(shares_of(heat, scale, hidden), image.shape[:2], patch, large.shape[:2])
     return blended(large, spread, scale, opacity)
 
 
@@ -141,20 +152,26 @@ def stretched(
     shares: Float[np.ndarray, "rows columns"],
     size: tuple[int, int],
     patch: tuple[int, int],
-    step: int,
+    drawn: tuple[int, int],
     smooth: bool = True,
 ) -> Float[np.ndarray, "h w"]:
-    """`step` times as large as the picture, without the padding: spread between centres of patches, or in squares."""
+    """As large as the picture is drawn, without the padding: spread between centres of patches, or in rectangles.
+
+    Args:
+        size: pixels of the picture as the model sees it, which `patch` counts; patches beyond it are padding.
+        drawn: pixels that the same part of the picture has on paper.
+    """
     import torch
     import torch.nn.functional as F
 
-    whole = [count * side * step for count, side in zip(shares.shape, patch, strict=True)]
+    counted = zip(shares.shape, patch, drawn, size, strict=True)
+    whole = [round(count * side * large / pixels) for count, side, large, pixels in counted]
     values = torch.from_numpy(shares)[None, None]
     if smooth:
         spread = F.interpolate(values, size=whole, mode="bilinear", align_corners=False)
     else:
         spread = F.interpolate(values, size=whole, mode="nearest-exact")
-    return spread[0, 0, : size[0] * step, : size[1] * step].numpy()
+    return spread[0, 0, : drawn[0], : drawn[1]].numpy()
 
 
 def blended(
@@ -202,15 +219,17 @@ def _or_one(largest: float) -> float:
     return largest or 1.0
 
 
-def _places(aspect: float, caption: Caption) -> tuple[Figure, tuple[Axes, Axes, Axes, Axes]]:
-    """Three pictures and a bar side by side, words above and below them, all placed in inches."""
+def _places(aspect: float, caption: Caption, names: tuple[str, ...]) -> tuple[Figure, tuple[Axes, Axes, Axes, Axes]]:
+    """Three pictures with their names and a bar side by side, words above and below them, all placed in inches."""
     width = min(TALL * aspect, WIDEST)
     height = width / aspect
     lefts = [EDGE + place * (width + GAP) for place in range(4)]
     paper = max(lefts[-1] + BAR + MARKS, NARROWEST)
     title = wrapped((caption.title,), paper - 2 * EDGE, TITLE)
     below = wrapped(caption.below, paper - 2 * EDGE, TEXT)
-    head, foot = 0.28 + LEADING * TITLE * len(title), 0.3 + LEADING * TEXT * len(below)
+    named = [wrapped((name,), width, NAME) for name in names]
+    over = 0.06 + LEADING * NAME * max(map(len, named))
+    head, foot = 0.24 + LEADING * TITLE * len(title) + over, 0.3 + LEADING * TEXT * len(below)
     figure = new_figure(paper, head + height + foot)
     figure.set_layout_engine("none")
     tall = head + height + foot
@@ -219,6 +238,9 @@ def _places(aspect: float, caption: Caption) -> tuple[Figure, tuple[Axes, Axes, 
         figure.add_axes((left / paper, foot / tall, wide / paper, height / tall)) for left, wide in boxes
     )
     write(figure, title, EDGE, tall - 0.16, TITLE, bold=True)
+    for left, lines in zip(lefts, named, strict=False):
+        top = foot + height + 0.06 + LEADING * NAME * len(lines)
+        write(figure, lines, left, top, NAME, faint=True)
     write(figure, below, EDGE, foot - 0.14, TEXT)
     return figure, (first, second, third, bar)
 

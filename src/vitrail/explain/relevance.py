@@ -51,6 +51,7 @@ def relevance(
         method="relevance",
         of=numbers(target),
         layer=from_block(model, start),
+        unit="relevance, no unit",
         line="Attention that raises this score. It shows what the model reacts to, not where a thing ends.",
     )
 

@@ -22,7 +22,7 @@ WIDE, TALL = 2.3, 2.6
 """Inches of one picture at most."""
 EDGE, GAP = 0.3, 0.25
 TITLE, NAME, TEXT = 14.0, 9.5, 7.0
-LINES = 4
+LINES = 5
 """Lines of text below a picture's name."""
 
 
@@ -35,6 +35,8 @@ class Panel(NamedTuple):
     heat: Float[np.ndarray, "rows columns"] | None
     """None where there is no map: the picture stands there as it is."""
     scale: Scale = "positive"
+    unit: str = ""
+    """What the map's numbers count."""
 
 
 def sheet(
@@ -44,19 +46,21 @@ def sheet(
     title: str,
     hidden: Bool[np.ndarray, "rows columns"] | None = None,
     opacity: float = OPACITY,
+    own: UInt8[np.ndarray, "h w C"] | None = None,
 ) -> Figure:
-    """The picture as it is, then under every map, each with its name, its numbers and its line.
+    """What the model sees, then the picture under every map, each with its name, its numbers and its line.
 
     Args:
         hidden: patches whose heat is left out.
+        own: the same part of the picture in its own pixels; None where there is nothing but `image`.
 
     Raises:
         UsageError: opacity outside 0..1.
     """
-    large = enlarged(coloured(image))
-    step, aspect = large.shape[0] // image.shape[0], large.shape[1] / large.shape[0]
+    seen, large = enlarged(coloured(image)), enlarged(coloured(image if own is None else own))
+    aspect = large.shape[1] / large.shape[0]
     wide = min(WIDE, TALL * aspect)
-    shown = [Panel("the picture", f"{image.shape[0]} x {image.shape[1]} pixels, as the model sees it.", None), *panels]
+    shown = [Panel("what the model sees", f"{image.shape[0]} \u00d7 {image.shape[1]} pixels", None), *panels]
     across = min(ACROSS, len(shown))
     down = -(-len(shown) // across)
     paper = 2 * EDGE + across * WIDE + (across - 1) * GAP
@@ -70,11 +74,11 @@ def sheet(
         left = EDGE + place % across * (WIDE + GAP)
         top = tall - head - place // across * cell
         axes = figure.add_axes((left / paper, (top - wide / aspect) / tall, wide / paper, wide / aspect / tall))
-        mixed = large
+        mixed = large if place else seen
         if panel.heat is not None:
             shares = shares_of(panel.heat, panel.scale, hidden)
-            mixed = blended(large, stretched(shares, image.shape[:2], patch, step), panel.scale, opacity)
-        axes.imshow(mixed, interpolation="nearest")
+            mixed = blended(large, stretched(shares, image.shape[:2], patch, large.shape[:2]), panel.scale, opacity)
+        axes.imshow(mixed, aspect="auto", interpolation="nearest")
         bare(axes)
         below = top - wide / aspect - 0.06
         write(figure, [panel.name], left, below, NAME, bold=True)
@@ -84,5 +88,5 @@ def sheet(
 
 
 def _numbers(panel: Panel) -> str:
-    """From where to where the map goes."""
-    return "" if panel.heat is None else f"{panel.heat.min():.2g} to {panel.heat.max():.2g}"
+    """From where to where the map goes, and what it counts."""
+    return "" if panel.heat is None else f"{panel.heat.min():.2g} to {panel.heat.max():.2g}: {panel.unit}"

@@ -37,6 +37,7 @@ def similarity(model: ViT, images: Float[Tensor, "B C H W"], patch: int, layer: 
         values=laid_out(found, model, grid).numpy(force=True),
         method="similarity",
         layer="after the final norm" if layer is None else f"after block {layer}",
+        unit="cosine of the angle",
         line=f"How alike each patch is to patch {patch} (row {row + 1}, column {column + 1}), whatever the class.",
         scale="cosine",
     )

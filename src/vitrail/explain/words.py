@@ -20,13 +20,15 @@ def wrapped(lines: Sequence[str], inches: float, size: float) -> list[str]:
     return [part for line in lines for part in textwrap.wrap(line, letters)]
 
 
-def write(figure: Figure, lines: Sequence[str], left: float, top: float, size: float, bold: bool = False) -> None:
+def write(
+    figure: Figure, lines: Sequence[str], left: float, top: float, size: float, bold: bool = False, faint: bool = False
+) -> None:
     """Lines below each other, their upper left corner at so many inches from the paper's left and lower edge.
 
-    The first is darker than the others, or all of them are bold.
+    The first is darker than the others, or all of them are bold, or faint.
     """
     paper, tall = figure.get_size_inches()
     for place, line in enumerate(lines):
         y = (top - place * LEADING * size) / tall
-        colour, weight = (FAINT, "normal") if place and not bold else (INK, "bold" if bold else "normal")
+        colour, weight = (FAINT, "normal") if faint or (place and not bold) else (INK, "bold" if bold else "normal")
         figure.text(left / paper, y, line, fontsize=size, color=colour, weight=weight, va="top")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Int64
 
 from ..evaluate.metrics import Metrics
 from ..evaluate.predictions import Predictions
 from . import thumbnails
+from .thumbnails import Kept
 
 MOST_CLASSES = 24
 """A larger confusion matrix does not fit a page; its largest confusions are listed instead."""
@@ -36,7 +39,9 @@ class Confusion(NamedTuple):
     """Of the pictures of that class."""
 
 
-def contents(metrics: Metrics, predictions: Predictions, images: np.ndarray, indices: np.ndarray) -> dict[str, Any]:
+def contents(
+    metrics: Metrics, predictions: Predictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+) -> dict[str, Any]:
     """What `classes.html.j2` needs beside what every page has.
 
     Args:
@@ -51,7 +56,7 @@ def contents(metrics: Metrics, predictions: Predictions, images: np.ndarray, ind
     }
 
 
-def pictures(predictions: Predictions, images: np.ndarray, indices: np.ndarray) -> list[Thumbnail]:
+def pictures(predictions: Predictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]) -> list[Thumbnail]:
     """Thumbnails with what the table says of them, in their stored order.
 
     Raises:
@@ -66,12 +71,12 @@ def pictures(predictions: Predictions, images: np.ndarray, indices: np.ndarray) 
         target, answer = int(targets[i]), int(labels[i])
         found.append(
             Thumbnail(
-                uri=thumbnails.data_uri(image),
+                uri=image.uri,
                 target=predictions.classes[target],
                 answer=predictions.classes[answer],
                 confidence=float(predictions.confidences[i]),
                 path=predictions.paths[i] or predictions.ids[i],
-                small=max(image.shape[:2]) < thumbnails.SHARP,
+                small=image.small,
             )
         )
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,8 @@ MOST_CLASSES = 30
 """Lines of the table; of more classes the rarest are shown."""
 WORDS = {"stop": "would stop a training", "warning": "warning", "hint": "to be known"}
 ALL = "all"
+SHOWN = 3
+"""Examples of what the doctor found."""
 
 
 class Concern(NamedTuple):
@@ -22,6 +24,8 @@ class Concern(NamedTuple):
     word: str
     text: str
     advice: str
+    examples: str
+    """Some of its pictures by id: copies joined by an equal sign."""
 
 
 class DataCard(NamedTuple):
@@ -83,7 +87,12 @@ def data_card(folder: Path, known: ReportFacts, figures: Figures) -> DataCard | 
         left_out=max(0, len(counts) - MOST_CLASSES),
         groups=figures.groups,
         concerns=[
-            Concern(WORDS.get(one["severity"], one["severity"]), one["text"], "" if folds else one.get("advice", ""))
+            Concern(
+                word=WORDS.get(one["severity"], one["severity"]),
+                text=one["text"],
+                advice="" if folds else one.get("advice", ""),
+                examples=_examples(one.get("groups", []), one.get("pictures", [])),
+            )
             for one in found.get("concerns", [])
             if not folds or "in-train-and" not in one["code"]
         ],
@@ -98,6 +107,13 @@ def _counted(table: Mapping[str, Mapping[str, int]], folds: bool) -> tuple[list[
     names = list(table[splits[0]]) if splits else []
     rows = [(name, [table[split].get(name, 0) for split in splits]) for name in names]
     return ([ALL], [(name, [sum(row)]) for name, row in rows]) if folds and splits else (splits, rows)
+
+
+def _examples(groups: Sequence[Sequence[str]], pictures: Sequence[str]) -> str:
+    """The first of the groups, or where there are none, of the pictures, and how many more there are."""
+    names = [" = ".join(group) for group in groups] or list(pictures)
+    more = f" and {len(names) - SHOWN:,} more, in check.json" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
 
 
 def _size(size: Mapping[str, Any] | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 
 from ..evaluate.answers import Answers, names_of
 from ..evaluate.measuring import Figures
@@ -24,6 +24,7 @@ from .facts import ReportFacts
 from .silence import Silence, silence
 from .sought import Sought, chosen, sought
 from .stamp import Stamp, stamp
+from .thumbnails import Kept
 from .worst import Failure, failures
 
 
@@ -76,7 +77,7 @@ def first(
     answers: Answers,
     folder: Path,
     asked: Asked,
-    images: UInt8[np.ndarray, "k H W C"],
+    images: Sequence[Kept],
     indices: Int64[np.ndarray, " k"],
 ) -> First:
     """From what a run has stored.

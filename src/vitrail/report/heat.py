@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int64
 
 from ..evaluate.answers import Answers, names_of
 from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
@@ -16,6 +17,7 @@ from . import thumbnails
 from .choice import wrong_labels
 from .explanations import About, Explanations, wrong
 from .shown import Line
+from .thumbnails import Kept
 
 SIDE = 168
 """Pixels of an enlarged picture's shorter side."""
@@ -52,7 +54,7 @@ class Heat(NamedTuple):
 def heat(
     found: Explanations | None,
     answers: Answers,
-    images: UInt8[np.ndarray, "k H W C"],
+    images: Sequence[Kept],
     indices: Int64[np.ndarray, " k"],
 ) -> Heat | None:
     """What `explanations.html.j2` needs; None where a run has no maps.
@@ -92,17 +94,17 @@ def gradient(scale: Scale) -> str:
     return ", ".join(f"rgb({red} {green} {blue} / {OPACITY * share:.2f})" for (red, green, blue), share in stops)
 
 
-def _pair(found: Explanations, at: int, answers: Answers, row: int, image: UInt8[np.ndarray, "H W C"]) -> Pair:
+def _pair(found: Explanations, at: int, answers: Answers, row: int, kept: Kept) -> Pair:
     about, of = found.about, int(found.of[at])
     values, hidden = found.values[at], found.artefacts[at]
-    mixed = under_map(image, values, about.scale, about.patch, hidden, SIDE)
+    mixed = under_map(kept.image, values, about.scale, about.patch, hidden, SIDE)
     name, value = names_of(answers)[of], _value(answers, row, of)
     place = strongest(np.where(hidden, 0, values).astype(np.float32))
     return Pair(
-        picture=thumbnails.data_uri(image),
-        mixed=thumbnails.data_uri(mixed),
+        picture=kept.uri,
+        mixed=Kept(mixed, kept.aspect).uri,
         path=answers.paths[row] or answers.ids[row],
-        small=max(image.shape[:2]) < thumbnails.SHARP,
+        small=kept.small,
         lines=(_truth(answers, row, of), Line(f"{about.method} for", name, f", {value}", _is_wrong(answers, row, of))),
         alt=f"map by {about.method} of {name}, {value}, strongest {place}",
     )

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from ..evaluate.label_metrics import FEWEST, LabelMetrics
 from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
 from . import dots, thumbnails
 from .choice import wrong_labels
 from .shown import Line, Shown, shown
+from .thumbnails import Kept
 
 MOST_LINES = 3
 """Wrong labels that are written below a picture, the most confident first."""
 
 
 def contents(
-    metrics: LabelMetrics, answers: LabelPredictions, images: np.ndarray, indices: np.ndarray
+    metrics: LabelMetrics, answers: LabelPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
 ) -> dict[str, Any]:
     """What `labels.html.j2` needs beside what every page has.
 
@@ -40,7 +43,9 @@ def contents(
     }
 
 
-def _pictures(answers: LabelPredictions, images: np.ndarray, indices: np.ndarray) -> list[tuple[int, Shown]]:
+def _pictures(
+    answers: LabelPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+) -> list[tuple[int, Shown]]:
     """Thumbnails with their rows, in their stored order."""
     thumbnails.check_rows(indices, len(answers), answers.targets is not None)
     return [

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.number_predictions import NumberPredictions
 from . import chart, thumbnails
 from .shown import Line, shown
+from .thumbnails import Kept
 
 MOST_POINTS = 1000
 """Pictures in one scatter, evenly taken from the table: more make the page large and the picture no clearer."""
@@ -19,7 +22,7 @@ MOST_LINES = 3
 
 
 def contents(
-    metrics: NumberMetrics, answers: NumberPredictions, images: np.ndarray, indices: np.ndarray
+    metrics: NumberMetrics, answers: NumberPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
 ) -> dict[str, Any]:
     """What `number.html.j2` needs beside what every page has.
 

@@ -7,6 +7,7 @@ each task has of its own, from `classes_page`, `labels_page` and `numbers_page`.
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +43,11 @@ from . import (
 from .asked import Asked
 from .data_card import data_card
 from .facts import ReportFacts
+from .thumbnails import Kept
 
 NAME = "report.html"
+SHEET = "figures/what-the-model-sees.png"
+"""Where a training draws some of its pictures, as they are and as the first epochs change them."""
 SPLITS = {"test": "held-out test", "val": "validation", "train": "training", "out-of-fold": "out-of-fold"}
 
 
@@ -116,6 +120,8 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path, asked: Asked |
         "card": data_card(folder, known, metrics),
         "heat": heat.heat(explanations.load(folder), answers, *images),
         "beside": beside.read(folder),
+        "values": _values(known),
+        "sheet": SHEET if (folder / SHEET).is_file() else "",
         **_own(metrics, answers, images),
         **({} if asked is None else _first(known, metrics, answers, folder, asked, images)),
     }
@@ -127,7 +133,7 @@ def _first(
     answers: Answers,
     folder: Path,
     asked: Asked,
-    images: tuple[np.ndarray, np.ndarray],
+    images: tuple[list[Kept], np.ndarray],
 ) -> dict[str, Any]:
     """What only the first page of this reader has."""
     found = first.first(known, metrics, answers, folder, asked, *images)
@@ -136,7 +142,7 @@ def _first(
     return {"first_page": inspection.TEMPLATE, **inspection.contents(found, known, metrics, folder)}
 
 
-def _own(metrics: Figures, answers: Answers, images: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
+def _own(metrics: Figures, answers: Answers, images: tuple[list[Kept], np.ndarray]) -> dict[str, Any]:
     """What only the page of this task has."""
     if isinstance(metrics, Metrics) and isinstance(answers, Predictions):
         return classes_page.contents(metrics, answers, *images)
@@ -144,6 +150,24 @@ def _own(metrics: Figures, answers: Answers, images: tuple[np.ndarray, np.ndarra
         return labels_page.contents(metrics, answers, *images)
     assert isinstance(metrics, NumberMetrics) and isinstance(answers, NumberPredictions)
     return numbers_page.contents(metrics, answers, *images)
+
+
+def _values(known: ReportFacts) -> dict[str, str]:
+    """The value of every setting that has a reason, as plan.toml has it; a dash for one that is not set."""
+    plan = tomllib.loads(known.plan)
+    places = {reason.name: reason.name.rpartition(".") for reason in known.reasons}
+    return {
+        whole: _in_words((plan.get(table, {}) if table else plan).get(name))
+        for whole, (table, _, name) in places.items()
+    }
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return " x ".join(map(_in_words, value))
+    return f"{value:,}" if isinstance(value, int) else str("\u2013" if value in (None, "") else value)
 
 
 def _part(known: ReportFacts, count: facts.SplitCount, headline: Figures) -> Part:

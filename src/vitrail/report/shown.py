@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from . import thumbnails
+from .thumbnails import Kept
 
 
 class Line(NamedTuple):
@@ -33,6 +31,6 @@ class Shown(NamedTuple):
         return ", ".join(f"{line.before} {line.name}{line.after}".strip() for line in self.lines)
 
 
-def shown(image: np.ndarray, path: str, lines: tuple[Line, ...]) -> Shown:
-    """A stored thumbnail, uint8 [H, W, C], with its lines."""
-    return Shown(thumbnails.data_uri(image), path, max(image.shape[:2]) < thumbnails.SHARP, lines)
+def shown(image: Kept, path: str, lines: tuple[Line, ...]) -> Shown:
+    """A stored thumbnail with its lines."""
+    return Shown(image.uri, path, image.small, lines)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import base64
 import io
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from jaxtyping import Float, Int64, UInt8
 
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.predictions import UNKNOWN, Predictions
 from ..files import atomic
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 NAME = "thumbnails.npz"
 MOST = 12
@@ -19,6 +24,27 @@ SHARP = 64
 """Smaller pictures are drawn with sharp pixels."""
 LONGEST = 224
 """Longer side of a thumbnail on the page, in pixels: twice what is seen, for fine screens."""
+SAME = 0.01
+"""Shapes that differ by less than this share of width over height are drawn as one."""
+
+
+class Kept(NamedTuple):
+    """One stored picture."""
+
+    image: UInt8[np.ndarray, "H W C"]
+    """As the model saw it."""
+    aspect: float
+    """Width over height of what the model saw, as the picture itself has it."""
+
+    @property
+    def uri(self) -> str:
+        """Inside a text, in the picture's own shape."""
+        return data_uri(self.image, self.aspect)
+
+    @property
+    def small(self) -> bool:
+        """Whether it is drawn with sharp pixels."""
+        return max(self.image.shape[:2]) < SHARP
 
 
 def choose(predictions: Predictions, k: int) -> np.ndarray:
@@ -41,41 +67,47 @@ def choose(predictions: Predictions, k: int) -> np.ndarray:
     return np.concatenate([wrong[:k], right[:k]]).astype(np.int64)
 
 
-def save(folder: Path, images: np.ndarray, indices: np.ndarray) -> Path:
+def save(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[np.ndarray, " n"]) -> Path:
     """Write thumbnails.npz into a run folder in one step.
 
     Args:
         images: uint8 [n, H, W, C], as the model saw them.
         indices: row of each in the held-out split's predictions file, [n].
+        aspects: width over height of what the model saw, as the pictures themselves have it.
 
     Raises:
         UsageError: other shapes or another type.
     """
     images, indices = np.asarray(images), np.asarray(indices)
-    if images.ndim != 4 or images.dtype != np.uint8 or len(images) != len(indices):
+    if images.ndim != 4 or images.dtype != np.uint8 or not len(images) == len(indices) == len(aspects):
         raise UsageError(
-            "Thumbnails must be uint8 [n, H, W, C] with one index each. "
-            f"Got {images.dtype} {list(images.shape)} and {len(indices)} indices."
+            "Thumbnails must be uint8 [n, H, W, C] with one index and one aspect each. "
+            f"Got {images.dtype} {list(images.shape)}, {len(indices)} indices and {len(aspects)} aspects."
         )
     data = io.BytesIO()
-    np.savez_compressed(data, images=images, indices=indices.astype(np.int64))
+    np.savez_compressed(data, images=images, indices=indices.astype(np.int64), aspects=aspects.astype(np.float32))
     path = Path(folder) / NAME
     atomic.write_bytes(path, data.getvalue())
     return path
 
 
-def load(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    """(images, indices) of a run folder; both empty where no thumbnails were stored.
+def load(folder: Path) -> tuple[list[Kept], Int64[np.ndarray, " k"]]:
+    """Pictures of a run folder and their rows in the table; none where no thumbnails were stored.
+
+    Runs of before aspects were kept have their pictures in the model's shape.
 
     Raises:
         DamagedFileError: the file is there and cannot be read.
     """
     path = Path(folder) / NAME
     if not path.exists():
-        return np.zeros((0, 1, 1, 1), np.uint8), np.zeros(0, np.int64)
+        return [], np.zeros(0, np.int64)
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            return arrays["images"], arrays["indices"]
+            images, indices = arrays["images"], arrays["indices"]
+            plain = np.full(len(images), images.shape[2] / images.shape[1])
+            aspects = arrays.get("aspects", plain)
+            return [Kept(*one) for one in zip(images, aspects.tolist(), strict=True)], indices
     except Exception as problem:  # zipfile, zlib, numpy and OS each have their own
         raise DamagedFileError(
             f"{path} must hold the arrays images and indices. It cannot be read: {problem}."
@@ -95,11 +127,14 @@ def check_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
         )
 
 
-def data_uri(image: np.ndarray) -> str:
-    """A picture inside a text, from uint8 [H, W, C]: three channels in colour, any other count by its first channel.
+def data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) -> str:
+    """A picture inside a text: three channels in colour, any other count by its first channel.
 
     PNG where it is small, so that every pixel is as it was; JPEG of at most 224 pixels where it is large, so that a
     page of fifty stays far below 5 MB.
+
+    Args:
+        aspect: width over height that it is drawn with; None is that of its pixels.
     """
     from PIL import Image
 
@@ -107,8 +142,23 @@ def data_uri(image: np.ndarray) -> str:
     picture = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
     kind = "png" if max(picture.size) < 2 * SHARP else "jpeg"
     if kind == "png":
-        picture.save(data, "PNG", optimize=True)
+        _shaped(picture, aspect).save(data, "PNG", optimize=True)
     else:
+        picture = _shaped(picture, aspect)
         picture.thumbnail((LONGEST, LONGEST))
         picture.save(data, "JPEG", quality=85)
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
+
+
+def _shaped(picture: Image, aspect: float | None) -> Image:
+    """The same with its shorter-drawn side enlarged to `aspect`; a small picture's pixels stay sharp rectangles."""
+    from PIL.Image import Resampling
+
+    width, height = picture.size
+    if aspect is None or abs(aspect * height / width - 1) < SAME:
+        return picture
+    wide, tall = (height * aspect, height) if aspect * height > width else (width, width / aspect)
+    if max(picture.size) < SHARP:
+        step = -(-2 * SHARP // max(picture.size))
+        return picture.resize((round(step * wide), round(step * tall)), Resampling.NEAREST)
+    return picture.resize((round(wide), round(tall)), Resampling.BICUBIC)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Int64
 
 from ..evaluate.answers import Answers
 from ..evaluate.predictions import Predictions
-from . import thumbnails
 from .sought import Sought
+from .thumbnails import Kept
 
 MOST = 6
 """Misses on a page, and as many false alarms."""
@@ -57,7 +57,7 @@ def rows_of(things: Sequence[Sought], most: int = MOST) -> Int64[np.ndarray, " r
 def failures(
     things: Sequence[Sought],
     answers: Answers,
-    images: UInt8[np.ndarray, "k H W C"],
+    images: Sequence[Kept],
     indices: Int64[np.ndarray, " k"],
     most: int = MOST,
 ) -> tuple[list[Failure], list[Failure]]:
@@ -79,8 +79,8 @@ def failures(
             label=label,
             said=said,
             id=answers.ids[row],
-            uri="" if image is None else thumbnails.data_uri(image),
-            small=image is not None and max(image.shape[:2]) < thumbnails.SHARP,
+            uri="" if image is None else image.uri,
+            small=image is not None and image.small,
             missed=missed,
         )
 

@@ -49,9 +49,10 @@ async def explanation(service: Service, body: bytearray, method: str | None, tar
     if explainer is None:
         raise RefusedError(422, "Several models answer together here, and only one can be looked into.")
     with service.admission.pictures(1), service.admission.task():
-        image = (await service.prepared(body)).images[0]
+        (image,), said = await service.prepared(body)
+        work = partial(explain, explainer, image, said["seen"], method or None, target or None)
         try:
-            return await service.batcher.do(partial(explain, explainer, image, method or None, target or None))
+            return await service.batcher.do(work)
         except (UsageError, DataError) as problem:
             raise RefusedError(422, str(problem)) from problem
 
@@ -73,12 +74,9 @@ async def inference(service: Service, body: bytearray) -> dict[str, Any]:
     assert service.pictures is not None
     with service.admission.pictures(1):
         images, said = await service.pictures.prepare("tensor", body)
-    assert isinstance(said, dict)
     with service.admission.pictures(len(images)):
         found = await service.batcher.answer([Name("", "")] * len(images), images)
-    asked = said["outputs"]
-    assert isinstance(asked, list)
-    return inferred(service.name, str(said["id"]), found.outputs, asked)
+    return inferred(service.name, said["id"], found.outputs, said["outputs"])
 
 
 async def _row(service: Service, name: Name, body: bytearray | memoryview) -> dict[str, Any]:

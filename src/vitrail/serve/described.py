@@ -8,10 +8,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from .page_files import PageFile, page_file
+from .page_files import TYPES, PageFile, page_file
 from .refusals import as_json
 
-TEMPLATE, STYLE = "described.html.j2", "described.css"
+TEMPLATE, STYLE, SCRIPT = "described.html.j2", "described.css", "described.js"
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 _PICTURE = {"image/*": _BYTES, "application/octet-stream": _BYTES, "application/dicom": _BYTES}
 _FILES = {"type": "object", "properties": {"picture": {"type": "array", "items": _BYTES["schema"]}}}
@@ -71,7 +71,7 @@ BODIES = {
 
 
 def documents(app: FastAPI) -> dict[str, PageFile]:
-    """The page `docs`, its style, and `openapi.json`, as they are sent."""
+    """The page `docs`, its style and script, and `openapi.json`, as they are sent."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     described = app.openapi()
@@ -83,6 +83,7 @@ def documents(app: FastAPI) -> dict[str, PageFile]:
     )
     return {
         "docs": page_file(page.encode(), "text/html; charset=utf-8"),
-        "described.css": page_file((folder / STYLE).read_bytes(), "text/css; charset=utf-8"),
+        STYLE: page_file((folder / STYLE).read_bytes(), TYPES[".css"]),
+        SCRIPT: page_file((folder / SCRIPT).read_bytes(), TYPES[".js"]),
         "openapi.json": page_file(as_json(described), "application/json"),
     }

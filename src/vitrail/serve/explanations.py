@@ -47,12 +47,17 @@ def palette() -> list[str]:
 
 
 def explain(
-    explainer: Explainer, image: UInt8[Tensor, "C h w"], method: str | None, target: str | None
+    explainer: Explainer,
+    image: UInt8[Tensor, "C h w"],
+    seen: tuple[float, float],
+    method: str | None,
+    target: str | None,
 ) -> dict[str, Any]:
     """One prepared picture explained; runs in the model's thread.
 
     Args:
         explainer: for pictures that have been prepared already.
+        seen: rows and columns of the picture's own pixels that it shows.
         target: a class, label or column; None takes the answer.
 
     Raises:
@@ -62,11 +67,15 @@ def explain(
     asked = Asked(method=method or default_method(explainer.model.config), of=target)
     (found,) = explained(explainer, [picture], asked)
     assert isinstance(found, Explained)
-    return as_json(found)
+    return as_json(found, seen[1] / seen[0])
 
 
-def as_json(found: Explained) -> dict[str, Any]:
-    """What the page draws."""
+def as_json(found: Explained, aspect: float) -> dict[str, Any]:
+    """What the page draws.
+
+    Args:
+        aspect: width over height of what is seen, as the picture itself has it.
+    """
     heat = found.found.values[0]
     shown = heat[~found.artefacts] if (~found.artefacts).any() else heat
     height, width, _ = found.image.shape
@@ -86,6 +95,8 @@ def as_json(found: Explained) -> dict[str, Any]:
         "high": float(shown.max()),
         "height": height,
         "width": width,
+        "aspect": aspect,
+        "unit": found.found.unit,
         "patch": list(found.patch),
         "picture": f"data:image/png;base64,{base64.b64encode(_png(found.image)).decode('ascii')}",
         "artefacts": np.argwhere(found.artefacts).tolist(),

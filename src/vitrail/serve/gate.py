@@ -41,7 +41,7 @@ class Gate:
             LOG.exception("A request ended in an error that nobody foresaw.")  # the stack alone, nothing of a client's
             await said.refuse(RefusedError(500, UNFORESEEN))
         finally:
-            self._service.metrics.request(scope["path"], said.status, time.perf_counter() - began)
+            self._service.ended(scope["path"], said.status, time.perf_counter() - began)
 
     async def _let_in(self, scope: Scope, receive: Receive, said: _Said) -> None:
         headers = _checked(scope)

@@ -57,11 +57,12 @@ class Metrics:
         self._batches = Histogram(PICTURES)
         self._model_seconds = 0.0
 
-    def request(self, path: str, status: int, seconds: float) -> None:
-        """One request has ended, after so long."""
+    def request(self, path: str, status: int, seconds: float) -> str:
+        """One request has ended, after so long; gives the path that it is counted under."""
         known = path if path in self._paths else OTHER
         self.requests[known, status] += 1
         self._seconds[known].see(seconds)
+        return known
 
     def batch(self, pictures: int, seconds: float) -> None:
         """The model has answered so many pictures at once."""

@@ -31,8 +31,8 @@ class Prepared(NamedTuple):
     """What the model reads, and what came with it."""
 
     images: UInt8[Tensor, "n C h w"]
-    said: list[str] | dict[str, object]
-    """Remarks about a picture; of a tensor, what else its request said."""
+    said: dict[str, Any]
+    """As `worker.Reply.words`."""
 
 
 class _Process(NamedTuple):

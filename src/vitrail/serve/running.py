@@ -21,7 +21,7 @@ from .app import application
 from .connection import Patience, PatientConnection
 from .listening import listen
 from .opened import Opened, open_model
-from .service import Service
+from .service import Log, Service
 from .settings import Limits
 from .tokens import Tokens
 
@@ -47,6 +47,8 @@ class Asked:
     threads: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
+    log: Log | None = None
+    """As of `Service`."""
 
 
 def name_of(model: str, wish: str) -> str:
@@ -134,7 +136,7 @@ async def _run(
         loop.call_soon_threadsafe(begin)
 
     opening = partial(open_model, asked.model, asked.name, asked.device, asked.threads, asked.changes)
-    service = Service(asked.name, asked.limits, tokens, opening, ready, failed)
+    service = Service(asked.name, asked.limits, tokens, opening, ready, failed, asked.log)
     server = StoppableServer(_config(asked, service), drain)
     tasks.append(loop.create_task(_told(server, partial(listening, listener))))
     service.batcher.start()

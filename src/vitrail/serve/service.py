@@ -17,6 +17,7 @@ from .refusals import RefusedError
 from .settings import Limits
 from .tokens import Tokens
 
+Log = Callable[[str, int, float], None]
 WORK = ("/predict", "/explain", "/embed")
 
 
@@ -26,6 +27,7 @@ class Service:
     Args:
         open_model: reads the model; gets what to call when the model turns out to be broken.
         failed: called in the event loop with the reason why there is no model, or no processes.
+        log: told of every request that ends: its path (`metrics.OTHER` for an unknown one), status and seconds.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Service:
         open_model: Callable[[Callable[[], None]], Opened],
         ready: Callable[[Opened], None],
         failed: Callable[[BaseException], None],
+        log: Log | None = None,
     ):
         self.name, self.limits, self.tokens = name, limits, tokens
         self.infer = f"/v2/models/{name}/infer"
@@ -47,7 +50,7 @@ class Service:
         self.pictures: Pictures | None = None
         self.draining = False
         self.broken = False
-        self._ready, self._failed = ready, failed
+        self._ready, self._failed, self._log = ready, failed, log
         self._starting: asyncio.Task[None] | None = None
         self._decoders: Pictures | None = None
 
@@ -96,6 +99,12 @@ class Service:
             await self._decoders.close()
         return await self.batcher.close()
 
+    def ended(self, path: str, status: int, seconds: float) -> None:
+        """Count a request, and tell of it where that is wished."""
+        known = self.metrics.request(path, status, seconds)
+        if self._log is not None:
+            self._log(known, status, seconds)
+
     async def prepared(self, body: bytearray | memoryview) -> Prepared:
         """One picture as the model reads it; RefusedError as `Pictures.prepare`."""
         assert self.pictures is not None
@@ -105,7 +114,7 @@ class Service:
         """One picture answered, and remarks about its file."""
         made = await self.prepared(body)
         found = await self.batcher.answer([name], made.images)
-        return found, [str(one) for one in made.said]
+        return found, made.said["remarks"]
 
     def gauges(self) -> dict[str, tuple[str, float]]:
         """What is so at the moment, for `Metrics.text`."""

@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from ..data.decode import convert
 from ..data.decoding.stored import parse
-from ..data.transforms import fit_one
+from ..data.transforms import fit_one, seen
 from ..errors import DataError, NoPictureError, TooLargeError
 from ..predict.exported import IMAGES
 from ..spec import ImageSpec
@@ -42,7 +41,7 @@ class Reply(NamedTuple):
     status: int
     """Of HTTP: 200, or why there is no picture."""
     words: str
-    """The reason; of a picture its remarks as a JSON list, of tensors what else the request said, as a JSON object."""
+    """The reason; of a picture its remarks and shape, of tensors what else the request said, as a JSON object."""
     pixels: bytes
     """uint8 [n, C, h, w]."""
 
@@ -71,8 +70,8 @@ def answer(kind: Kind, body: bytes, spec: ImageSpec, pictures: int) -> Reply:
         if kind == "tensor":
             images, asked = read_tensor(body, spec, pictures)
             return Reply(200, json.dumps(asked), images.tobytes())
-        image, remarks = read_picture(body, spec)
-        return Reply(200, json.dumps(remarks), image.numpy().tobytes())
+        image, said = read_picture(body, spec)
+        return Reply(200, json.dumps(said), image.numpy().tobytes())
     except DataError as problem:
         return Reply(_status(problem), str(problem), b"")
     except MemoryError:
@@ -83,14 +82,18 @@ def answer(kind: Kind, body: bytes, spec: ImageSpec, pictures: int) -> Reply:
         return Reply(413, FULL, b"")
 
 
-def read_picture(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], Sequence[str]]:
+def read_picture(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], dict[str, Any]]:
     """As `data.transforms.prepare`, with what was remarkable about the file.
+
+    Returns:
+        The picture; `remarks`, and `seen`, the rows and columns of its own pixels that the model sees.
 
     Raises:
         DataError: as `data.decode.decode`.
     """
     stored = parse(data, spec)
-    return fit_one(convert(stored, spec), spec), stored.remarks
+    values = convert(stored, spec)
+    return fit_one(values, spec), {"remarks": stored.remarks, "seen": seen(values.shape[0], values.shape[1], spec)}
 
 
 def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:

@@ -7,17 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int64, Shaped
+from jaxtyping import Float64, Int64, Shaped
 from numpy.typing import NDArray
 
 from ..data import kept_splits
 from ..data import splits as parts
+from ..data.decoding.stored import read
 from ..data.doctor import excluded
 from ..data.loader import Pictures, load
 from ..data.open import BUILT_IN, HUB, SHARDS, open_source
 from ..data.regions import Cut
 from ..data.settings import DataSettings
 from ..data.source import Source
+from ..data.transforms import seen
 from ..errors import DataError, UsageError
 from ..evaluate.scaling import Scaling, scaling_of
 from ..plural import counted
@@ -70,6 +72,24 @@ class Dataset:
     def shown(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> Pictures:
         """The same of any rows."""
         return load(self.source, rows, spec, RESIDENT_BYTES, workers)
+
+    def aspects(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
+        """Width over height of what a model sees of each picture, as the picture itself has it.
+
+        Pictures that are squashed are read again for it; one that is gone by now has the model's shape.
+        """
+        plain = spec.width / spec.height
+        if spec.fit != "squash":
+            return np.full(len(rows), plain)
+        return np.array([self._aspect(int(row), spec, plain) for row in rows], np.float64)
+
+    def _aspect(self, row: int, spec: ImageSpec, plain: float) -> float:
+        try:
+            height, width = read(self.source.pictures[row], spec).values.shape[:2]
+        except DataError:
+            return plain
+        rows, columns = seen(height, width, spec)
+        return columns / rows
 
     def training_pictures(self, spec: ImageSpec, cut: Cut | None, workers: int) -> Pictures:
         """Those of the train split, cut as the recipe asks, and decoded as only a training may."""

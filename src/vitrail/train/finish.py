@@ -191,7 +191,8 @@ def write_report(
     held_out, rows = judged[-1].said, dataset.splits[judged[-1].said.split]
     chosen = choice.with_worst(held_out, decided, THUMBNAILS)
     images = pictures.take(rows[chosen])  # uint8 [k, C, H, W]
-    thumbnails.save(run.path, images.permute(0, 2, 3, 1).numpy(), chosen)
+    aspects = dataset.aspects(rows[chosen], plan.image)
+    thumbnails.save(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
     assert isinstance(learner.model, ViT)
     with averaged(learner.model, learner.average):
         given = {row: Shown(learner.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)}

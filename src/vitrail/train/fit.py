@@ -15,6 +15,8 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
 from ..model.vit import create, parameter_count
+from ..plural import counted
+from ..report.page import SHEET
 from . import before, sheet
 from .accompany import accompany
 from .brought import NOTHING, Brought
@@ -221,11 +223,12 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     for text in (*source.notes, *dataset.notes):
         yield Note(text)
     counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
+    pictures = counted(sum(map(len, dataset.splits.values())), "picture")
     one, more = {
         "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
     }[source.task]  # fmt: skip
     outputs = f"{len(source.classes)} {one if len(source.classes) == 1 else more}"
-    yield Note(f"{source.name}: {outputs}, pictures: {counts}.")
+    yield Note(f"{source.name}: {outputs}, {pictures} ({counts}).")
 
 
 def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) -> Plan:
@@ -263,7 +266,7 @@ def _begin(
         write_json(run.path / "check.json", findings.to_json())
         run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
-            sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan, dataset.brought)
+            sheet.write(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
         except DataError as error:  # pictures that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
     yield from _go(run, plan, reasons, dataset, pictures, team)

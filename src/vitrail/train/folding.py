@@ -197,7 +197,8 @@ def _report(out: Path, whole: Together, answers: Answers, figures: Figures) -> N
     chosen = choice.with_worst(answers, Decisions(), THUMBNAILS)
     shown = whole.rows(answers)[chosen]
     pictures = dataset.shown(shown, plan.image, plan.compute.workers)
-    thumbnails.save(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen)
+    aspects = dataset.aspects(shown, plan.image)
+    thumbnails.save(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
     grouping.save(out, whole.groups(answers))
     own = [_renamed(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)

@@ -33,7 +33,6 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.bundle = path / "model"
         self.predictions = path / "predictions"
-        self.figures = path / "figures"
         self.splits_file = path / "splits.csv"
         self.data_file = path / "data.json"
         self.trackers = Trackers()

@@ -2,7 +2,7 @@
 
 A training calls it once, when its run folder has been made and before the first step:
 
-    sheet.write(run.figures / sheet.NAME, dataset.source, pictures, plan, dataset.brought)
+    sheet.write(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from .brought import NOTHING, Brought
 from .plan import Plan
 from .stepping.views import augment, mixed
 
-NAME = "what-the-model-sees.png"
 SIDE = 8
 """Pictures in a row of the sheet, and rows."""
 SMALLEST, LARGEST = 96, 160

@@ -24,7 +24,7 @@ FLAGS = {
     "export": """--to --out --layout --private --dry-run --resize --precision --calibrate --force
                  --json --debug""",
     "serve": """--host --port --name --token-file --proxy --max-bytes --max-pictures --batch --waiting --per-client
-                --deadline --slow --workers --threads --device --json --debug""",
+                --deadline --slow --workers --threads --device --log --json --debug""",
     "convert": """--to --out --layout --match --heads --image-size --channels --channels-policy --pool --outputs
                   --network --json --debug""",
     "report": "--for --positive --prevalence --parts-per-minute --hours --claim --json --debug",

@@ -7,7 +7,17 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.data.transforms import fit, normalise, prepare, prepare_stack, resize, to_tensor
+from vitrail.data.transforms import (
+    fit,
+    fit_for_eyes,
+    fit_one,
+    normalise,
+    prepare,
+    prepare_stack,
+    resize,
+    seen,
+    to_tensor,
+)
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
 
@@ -151,3 +161,43 @@ def test_the_spec_says_whether_fitting_antialiases(way):
     image = torch.randint(0, 256, (1, 3, 90, 60), dtype=torch.uint8)
     smooth, plain = (fit(image, ImageSpec(height=16, width=16, fit=way, antialias=flag)) for flag in (True, False))
     assert plain[:, :, 4:12, 4:12].float().std() > 1.5 * smooth[:, :, 4:12, 4:12].float().std()
+
+
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        (ImageSpec(height=30, width=30), (400, 600)),
+        (ImageSpec(height=70, width=70, crop_fraction=0.7), (280, 420)),
+        (ImageSpec(height=30, width=30, fit="crop"), (400, 400)),
+        (ImageSpec(height=70, width=70, fit="crop", crop_fraction=0.7), (280, 280)),
+        (ImageSpec(height=30, width=30, fit="pad"), (600, 600)),
+    ],
+)
+def test_what_eyes_get_is_what_the_model_sees_in_the_pictures_own_shape(spec, wanted):
+    rows, columns = np.mgrid[:400, :600]
+    image = np.stack([rows % 251, columns % 251, 50 + 0 * rows], axis=2).astype(np.uint8)
+    assert seen(400, 600, spec) == pytest.approx(wanted)
+    whole = fit_for_eyes(image, spec, 1000)
+    assert whole.shape == (*wanted, 3)
+    top, left = (400 - wanted[0]) // 2, (600 - wanted[1]) // 2
+    if spec.fit == "pad":
+        np.testing.assert_array_equal(whole[100:500], image)
+        assert not whole[:100].any() and not whole[500:].any()
+    else:
+        np.testing.assert_array_equal(whole, image[top : top + wanted[0], left : left + wanted[1]])
+    few = fit_for_eyes(image, spec, 100)
+    assert min(few.shape[:2]) == 100
+    assert few.shape[1] / few.shape[0] == pytest.approx(wanted[1] / wanted[0], abs=0.01)
+
+
+def test_a_small_picture_is_not_enlarged_for_eyes(photo):
+    np.testing.assert_array_equal(fit_for_eyes(photo, ImageSpec(height=224, width=224), 480), photo)
+    grey = fit_for_eyes(photo[..., :1], ImageSpec(height=8, width=8, channels=1), 20)
+    assert grey.shape == (20, 29, 1)
+    smooth = np.asarray(Image.fromarray(photo[..., 0]).resize((29, 20), Image.Resampling.BICUBIC))
+    assert np.abs(grey[..., 0].astype(int) - smooth).max() <= 2
+
+
+def test_one_picture_is_fitted_as_in_a_stack(photo):
+    spec = ImageSpec(height=16, width=24)
+    assert torch.equal(fit_one(photo, spec), fit(to_tensor(photo[None]), spec)[0])

@@ -66,7 +66,7 @@ def test_the_page_has_the_picture_and_every_map_with_its_name(page):
     figure = page.figure()
     assert len(figure.axes) == 1 + len(METHODS)
     said = [text.get_text() for text in figure.texts]
-    assert all(method in said for method in ("the picture", *METHODS))
+    assert all(method in said for method in ("what the model sees", *METHODS))
     renderer = FigureCanvasAgg(figure).get_renderer()
     for text in figure.texts:
         box = text.get_window_extent(renderer)

@@ -25,7 +25,7 @@ def model_and_images(**changes):
 
 
 def a_map(values) -> Map:
-    return Map(values=np.array(values, np.float32), method="rollout", layer="block 0", line="A line.")
+    return Map(values=np.array(values, np.float32), method="rollout", layer="block 0", unit="share", line="A line.")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from vitrail.explain.overlay import (
     stretched,
 )
 
-CAPTION = Caption("dress, 97.3%", ("relevance · blocks 0 to 7", "An honest line."))
+CAPTION = Caption("dress, 97.3%", ("relevance · blocks 0 to 7", "An honest line."), "share of attention")
 HEAT = np.array([[0, 1, 2], [4, 0, 0]], np.float32)
 
 
@@ -97,11 +97,27 @@ def test_a_map_alone_has_the_colours_of_the_overlay_and_grey_between_two_sides()
 
 
 def test_between_centres_of_patches_the_map_is_spread_evenly():
-    spread = stretched(HEAT / 4, (8, 12), (4, 4), step=1)
+    spread = stretched(HEAT / 4, (8, 12), (4, 4), (8, 12))
     assert spread.shape == (8, 12)
     assert spread[0, 0] == 0 and spread[7, 0] == 1
     np.testing.assert_allclose(spread[0, 1:6], [0, 0.25 * 0.125, 0.25 * 0.375, 0.25 * 0.625, 0.25 * 0.875])
-    assert stretched(HEAT, (7, 10), (4, 4), step=3).shape == (21, 30), "what lies in the padding is not drawn"
+    padded = stretched(HEAT, (7, 10), (4, 4), (21, 30), smooth=False)
+    assert padded.shape == (21, 30), "what lies in the padding is not drawn"
+    np.testing.assert_array_equal(padded, HEAT.repeat(12, 0).repeat(12, 1)[:21, :30])
+
+
+def test_a_map_is_drawn_in_the_shape_of_the_picture_and_not_of_the_model():
+    wide = stretched(HEAT, (8, 12), (4, 4), (20, 60), smooth=False)
+    np.testing.assert_array_equal(wide, HEAT.repeat(10, 0).repeat(20, 1))
+    own = picture(3, 600, 1800)
+    figure = overlay(picture(), HEAT, "positive", (4, 4), CAPTION, opacity=0, own=own)
+    seen, mixed, alone, _ = figure.axes
+    for axes in (seen, mixed, alone):
+        box = axes.get_window_extent()
+        assert box.width / box.height == pytest.approx(3, rel=0.01)
+    np.testing.assert_array_equal(np.asarray(mixed.images[0].get_array()), own)
+    assert np.asarray(seen.images[0].get_array()).shape == (480, 720, 3)
+    assert seen.get_aspect() == "auto"
 
 
 def test_small_pictures_are_enlarged_by_whole_steps():
@@ -141,16 +157,25 @@ def test_X14_the_bar_has_its_three_marks_at_fixed_places(scale, labels):
 
 def test_X15_every_word_of_the_caption_is_there_and_nothing_leaves_the_paper():
     for height, width in ((8, 12), (24, 6), (4, 24)):
-        long = Caption("a class with quite a name " * 4, (*CAPTION.below, "many words " * 30))
+        long = Caption("a class with quite a name " * 4, (*CAPTION.below, "many words " * 30), CAPTION.unit)
         for caption in (CAPTION, long):
             figure = overlay(picture(3, height, width), HEAT, "positive", (height // 2, width // 3), caption)
             said = [text.get_text() for text in figure.texts]
-            assert " ".join(said).split() == " ".join((caption.title, *caption.below)).split()
+            names = (
+                f"what the model sees: {height} \u00d7 {width} pixels", "the picture under its map",
+                "the map: 2 \u00d7 3 patches",
+            )  # fmt: skip
+            wanted = (caption.title, *names, *caption.below)
+            assert sorted(" ".join(said).split()) == sorted(" ".join(wanted).split())
+            assert figure.axes[3].get_ylabel() == "share of attention"
             renderer = FigureCanvasAgg(figure).get_renderer()
             for text in figure.texts:
                 box = text.get_window_extent(renderer)
                 assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.width and box.y1 <= figure.bbox.height
                 assert not any(box.overlaps(axes.get_window_extent(renderer)) for axes in figure.axes)
+            unit = figure.axes[3].yaxis.label.get_window_extent(renderer)
+            assert unit.x1 <= figure.bbox.width
+            assert not any(unit.overlaps(mark.get_window_extent(renderer)) for mark in figure.axes[3].get_yticklabels())
 
 
 def test_the_same_map_gives_the_same_file_with_a_description(tmp_path):

@@ -61,7 +61,7 @@ def stored(
     facts.write(folder, facts.ReportFacts(**{**vars(known), **own, **more}))
     chosen = choice.with_worst(test, by, thumbnails.MOST)
     images = np.random.default_rng(0).integers(0, 256, (len(chosen), sizes, sizes, 1), dtype=np.uint8)
-    thumbnails.save(folder, images, chosen)
+    thumbnails.save(folder, images, chosen, np.ones(len(chosen)))
     grouping.save(folder, groups)
     write(folder / "check.json", CHECK)
     write(folder / "data.json", {"fingerprint": FINGERPRINT})
@@ -87,8 +87,16 @@ CHECK = {
             "severity": "warning",
             "text": "8 pictures of test are nearly the same as one in train.",
             "advice": "Leave <them> out.",
+            "pictures": ["1.png", "2.png"],
+            "groups": [["1.png", "2.png"], *([f"{k}.png", f"{k}-again.png"] for k in range(3, 10))],
         },
-        {"code": "odd-shapes", "severity": "hint", "text": "2 pictures are long.", "advice": ""},
+        {
+            "code": "odd-shapes",
+            "severity": "hint",
+            "text": "2 pictures are long.",
+            "advice": "",
+            "pictures": ["a.png", "b.png"],
+        },
     ],
     "class_counts": {"train": {"cat": 40, "dog": 20}, "val": {"cat": 0, "dog": 0}, "test": {"cat": 10, "dog": 9}},
     "smallest": {"height": 20, "width": 24, "id": "a.png"},

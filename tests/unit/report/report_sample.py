@@ -58,7 +58,7 @@ def run_folder(folder: Path, split: str = "test") -> Path:
     facts.write(folder, facts_of(predictions, ("train", split)))
     chosen = thumbnails.choose(predictions, 3)
     images = np.random.default_rng(0).integers(0, 256, (len(chosen), 8, 8, 1), dtype=np.uint8)
-    thumbnails.save(folder, images, chosen)
+    thumbnails.save(folder, images, chosen, np.ones(len(chosen)))
     lines = [{"step": s, "loss": 2.0 / s, "lr": 0.01, "images_per_second": 800.0} for s in range(1, 30)]
     lines += [{"step": 10, "val_accuracy": 0.8, "val_loss": 0.5}, {"step": 20, "val_accuracy": 0.9, "val_loss": 0.4}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -32,8 +32,9 @@ def test_the_report_says_what_the_pictures_are(tmp_path):
         "Class train test cat 40 10 dog 20 9",
         "100 of them were looked at",
         "Noticed while opening them: 3 turned by EXIF.",
-        "warning : 8 pictures of test are nearly the same as one in train. Leave &lt;them&gt; out.",
-        "to be known : 2 pictures are long.",
+        "warning : 8 pictures of test are nearly the same as one in train.",
+        "(1.png = 2.png, 3.png = 3-again.png, 4.png = 4-again.png and 5 more, in check.json) Leave &lt;them&gt; out.",
+        "to be known : 2 pictures are long. (a.png, b.png)",
         "Nothing else is known.",
         FINGERPRINT,
     ):

@@ -115,7 +115,7 @@ def test_the_map_is_the_one_that_explain_draws(run):
     built = explained(run)
     images, rows = thumbnails.load(folder)
     kept = explanations.load(folder)
-    image = images[rows.tolist().index(int(kept.rows[3]))]
+    image = images[rows.tolist().index(int(kept.rows[3]))].image
     mixed = under_map(image, kept.values[3], "positive", (4, 2), kept.artefacts[3], heat.SIDE)
     assert mixed.shape == (168, 168, 3) and thumbnails.data_uri(mixed) in built
     assert heat.heat(kept, test, images, rows).hidden == 1
@@ -156,7 +156,7 @@ def test_labels_and_numbers_say_what_is_the_case(tmp_path):
     truth = np.arange(40.0)
     numbers = test_number_predictions.table(truth, truth + 0.25, ("age",))
     rows = choice.choose(numbers, 6)
-    found = heat.heat(maps(numbers, rows), numbers, np.zeros((12, 8, 8, 1), np.uint8), rows)
+    found = heat.heat(maps(numbers, rows), numbers, [thumbnails.Kept(np.zeros((8, 8, 1), np.uint8), 1.0)] * 12, rows)
     assert len(found.worst) == len(found.others) == 6
     row = int(rows[0])
     said = [(line.before, line.name, line.after, line.wrong) for line in found.worst[0].lines]

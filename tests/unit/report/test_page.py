@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
@@ -70,6 +71,25 @@ def test_facts_stand_on_the_page(built):
         assert text in built
 
 
+def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
+    plan = 'model_name = "vit"\n[recipe]\nsteps = 12000\nnesterov = true\nrate = 0.5\nnone = ""\nsizes = [3, 4]\n'
+    names = ("model_name", "recipe.steps", "recipe.nesterov", "recipe.rate", "recipe.none", "recipe.sizes", "x.gone")
+    folder = run_folder(tmp_path)
+    reasons = facts.entries({name: f"why {name}" for name in names})
+    facts.write(folder, dataclasses.replace(facts.read(folder), plan=plan, reasons=reasons))
+    built = page.build(folder).read_text(encoding="utf-8")
+    said = re.findall(r"<code>([^<]*)</code></th><td>([^<]*)</td><td>why \1<", built)
+    assert said == list(zip(names, ("vit", "12,000", "true", "0.5", "\u2013", "3 x 4", "\u2013"), strict=True))
+
+
+def test_the_sheet_of_what_the_model_sees_is_named_where_it_is_there(tmp_path):
+    folder = run_folder(tmp_path)
+    assert page.SHEET not in page.build(folder).read_text(encoding="utf-8")
+    (folder / page.SHEET).parent.mkdir()
+    (folder / page.SHEET).touch()
+    assert f"<code>{page.SHEET}</code> shows some" in page.build(folder).read_text(encoding="utf-8")
+
+
 def test_mistakes_and_right_answers_are_shown_with_their_confidence(built):
     predictions = predictions_of()
     chosen = thumbnails.choose(predictions, 3)
@@ -126,7 +146,7 @@ def test_a_perfect_model_says_so(tmp_path):
 
 def test_missing_predictions_and_thumbnails_of_another_run_are_named(tmp_path):
     folder = run_folder(tmp_path)
-    thumbnails.save(folder, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]))
+    thumbnails.save(folder, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
     with pytest.raises(UsageError, match=r"below the 40 rows.*Got 99"):
         page.build(folder)
     (folder / "predictions" / "test.csv").unlink()

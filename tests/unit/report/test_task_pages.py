@@ -31,7 +31,7 @@ def stored(folder: Path, answers: LabelPredictions | NumberPredictions, k: int =
     answers.write_csv(folder / "predictions" / "test.csv")
     facts.write(folder, facts.ReportFacts(**{**known, **measured}))
     chosen = choice.choose(answers, k)
-    thumbnails.save(folder, np.zeros((len(chosen), 8, 8, 1), np.uint8), chosen)
+    thumbnails.save(folder, np.zeros((len(chosen), 8, 8, 1), np.uint8), chosen, np.ones(len(chosen)))
     return page.build(folder).read_text(encoding="utf-8")
 
 
@@ -125,7 +125,7 @@ def test_thumbnails_of_another_run_are_refused(kind, tmp_path):
 
     given = test_label_metrics.drawn(30) if kind == "labels" else test_number_metrics.drawn(30)
     stored(tmp_path, given)
-    thumbnails.save(tmp_path, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]))
+    thumbnails.save(tmp_path, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
     with pytest.raises(UsageError, match=r"below the 30 rows.*Got 99"):
         page.build(tmp_path)
 

@@ -22,6 +22,8 @@ from vitrail.serve.refusals import RefusedError
 from vitrail.serve.settings import Limits
 
 NAMES = [Name(f"{n}.png", f"{n}") for n in range(5)]
+SQUARE = (8.0, 8.0)
+"""Rows and columns of a picture's own that are seen."""
 
 
 def opened(*args: object, broken=lambda: None, **changes: object) -> Opened:
@@ -123,22 +125,23 @@ def test_explanations_are_those_of_the_command(method):
     found = opened(views=Views())
     picture = pictures(found.spec, 1)[0]
     prepared = torch.from_numpy(picture).permute(2, 0, 1)
-    told = explain(found.explainer, prepared, method, None)
+    told = explain(found.explainer, prepared, (40, 100), method, None)
     (other,) = of_pictures(found.predictor, "tiny", picture, Asked(method=method))
     np.testing.assert_allclose(told["values"], other.found.values[0], rtol=1e-4, atol=1e-6)
     assert (told["title"], told["target"]) == (other.title, other.of or None)
     assert told["rows"] * told["columns"] == other.found.values[0].size and told["picture"].startswith("data:image/png")
     assert (told["height"], told["width"]) == found.spec.size and told["low"] <= told["high"]
+    assert told["aspect"] == 2.5 and told["unit"] == other.found.unit
 
 
 def test_an_explanation_is_asked_of_a_class_by_its_name():
     found = opened(views=BOTH)
     image = images_of(found, 1)[0]
-    assert explain(found.explainer, image, None, "fish")["target"] == "fish"
+    assert explain(found.explainer, image, SQUARE, None, "fish")["target"] == "fish"
     with pytest.raises(UsageError, match="no output 'bird'"):
-        explain(found.explainer, image, None, "bird")
+        explain(found.explainer, image, SQUARE, None, "bird")
     with pytest.raises(UsageError, match="There is no method"):
-        explain(found.explainer, image, "guess", None)
+        explain(found.explainer, image, SQUARE, "guess", None)
 
 
 def test_pictures_of_another_range_are_not_scaled_twice():
@@ -146,6 +149,6 @@ def test_pictures_of_another_range_are_not_scaled_twice():
     spec = dataclasses.replace(own.spec, low=0, high=100, crop_fraction=0.5)
     found = Opened(Predictor([dataclasses.replace(own, spec=spec)]), "tiny")
     picture = pictures(spec, 1)[0]
-    told = explain(found.explainer, torch.from_numpy(picture).permute(2, 0, 1), "attention", None)
-    other = explain(opened().explainer, torch.from_numpy(picture).permute(2, 0, 1), "attention", None)
+    told = explain(found.explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None)
+    other = explain(opened().explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None)
     np.testing.assert_allclose(told["values"], other["values"], rtol=1e-5)

@@ -48,7 +48,8 @@ def run(play, **changes) -> Pictures:
 def test_pictures_come_out_prepared_with_remarks():
     async def play(found):
         made = await found.prepare("picture", SMALL)
-        assert made.images.shape == (1, 3, 8, 8) and (made.images == 7).all() and made.said == []
+        assert made.images.shape == (1, 3, 8, 8) and (made.images == 7).all()
+        assert made.said == {"remarks": [], "seen": [8, 8]}
         made.images.add_(1)  # its own memory
         many = await asyncio.gather(*(found.prepare("picture", bytearray(SMALL)) for _ in range(20)))
         assert all((one.images == 7).all() for one in many)

@@ -29,7 +29,8 @@ def test_e5_every_kind_of_file_gets_its_status(case):
     if case.status == 200:
         made = torch.frombuffer(bytearray(reply.pixels), dtype=torch.uint8).view(3, 16, 24)
         assert torch.equal(made, prepare(data, spec))
-        assert isinstance(json.loads(reply.words), list)
+        said = json.loads(reply.words)
+        assert isinstance(said["remarks"], list) and min(said["seen"]) > 0
     else:
         assert reply.words and reply.pixels == b""
 
@@ -106,5 +107,5 @@ thread.join()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == (
         "[(413, b'the picture needs more memory than a decoding process may take; send a smaller one.'), "
-        "(200, b'[]')]\n"
+        '(200, b\'{"remarks": [], "seen": [40.0, 40.0]}\')]\n'
     ), done.stderr

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.data.splits import folds
 from vitrail.errors import DataError, UsageError
-from vitrail.train.dataset import MEMORY, class_of, located, open_dataset
+from vitrail.spec import ImageSpec
+from vitrail.train.dataset import MEMORY, Dataset, class_of, located, open_dataset
 
 
 def drawn(n: int = 20, **fields: object) -> Source:
@@ -113,3 +115,20 @@ def test_a_list_that_leaves_one_class_is_refused(tmp_path):
     (tmp_path / "exclude.csv").write_text("id\n" + "".join(f"{row}.png\n" for row in range(1, 20, 2)))
     with pytest.raises(DataError, match=r"are of one class, 'a'; at least two are needed to tell apart\. Give more p"):
         opened(drawn(), exclude=str(tmp_path / "exclude.csv"))
+
+
+def test_what_is_squashed_keeps_the_shape_of_its_picture_for_the_report(tmp_path):
+    paths = [tmp_path / name for name in ("wide.png", "tall.png", "gone.png")]
+    for path, size in zip(paths, ((40, 20), (10, 30), (8, 8)), strict=True):
+        Image.new("L", size).save(path)
+    source = Source(
+        name="drawn", task="classes", classes=("a", "b"), pictures=paths, ids=tuple("012"),
+        targets=np.array([0, 1, 0]),
+    )  # fmt: skip
+    found = Dataset(source, {})
+    paths[2].unlink()
+    rows = np.array([0, 1, 2])
+    square = ImageSpec(height=16, width=16, channels=1)
+    assert found.aspects(rows, square).tolist() == [2, pytest.approx(1 / 3), 1]
+    assert found.aspects(rows, dataclasses.replace(square, fit="crop")).tolist() == [1, 1, 1]
+    assert found.aspects(rows, ImageSpec(height=16, width=24, channels=1, fit="pad")).tolist() == [1.5] * 3

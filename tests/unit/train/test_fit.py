@@ -75,7 +75,7 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     source = drawn(reason="column label holds 2 words", notes=("Left out 3 files.",))
     told = notes(fit(source, dry_run=True))
     assert told[:2] == ["Task classes: column label holds 2 words.", "Left out 3 files."]
-    assert told[2] == "drawn: 2 classes, pictures: 11 train, 2 val, 3 test."
+    assert told[2] == "drawn: 2 classes, 16 pictures (11 train, 2 val, 3 test)."
     assert told.count("Left out 3 files.") == 1
 
 
@@ -87,7 +87,7 @@ BLANK = np.where((ROWS + np.arange(2)) % 3 == 0, np.nan, (ROWS // [1, 2]) % 2).a
 @pytest.mark.parametrize(("task", "noun"), [("labels", "labels"), ("number", "numbers")])
 def test_every_task_is_trained_and_measured_on_what_is_known(task, noun, fit, tmp_path):
     events = fit(drawn(task=task, classes=("mass", "edema"), targets=BLANK))
-    assert any(text.startswith(f"drawn: 2 {noun}, pictures: 1") for text in notes(events))
+    assert any(text.startswith(f"drawn: 2 {noun}, 16 pictures (1") for text in notes(events))
     figures, run = finished(events).metrics, tmp_path / "run"
     assert figures.split == "test" and figures.n <= 3
     kept = json.loads((run / "report.json").read_text())

@@ -15,6 +15,7 @@ from vitrail.data.source import Source
 from vitrail.data.transforms import prepare
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
+from vitrail.report.page import SHEET
 from vitrail.spec import ImageSpec
 from vitrail.train import sheet
 from vitrail.train.plan import Plan
@@ -76,11 +77,11 @@ def test_mixed_views_show_another_picture_of_the_sheet():
 
 def test_a_sheet_is_written_for_a_run(tmp_path: Path):
     plan = plan_of(Recipe(augment="trivial", mixup=0.2))
-    path = tmp_path / "figures" / sheet.NAME
+    path = tmp_path / SHEET
     sheet.write(path, SOURCE, held(plan, np.arange(2, 20)), plan)
     with Image.open(path) as image:
         assert image.size == (8 * (96 + 4) + 4, 8 * (96 + 16 + 4) + 4)
-    assert [found.name for found in path.parent.iterdir()] == [sheet.NAME]
+    assert [found.name for found in path.parent.iterdir()] == [path.name]
 
 
 @pytest.mark.parametrize(("channels", "side", "shown"), [(1, 28, 112), (2, 300, 160), (3, 224, 160), (5, 100, 100)])

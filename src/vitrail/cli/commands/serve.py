@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -68,8 +69,10 @@ class Serve(Command):
     """Threads of the model; 0 measures whether one or all of them serve more."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
+    log: bool = False
+    """Print a line for each request: when it ended, its path, its status and its seconds; no names, no addresses."""
     json: bool = False
-    """Print where it listens, that it is ready, and that it has stopped, as one line of JSON each."""
+    """Print where it listens, that it is ready, that it has stopped, and with --log requests, as lines of JSON."""
     debug: bool = False
     """Show tracebacks."""
     changes: tuple[tuple[str, str], ...] = ()
@@ -90,6 +93,7 @@ class Serve(Command):
         asked = Asked(
             model=self.model, name=name_of(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
             device=self.device, threads=self.threads, changes=dict(self.changes), limits=limits,
+            log=self._request if self.log else None,
         )  # fmt: skip
         code = serve(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
         self._tell("stopped", {"stopped": asked.name})
@@ -110,7 +114,15 @@ class Serve(Command):
         facts = f"{opened.name}: {len(opened.predictor.classes)} {_noun(opened.predictor.task)}"
         self._tell(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
 
-    def _tell(self, line: str, facts: dict[str, str]) -> None:
+    def _request(self, path: str, status: int, seconds: float) -> None:
+        from datetime import datetime
+
+        when = datetime.now().astimezone().isoformat(timespec="seconds")
+        said = str(status) if status else "client left"
+        facts = {"ended": when, "path": path, "status": status, "seconds": round(seconds, 4)}
+        self._tell(f"{when} {path} {said} {seconds:.3f} s", facts)
+
+    def _tell(self, line: str, facts: Mapping[str, object]) -> None:
         import json
 
         print(json.dumps(facts) if self.json else line, flush=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...doors.wishes import Asked
-    from ...train.events import Event, Finished, Planned
+    from ...train.events import Event, Finished
     from ...train.keeping.extend import Extension
 
 
@@ -233,11 +233,13 @@ class Train(Command):
         from ...doors import costing
         from ...doors import planned as words
         from ...train.engines.group import found
-        from ...train.events import Planned
+        from ...train.events import Note, Planned
         from ...train.planning.reasons import explained
         from ..output import print_json
 
-        planned: Planned = next(event for event in events if isinstance(event, Planned))
+        happened = list(events)
+        (planned,) = (event for event in happened if isinstance(event, Planned))
+        notes = [event.text for event in happened if isinstance(event, Note)]
         if found().rank:
             return 0  # rank 0 prints
         cost = planned.cost
@@ -246,12 +248,13 @@ class Train(Command):
                 {
                     "plan": config.write(planned.plan),
                     "reasons": planned.reasons,
+                    "notes": notes,
                     "predicted": cost.to_json() if cost else None,
                     **costing.plan_facts(planned, self.devices),
                 }
             )
         else:
-            told = [*words.expected(planned), *costing.plan_lines(planned, self.devices)]
+            told = [*words.expected(planned), *costing.plan_lines(planned, self.devices), *notes]
             print("".join(f"# {line}\n" for line in told))
             print(config.to_toml(planned.plan, explained(planned.plan, planned.reasons)), end="")
         return 0

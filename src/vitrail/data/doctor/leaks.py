@@ -119,12 +119,13 @@ def _inside(groups: Sequence[Group], owner: NDArray[np.int64], how: str) -> Iter
         found = [tuple(row for row in group if owner[row] == number) for group in groups]
         found = [group for group in found if len(group) > 1]
         if found:
-            extra = counted(len({row for group in found for row in group[1:]}), "picture")
-            copies = "exact copies" if how == "exact" else "near copies"
+            again = len({row for group in found for row in group[1:]})
+            are, like = "is" if again == 1 else "are", "the same" if how == "exact" else "nearly the same"
             yield Concern(
                 code=f"{how}-copies-in-{split}",
                 severity="hint",
-                text=f"{split} holds {copies} of its own pictures: {extra} more than there are different ones.",
+                text=f"{counted(again, 'picture')} of {split} {are} {like} as another one there.",
+                advice="What is shown twice weighs twice, no more: nothing has to be done.",
                 rows=tuple(sorted({row for group in found for row in group})),
                 groups=tuple(found),
             )

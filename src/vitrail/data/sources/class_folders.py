@@ -49,7 +49,7 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
             case or spacing, two folders that are one by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
-    left_out = _LeftOut(keep_empty=settings.keep_empty, manifests=_manifests(root))
+    left_out = _LeftOut(root, keep_empty=settings.keep_empty, manifests=_manifests(root))
     pictures = _by_split(root, left_out)
     if not settings.allow_outside_root:
         _check_confined(root, left_out.links)
@@ -86,11 +86,14 @@ WHOLE = "whole"  # the key of pictures that belong to no official split
 class _LeftOut:
     """What is no picture in a class folder, counted for the notes."""
 
+    root: Path
     keep_empty: bool = False
     manifests: tuple[Path, ...] = ()
     litter: int = 0
     nested: int = 0
     endings: Counter[str] = field(default_factory=Counter)
+    others: dict[str, str] = field(default_factory=dict)
+    """The first file with each of these endings, by its name below the root."""
     sentences: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     """What is used, not left out, and is a link: names below the root."""
@@ -100,7 +103,11 @@ class _LeftOut:
         if self.litter:
             notes.append(f"Left out {self.litter:,} hidden or system files and folders.")
         if self.endings:
-            kinds = ", ".join(f"{count:,} x {ending}" for ending, count in self.endings.most_common(5))
+            found = self.endings.most_common(5)
+            kinds = ", ".join(
+                f"{count:,} x {ending} ({'such as ' if count > 1 else ''}{self.others[ending]})"
+                for ending, count in found
+            )
             others = f"{counted(self.endings.total(), 'file')} of other kinds: {kinds}"
             notes.append(f"Left out {others}. Pictures are {ACCEPTED}.")
         if self.nested:
@@ -139,7 +146,7 @@ def _manifests(root: Path) -> tuple[Path, ...]:
 
 def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
     """Pictures per class, under their official splits in the order train, val, test; or all under WHOLE."""
-    folders, _, links = _listing(root, _LeftOut())
+    folders, _, links = _listing(root, _LeftOut(root))
     splits: dict[str, str] = {}
     for folder in folders:
         split = SPLIT_NAMES.get(folder.lower())
@@ -315,6 +322,7 @@ def _only_pictures(folder: Path, files: list[str], left_out: _LeftOut) -> list[s
             pictures.append(file)
         else:
             left_out.endings[ending or "no ending"] += 1
+            left_out.others.setdefault(ending or "no ending", (folder / file).relative_to(left_out.root).as_posix())
     return pictures
 
 

@@ -147,7 +147,7 @@ export class Explaining {
     return [
       element("b", {}, map.title),
       element("p", {}, map.caption),
-      element("p", {}, size, hatched),
+      element("p", {}, map.unit ? `The scale: ${map.unit}. ` : "", size, hatched),
     ];
   }
 }

@@ -2,7 +2,7 @@
 
 import { number } from "./words.js";
 
-const SHORTER = 480; // pixels of the canvas that the shorter side has at least, by whole steps
+const SHORTER = 480; // pixels of the canvas's shorter side
 const FOR = [255, 143, 31]; // orange and blue of maps with two sides, as in `vitrail explain`
 const AGAINST = [41, 158, 255];
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -28,11 +28,12 @@ export class MapView {
     this.map = map;
     this.picture = picture;
     this.hidden = new Set((map.artefacts ?? []).map(([row, column]) => row * map.columns + column));
-    this.step = Math.max(1, Math.ceil(SHORTER / Math.min(map.height, map.width)));
+    const aspect = map.aspect ?? map.width / map.height; // the picture's own, whatever the model's is
+    const [height, width] = aspect < 1 ? [SHORTER / aspect, SHORTER] : [SHORTER, SHORTER * aspect];
     const patch = map.patch ?? [Math.ceil(map.height / map.rows), Math.ceil(map.width / map.columns)];
-    this.side = patch.map((side) => side * this.step); // of a patch on the canvas, whose edge may cut the last one
-    this.canvas.width = map.width * this.step;
-    this.canvas.height = map.height * this.step;
+    this.side = [(patch[0] * height) / map.height, (patch[1] * width) / map.width]; // the edge may cut the last one
+    this.canvas.height = Math.round(height);
+    this.canvas.width = Math.round(width);
     this.at = null;
     this.draw();
     this.read("");

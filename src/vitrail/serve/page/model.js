@@ -4,12 +4,14 @@ import { element } from "./element.js";
 import { counted, fixed, megabytes } from "./words.js";
 
 const MANY = 60;
+const FEW = 8; // names that a heading can hold
 
 export function jobOf({ task, classes, columns }) {
   const several = columns.length === 1 ? "a number" : `${columns.length} numbers`;
   if (task === "number") return `Reads ${several} off a picture: ${columns.join(", ")}.`;
-  if (task === "labels") return `Says which of ${classes.length} labels fit a picture.`;
-  return `Says which of ${classes.length} classes a picture shows.`;
+  const names = classes.length > FEW ? "" : `: ${classes.join(", ")}`;
+  if (task === "labels") return `Says which of ${classes.length} labels fit a picture${names}.`;
+  return `Says which of ${classes.length} classes a picture shows${names}.`;
 }
 
 export function limitsOf({ limits }, host) {

@@ -75,11 +75,11 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, reasons: Reasons
     }
     small = SMALLEST <= min(model.image_size) < 2 * SMALLEST
     if small:
-        reasons["recipe.shift"] = "three times the work of an answer, half a point on Fashion-MNIST (EXPERIMENTS.md)"
+        reasons["recipe.shift"] = "three times the work of an answer, half a point on Fashion-MNIST"
     class_weights, why = imbalance.weights_for(found.task, found.ratio)
     reasons |= why
     if few and found.task == "classes":
-        reasons["recipe.smoothing"] = "few pictures: kept with the missing patches on digits (EXPERIMENTS.md)"
+        reasons["recipe.smoothing"] = "few pictures: kept with the missing patches on digits"
     return Recipe(
         batch=batch_for(found.count),
         keep_patches=0.6 if few else 0.5,

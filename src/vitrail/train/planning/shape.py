@@ -69,10 +69,10 @@ def _suitable(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Rea
                 f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
             )
         reasons["model.image_size"] += f", to the nearest whole patches {whole[0]} x {whole[1]}"
-    reasons["model.patch"] = f"{whole[0] // patch} x {whole[1] // patch} patches: 49 to 64 teach most per second"
+    reasons["model.patch"] = f"{whole[0] // patch} rows of {whole[1] // patch}: 49 to 64 patches teach most per second"
     shape = "pico" if runtime.device == "cpu" else "micro"
     more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
-    reasons["model_name"] = f"{shape}: {more} (EXPERIMENTS.md)"
+    reasons["model_name"] = f"{shape}: {more}"
     pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
     return f"vit_{shape}_patch{patch}_{pixels}"
 

@@ -109,7 +109,7 @@ def _model(
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     reasons["model.pool"] = "what both kinds of features know" if both else "as the checkpoint was trained"
     reasons["model.pool_blocks"] = "the probe chooses: lower blocks often know what the last one has given up"
-    reasons["model.pool_every"] = "over the upper half: 0.005 more AUROC than the last four of 12 (EXPERIMENTS.md)"
+    reasons["model.pool_every"] = "over the upper half: 0.005 more AUROC than the last four of 12"
     base = replace(
         own,
         channels=_channels(found, wishes, own, start, reasons),
@@ -125,7 +125,7 @@ def _model(
         mlp_dropout=0.0,
         drop_path=0.0,
     )
-    reasons["model.drop_path"] = "a probe that has just been fitted cannot do without branches (EXPERIMENTS.md)"
+    reasons["model.drop_path"] = "a probe that has just been fitted cannot do without branches"
     return replace(base, image_size=_size(found, wishes, base, runtime, seconds, reasons))
 
 
@@ -212,7 +212,7 @@ def _image(found: Fingerprint, model: ViTConfig, checkpoint: Checkpoint, reasons
     """The checkpoint's colours and resize, the data's value range, and the whole picture."""
     fresh = ImageSpec()
     reasons |= {f"image.{name}": "as the checkpoint was trained" for name in ("mean", "std", "interpolation")}
-    reasons["image.fit"] = "whole pictures: what the published crop cuts off may decide (EXPERIMENTS.md)"
+    reasons["image.fit"] = "whole pictures: what the published crop cuts off may decide"
     why = {"image.low": found.range_reason, "image.high": found.range_reason, "image.window": found.window_reason}
     reasons |= {name: reason for name, reason in why.items() if reason}
     return replace(
@@ -243,7 +243,7 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
     reasons["recipe.clip"] = "one odd batch must not spoil a fitted head"
     reasons["recipe.decay"] = "usual in tuning; nothing at the last step"
     reasons["recipe.keep_until"] = "few steps: all of them see whole pictures"
-    reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones (EXPERIMENTS.md)"
+    reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones"
     recipe = Recipe(
         batch=batch,
         optimizer="adamw",

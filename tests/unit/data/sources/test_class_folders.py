@@ -91,10 +91,11 @@ def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     (root / "cat/a.heic").write_text("a")
     (root / "cat/b.heic").write_text("a")
     (root / "cat/README").write_text("a")
+    kinds = "2 x .heic (such as cat/a.heic), 1 x .csv (labels.csv), 1 x no ending (cat/README)"
     assert len(opened(root)) == 2
     assert opened(root).notes == (
         f"Left out 1 picture beside the class folders of '{root}'.",
-        f"Left out 4 files of other kinds: 2 x .heic, 1 x .csv, 1 x no ending. Pictures are {ACCEPTED}.",
+        f"Left out 4 files of other kinds: {kinds}. Pictures are {ACCEPTED}.",
         "Left out 1 folder inside class folders; classes are one level deep.",
         f"labels.csv is not read, as there are class folders. To learn from that file: vitrail train {root}/labels.csv",
     )
