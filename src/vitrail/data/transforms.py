@@ -17,6 +17,9 @@ from ..spec import ImageSpec, Interpolation
 from .decode import decode, to_bytes
 from .source import Picture
 
+STRIP = 6
+"""A side so many times the other is too long to be drawn in its own shape."""
+
 
 def prepare(picture: Picture | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
     """Decode one picture and fit it to the spec.
@@ -75,9 +78,12 @@ def fit(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C
 def seen(height: int, width: int, spec: ImageSpec) -> tuple[float, float]:
     """How many rows and columns of a picture's own pixels the model's rows and columns stand for.
 
-    squash: as many as the picture has, less what crop_fraction leaves out. crop: less. pad: more, for the border.
+    squash: as many as the picture has, less what crop_fraction leaves out; a strip that nobody could draw, one side
+    more than six times the other, stands for the model's own. crop: less. pad: more, for the border.
     """
     if spec.fit == "squash":
+        if max(height, width) > STRIP * min(height, width):
+            return float(spec.height), float(spec.width)
         return height * spec.height / spec.cover[0], width * spec.width / spec.cover[1]
     if spec.fit == "crop":
         scale = max(spec.cover[0] / height, spec.cover[1] / width)

@@ -198,6 +198,14 @@ def test_a_small_picture_is_not_enlarged_for_eyes(photo):
     assert np.abs(grey[..., 0].astype(int) - smooth).max() <= 2
 
 
+def test_a_strip_has_the_models_shape_for_eyes():
+    """A figure of 3 x 2,000 pixels would be a line, and each of its pixels a hundred of the paper's."""
+    spec = ImageSpec(height=30, width=20, channels=1)
+    assert seen(3, 2000, spec) == (30, 20) == seen(2000, 3, spec)
+    assert fit_for_eyes(np.zeros((3, 2000, 1), np.uint8), spec, 480).shape == (30, 20, 1)
+    assert seen(100, 600, spec) == (100, 600)
+
+
 def test_one_picture_is_fitted_as_in_a_stack(photo):
     spec = ImageSpec(height=16, width=24)
     assert torch.equal(fit_one(photo, spec), fit(to_tensor(photo[None]), spec)[0])
