@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,12 @@ def test_the_list_that_a_check_writes_makes_the_next_one_pass(vitrail, leaky, tm
     assert (second.code, told["stops_a_training"], told["pictures"]) == (0, False, 11)
     assert not [each for each in told["concerns"] if "copies" in each["code"]]
     assert any("Left out 3 pictures that" in note for note in told["notes"])
+
+
+def test_few_held_out_pictures_are_told_before_a_training(vitrail, flowers, leaky):
+    few = vitrail("check", flowers).out
+    assert re.search(r"\n\d+ test pictures? would tell little of how good a training is; vitrail train --folds 5 ", few)
+    assert "would tell little" not in vitrail("check", "digits").out
 
 
 def test_without_a_folder_to_write_to_it_says_that_there_is_a_list(vitrail, leaky):

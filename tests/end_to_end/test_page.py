@@ -99,7 +99,7 @@ def test_another_method_and_another_class_draw_other_maps(served, hands):
     hands.explained()
     of_answer = hands.colour(3, 2)
     hands.page.select_option("#target", "7")
-    hands.explained("7, 93.0%")
+    hands.explained("Evidence for 7")
     assert hands.colour(3, 2) != of_answer
     hands.page.select_option("#method", "integrated")
     hands.explained("integrated · ")
@@ -129,7 +129,7 @@ def test_a_no_of_the_explanation_is_told_below_the_picture(served, hands):
     expect(hands.page.locator("#caption")).to_have_text(EMPTY["error"])
     expect(hands.page.locator("#plain")).to_be_visible()
     hands.page.select_option("#target", "8")
-    hands.explained("8, 93.0%")
+    hands.explained("Evidence for 8")
 
 
 def test_what_is_not_answered_says_why_in_sentences(served, hands):
@@ -178,9 +178,9 @@ def test_numbers_have_units_and_ranges(browser):
         heads = hands.page.locator("thead th").all_inner_texts()
         assert [head.split("\n")[0].strip(" ↕") for head in heads[1:3]] == ["height, cm", "weight"]
         expect(hands.row("-1.png").locator("td.n").nth(1)).to_have_text("65,012")
-        hands.explained("height (cm), 93.0%")
+        hands.explained("Evidence for height (cm)")
         hands.page.select_option("#target", "weight")
-        hands.explained("weight, 93.0%")
+        hands.explained("Evidence for weight")
         assert hands.saved() == world.table.csv_bytes()
 
 

@@ -195,6 +195,7 @@ def test_who_asks_for_a_log_gets_a_line_for_each_request_without_names(model, pi
         assert server.ask("/predict", picture, {"X-Filename": "my-secret.png"}).status == 200
         assert server.ask("/predict", b"no picture").status == 415
         assert server.ask("/my-secret").status == 404
+        assert server.ask("/docs").status == 200, "a page of its own is not told of"
         assert server.ask("/v2/health/live").status == 200
         said = server.said()
     told = [json.loads(line) for line in said.splitlines() if '"path"' in line]

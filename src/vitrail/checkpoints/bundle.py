@@ -153,7 +153,11 @@ def describe(folder: Path) -> About:
     """
     folder = Path(folder)
     if not is_bundle(folder):
-        raise DamagedFileError(f"{folder} is no bundle: it must hold {CONFIG} and {WEIGHTS}. Check the path.")
+        inside = next(
+            (child for child in sorted(folder.glob("*")) if is_bundle(child) or is_bundle(child / "model")), None
+        )
+        hint = "Check the path." if inside is None else f"Did you mean {inside}?"
+        raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG} and {WEIGHTS}. {hint}")
     atomic.verify(folder)
     content = json_text.read(folder / CONFIG)
     architecture, spec = _described(content, folder / CONFIG)

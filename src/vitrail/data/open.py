@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
-import itertools
-import os
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import DataError
+from ..files.neighbours import alike
 from .honoured import Kind, refuse_others
 from .settings import DataSettings
 from .source import Source
@@ -19,8 +17,6 @@ Reader = Callable[[Path, DataSettings], Source]
 HUB = "hf:"
 SHARDS = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
-MOST_NEIGHBOURS = 1000
-"""Names beside a mistyped path that are compared with it."""
 
 
 def open_source(source: object, settings: DataSettings | None = None) -> Source:
@@ -146,24 +142,11 @@ def _shards(name: str) -> list[Path]:
 
 
 def _nothing(name: str) -> str:
-    path = Path(name).expanduser()
-    beside = [str(path.with_name(other)) for other in _neighbours(path)]
-    close = difflib.get_close_matches(name.rstrip("/"), [*BUILT_IN, *beside], n=1, cutoff=0.75)
-    hint = f" Did you mean {close[0]}?" if close else ""
     return (
         f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
         f"({', '.join(MANIFESTS)}), arrays ({', '.join(ARRAYS)}), tar shards, {HUB}NAME, or one of "
-        f"{', '.join(BUILT_IN)}.{hint}"
+        f"{', '.join(BUILT_IN)}.{alike(name, BUILT_IN)}"
     )
-
-
-def _neighbours(path: Path) -> list[str]:
-    """The names of what lies where the path should, of a large folder some; none where nothing can be listed."""
-    try:
-        with os.scandir(path.parent) as found:
-            return [other.name for other in itertools.islice(found, MOST_NEIGHBOURS)] if path.name else []
-    except (OSError, ValueError):
-        return []
 
 
 def _digits(settings: DataSettings) -> Source:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+FEW = 50
+"""Held-out pictures, below which an interval is wider than most differences that matter."""
+
 
 def duration(seconds: float) -> str:
     """Seconds as people say them: 42 s, 9 min 58 s, 3 h 20 min."""

@@ -64,6 +64,11 @@ def counted(things: Iterator[Thing], total: int, size: Callable[[Thing], int]) -
         _write("", terminal)
 
 
+def said(text: str) -> str:
+    """A line for standard output that takes the place of the count, where both are one terminal."""
+    return f"\r\033[K{text}" if sys.stderr.isatty() and sys.stdout.isatty() else text
+
+
 def tell_skipped(predictions: Counted) -> None:
     """Name every picture that was left out, on standard error."""
     tell_left_out(predictions.skipped)

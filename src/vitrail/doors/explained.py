@@ -65,15 +65,16 @@ class Explained:
     @property
     def caption(self) -> Caption:
         """Title, method and layer, the honest line, notes."""
-        return Caption(
-            self.title, (f"{self.found.method} · {self.found.layer}", self.found.line, *self.notes), self.found.unit
-        )
+        made = f"{Path(self.name).name} · {self.found.method} · {self.found.layer}"
+        return Caption(self.title, (made, self.found.line, *self.notes), self.found.unit)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was measured on the way, and what is not drawn."""
         count = int(self.artefacts.sum())
-        told = f"{count} of {self.artefacts.size} patches hold notes of the model instead of picture: not drawn."
+        told = (
+            f"{count} of {self.artefacts.size} patches, hatched, hold notes of the model instead of picture: not drawn."
+        )
         ends = ("Colours end at the largest 1 % of the patches.",) if self._ends_early else ()
         return (*self.found.notes, *([told] if count else []), *ends, *self.remarks)
 

@@ -30,6 +30,7 @@ from ..explain.methods import AVERAGED, METHODS, Options
 from ..explain.outliers import OF_ATTENTION, artefact_patches
 from ..explain.overlay import SHORTER
 from ..files import json_text
+from ..files.neighbours import alike
 from ..model.vit import ViT
 from ..predict.member import Member
 from ..predict.predictor import Predictor
@@ -101,7 +102,10 @@ def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
     """
     place = located(str(given))
     if place is None:
-        raise UsageError(f"A model is needed to explain: a run folder, a bundle or weights. {given} does not exist.")
+        raise UsageError(
+            f"A model is needed to explain: a run folder, a bundle or weights. {given} does not exist."
+            f"{alike(str(given))}"
+        )
     folder = bundle_in(place.path)
     if folder is not None and json_text.read(folder / bundle.CONFIG).get("classes"):
         return of_predictor(open_predictor(place.path, device), str(given))

@@ -117,5 +117,8 @@ def _parts(
             found[method] = str(problem)
         else:
             assert isinstance(one, Explained)
+            if method == "similarity" and asked.patch is None:
+                line = f"{one.found.line} It is the one that {first.found.method} marks most."
+                one = replace(one, found=replace(one.found, line=line))
             found[method] = one
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -87,6 +88,10 @@ def overlay(
     for axes, pixels in ((left, seen), (middle, mixed), (right, alone)):
         axes.imshow(pixels, aspect="auto", interpolation="nearest")
         bare(axes)
+    if hidden is not None:
+        _hatch(
+            right, hidden, [side * large / seen for side, large, seen in zip(patch, drawn, image.shape, strict=False)]
+        )
     _scale_bar(bar, heat if hidden is None else heat[~hidden], scale)
     bar.set_ylabel(caption.unit, fontsize=8, color=FAINT)
     bar.yaxis.set_label_position("right")
@@ -243,6 +248,23 @@ def _places(aspect: float, caption: Caption, names: tuple[str, ...]) -> tuple[Fi
         write(figure, lines, left, top, NAME, faint=True)
     write(figure, below, EDGE, foot - 0.14, TEXT)
     return figure, (first, second, third, bar)
+
+
+def _hatch(axes: Axes, hidden: Bool[np.ndarray, "rows columns"], side: Sequence[float]) -> None:
+    """Stripes on the patches that are not drawn.
+
+    Args:
+        side: height and width of a patch as it is drawn.
+    """
+    from matplotlib.patches import Rectangle
+
+    low, high = axes.get_xlim(), axes.get_ylim()
+    for row, column in np.argwhere(hidden):
+        place = (column * side[1] - 0.5, row * side[0] - 0.5)
+        axes.add_patch(
+            Rectangle(place, side[1], side[0], facecolor="white", edgecolor=FAINT, hatch="////", linewidth=0)
+        )
+    axes.set(xlim=low, ylim=high)
 
 
 def _scale_bar(axes: Axes, heat: np.ndarray, scale: Scale) -> None:

@@ -22,6 +22,7 @@ WIDE, TALL = 2.3, 2.6
 """Inches of one picture at most."""
 EDGE, GAP = 0.3, 0.25
 TITLE, NAME, TEXT = 14.0, 9.5, 7.0
+COLOURING = "Purple to yellow: the brighter, the more. Of two sides orange is for it, blue against it."
 LINES = 5
 """Lines of text below a picture's name."""
 
@@ -65,11 +66,12 @@ def sheet(
     down = -(-len(shown) // across)
     paper = 2 * EDGE + across * WIDE + (across - 1) * GAP
     words = LEADING * (NAME + LINES * TEXT) + 0.25
-    cell, head = wide / aspect + words, 0.3 + LEADING * TITLE
+    cell, head = wide / aspect + words, 0.32 + LEADING * (TITLE + TEXT)
     tall = head + down * cell
     figure = new_figure(paper, tall)
     figure.set_layout_engine("none")
     write(figure, wrapped((title,), paper - 2 * EDGE, TITLE)[:1], EDGE, tall - 0.15, TITLE, bold=True)
+    write(figure, [COLOURING], EDGE, tall - 0.17 - LEADING * TITLE, TEXT, faint=True)
     for place, panel in enumerate(shown):
         left = EDGE + place % across * (WIDE + GAP)
         top = tall - head - place // across * cell

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
+from ..evaluate.calibration import FEWEST
 from ..evaluate.metrics import Metrics
 from ..evaluate.predictions import Predictions
 from . import thumbnails
@@ -49,6 +50,7 @@ def contents(
     """
     shown = pictures(predictions, images, indices)
     return {
+        "fewest": FEWEST,
         "matrix": _shaded(metrics) if len(metrics.confusion) <= MOST_CLASSES else None,
         "confusions": largest_confusions(metrics, 8),
         "mistakes": [picture for picture in shown if picture.target != picture.answer][: thumbnails.MOST],

@@ -16,6 +16,7 @@ from ..data.doctor.findings import Concern, Findings
 from ..data.source import Source
 from ..errors import DataError
 from ..files import atomic
+from ..plural import counted
 from ..spec import ImageSpec
 from .page import percent
 
@@ -72,6 +73,7 @@ def render(findings: Findings, source: Source, spec: ImageSpec) -> str:
     album = _Album(source, spec)
     return room.get_template("findings.html.j2").render(
         findings=findings,
+        counted=counted,
         bad=findings.bad[:MOST_BAD],
         sections=[_section(concern, album) for concern in findings.concerns],
         counts=_counts(findings),

@@ -83,7 +83,7 @@ def as_json(found: Explained, aspect: float) -> dict[str, Any]:
     return {
         "method": found.found.method,
         "title": found.title,
-        "caption": f"{found.caption.below[0]}. {' '.join(found.caption.below[1:])}",
+        "caption": " ".join((f"{found.found.method} · {found.found.layer}.", *found.caption.below[1:])),
         "target": found.of or None,
         "probability": None if number else found.value,
         "value": found.value if number else None,

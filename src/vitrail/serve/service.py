@@ -10,7 +10,7 @@ from functools import partial
 from ..predict.reading import Name
 from .admission import Admission
 from .batching import Answered, Batcher
-from .metrics import Metrics
+from .metrics import OTHER, Metrics
 from .opened import Opened
 from .pictures import Pictures, Prepared
 from .refusals import RefusedError
@@ -100,9 +100,9 @@ class Service:
         return await self.batcher.close()
 
     def ended(self, path: str, status: int, seconds: float) -> None:
-        """Count a request, and tell of it where that is wished."""
+        """Count a request, and tell of it where that is wished; of the page's own files only what went wrong."""
         known = self.metrics.request(path, status, seconds)
-        if self._log is not None:
+        if self._log is not None and (known != OTHER or status >= 400):
             self._log(known, status, seconds)
 
     async def prepared(self, body: bytearray | memoryview) -> Prepared:

@@ -15,17 +15,19 @@ from .. import config
 from ..checkpoints import bundle
 from ..data.loader import Pictures
 from ..errors import DataError
-from ..evaluate import decisions, results
+from ..evaluate import calibration, decisions, results
 from ..evaluate.answers import Answers
+from ..evaluate.conformal import fewest
 from ..evaluate.decisions import Decisions
 from ..evaluate.label_metrics import LabelMetrics
 from ..evaluate.measuring import Figures, measured
 from ..evaluate.metrics import Metrics
 from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.scaling import KEY
-from ..evaluate.unlike import Familiar
+from ..evaluate.unlike import MISS, Familiar
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
+from ..plural import counted
 from ..report import choice, facts, grouping, model_card, page, thumbnails
 from . import explained
 from .dataset import Dataset
@@ -69,6 +71,8 @@ def conclude(
         said = {split: answers(dataset, split, outputs, decided, familiar) for split, outputs in there.items()}
         judged = [_judged(dataset, plan, said[split]) for split in there if _anything_known(dataset, split)]
     write_bundle(run, learner, plan, dataset, decided, familiar, _card(plan, dataset, decided, judged))
+    unsure = _unsure(plan, decided, len(seen["val"].rows))
+    yield from map(Note, unsure)
     for split, answered in said.items():
         write_predictions(run, answered)
         if split not in [one.figures.split for one in judged]:
@@ -83,6 +87,19 @@ def conclude(
     pictures = there[judged[-1].said.split].pictures
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
     yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
+
+
+def _unsure(plan: Plan, decided: Decisions, validated: int) -> list[str]:
+    """What a person must know of answers that few validation pictures stand behind; nothing where there are enough."""
+    cannot = [
+        *(["to calibrate probabilities"] if plan.answers.calibrate and not decided.temperature else []),
+        *(["to say which pictures are unlike those of the training"] if decided.unlike is None else []),
+    ]
+    enough = max(calibration.FEWEST, fewest(MISS))
+    if not validated or validated >= enough or not cannot:
+        return []
+    few = f"{counted(validated, 'validation picture')} cannot serve {' or '.join(cannot)}, which takes {enough}"
+    return [f"{few}: probabilities are an order of sureness, and no picture is left unanswered for being unlike."]
 
 
 def _told(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:

@@ -31,6 +31,7 @@ class RunFolder:
         self.plan_file = path / "plan.toml"
         self.metrics_file = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.figures = path / "figures"
         self.bundle = path / "model"
         self.predictions = path / "predictions"
         self.splits_file = path / "splits.csv"

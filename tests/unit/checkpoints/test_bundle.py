@@ -144,7 +144,7 @@ def test_a_file_that_is_not_json_and_a_folder_that_is_no_bundle_are_errors(tmp_p
     write_manifest(tmp_path / "model")
     with pytest.raises(DamagedFileError, match=r"config\.json is not JSON text"):
         bundle.load(tmp_path / "model")
-    with pytest.raises(DamagedFileError, match=r"is no bundle: it must hold config\.json and model\.safetensors"):
+    with pytest.raises(DamagedFileError, match=r"holds no model: that would be config\.json and model\.safetensors"):
         load(tmp_path)
 
 

@@ -124,6 +124,9 @@ def test_what_is_not_there_is_named(kept, pictures, tmp_path):
         list(explained(kept(), pictures, Asked(of="fox")))
     with pytest.raises(UsageError, match=r"^A model is needed to explain: .*nowhere does not exist\.$"):
         open_explainer(tmp_path / "nowhere", "cpu")
+    (tmp_path / "first").mkdir()
+    with pytest.raises(UsageError, match=r"frist does not exist\. Did you mean .*first\?$"):
+        open_explainer(tmp_path / "frist", "cpu")
 
 
 @pytest.mark.parametrize(
@@ -200,10 +203,15 @@ def test_an_averaged_answer_is_told_of(kept, pictures):
 def test_artefacts_are_counted_and_not_drawn(kept, pictures):
     (one,) = explained(kept(), pictures[:1], Asked())
     spoiled = dataclasses.replace(one, artefacts=np.array([[True, False, False], [False, True, False]]))
-    assert spoiled.notes[-1] == "2 of 6 patches hold notes of the model instead of picture: not drawn."
+    assert spoiled.notes[-1] == "2 of 6 patches, hatched, hold notes of the model instead of picture: not drawn."
     assert spoiled.record()["artefacts"] == 2
     before, after = (np.asarray(which.figure().axes[1].images[0].get_array()) for which in (one, spoiled))
     assert (before != after).any()
+    alone = spoiled.figure().axes[2]
+    assert [(box.get_xy(), box.get_width(), box.get_height(), box.get_hatch()) for box in alone.patches] == [
+        ((-0.5, -0.5), 240, 240, "////"), ((239.5, 239.5), 240, 240, "////"),
+    ]  # fmt: skip
+    assert not one.figure().axes[2].patches and one.caption.below[0].startswith("a.png · relevance · ")
 
 
 def test_equal_names_are_numbered():

@@ -82,6 +82,12 @@ def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
     assert said == list(zip(names, ("vit", "12,000", "true", "0.5", "\u2013", "3 x 4", "\u2013"), strict=True))
 
 
+def test_of_few_pictures_no_calibration_error_is_claimed(tmp_path):
+    built = page.build(run_folder(tmp_path)).read_text(encoding="utf-8")
+    assert "\u2013<small>it takes 100 pictures to show one" in built
+    assert "Intervals" in built and "confidence against accuracy" not in built
+
+
 def test_the_sheet_of_what_the_model_sees_is_named_where_it_is_there(tmp_path):
     folder = run_folder(tmp_path)
     assert page.SHEET not in page.build(folder).read_text(encoding="utf-8")

@@ -79,6 +79,12 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     assert told.count("Left out 3 files.") == 1
 
 
+def test_what_few_validation_pictures_cannot_say_is_told(fit):
+    (said,) = (text for text in notes(fit(drawn())) if "order of sureness" in text)
+    assert said.startswith("2 validation pictures cannot serve to calibrate probabilities or to say which pictures are ")
+    assert "which takes 100: probabilities are an order of sureness, and no picture is left unanswered" in said
+
+
 ROWS = np.arange(16)[:, None]
 BLANK = np.where((ROWS + np.arange(2)) % 3 == 0, np.nan, (ROWS // [1, 2]) % 2).astype(np.float32)
 """Two columns of zeros and ones, a third of them not known."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...data.settings import DataSettings
     from ...data.source import Source
     from ...spec import ImageSpec
-    from ...train.dataset import Dataset
+    from ...train.dataset import Dataset, Splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ class Check(Command):
             print_json({**findings.to_json(), "stops_a_training": stops})
         else:
             print(printable(findings.table()))
-            self._tell(findings)
+            self._tell(findings, dataset.splits)
         return DataError.exit_code if stops else 0
 
     def _settings(self) -> tuple[DataSettings, dict[str, str]]:
@@ -111,18 +111,33 @@ class Check(Command):
         excluded.write(folder / "exclude.csv", source, findings.leave_out())
         page.write(folder / "check.html", findings, source, spec)
 
-    def _tell(self, findings: Findings) -> None:
+    def _tell(self, findings: Findings, splits: Splits) -> None:
         """What to type next."""
         if findings.bad:
             those, them = ("This picture stops", "it") if len(findings.bad) == 1 else ("These pictures stop", "them")
             print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
         elif not findings.stops:
             print("Nothing here stops a training.")
+        if held := _held_out(splits):
+            print(held)
         listed = len(findings.leave_out())
         if self.out is not None:
             print(f"Written to {self.out}: check.html, check.json and exclude.csv ({counted(listed, 'picture')}).")
         elif listed:
             print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
+
+
+def _held_out(splits: Splits) -> str:
+    """What a person should know of few held-out pictures; empty where there are enough."""
+    from ...doors.amounts import FEW
+
+    test, val = (len(splits.get(name, ())) for name in ("test", "val"))
+    if not test and not val:
+        return "No pictures would be held out, so no training could say how good it is: it takes more of each class."
+    if not test or test >= FEW:
+        return ""
+    tell = f"{counted(test, 'test picture')} would tell little of how good a training is"
+    return f"{tell}; vitrail train --folds 5 tests every picture once."
 
 
 def _reading(

@@ -131,13 +131,14 @@ class Explain(Command):
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         if not 0 <= self.opacity <= 1:
             raise UsageError(f"--opacity must lie in 0..1. Got {self.opacity:g}.")
+        from ...doors import counting
         from ..output import print_json
 
         facts = []
         for path, record in self._written():
             facts.append({"file": str(path), **record})
             if not self.json:
-                print(f"wrote {path}: {record['title']}")
+                print(counting.said(f"wrote {path}: {record['title']}"))
         if not facts:
             raise DataError("None of the pictures could be explained; the reasons stand above.")
         if self.json:

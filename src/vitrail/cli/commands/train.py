@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 BESIDE_RESUME = ("compute.", "recipe.accumulate", "track.")
 """Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
-FEW = 50
-"""Held-out pictures, below which an interval is wider than most differences that matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +259,7 @@ class Train(Command):
 
     def _conclude(self, finished: Finished | None, out: Path) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
-        from ...doors.amounts import duration
+        from ...doors.amounts import FEW, duration
         from ...train.engines.group import found
         from ...train.planning import cost
         from ..output import print_json

@@ -114,7 +114,7 @@ function present(about) {
   function finished(total, people) {
     if (total && queue.done === total && announced !== total) {
       const only = queue.pictures[0];
-      const all = `${total} of ${total} done. ${people} need a person.`;
+      const all = `${total} of ${total} done. ${people === 1 ? "1 needs" : `${people} need`} a person.`;
       say(total === 1 ? `${only.name}: ${inShort(only, about)}` : all);
     }
     announced = queue.done;

@@ -145,7 +145,7 @@ export class Explaining {
     const hatched = count ? ` Hatched: ${counted(count, "patch", "patches")} whose value is not drawn.` : "";
     const size = `As the model sees it: ${map.height} × ${map.width} pixels in ${map.rows} × ${map.columns} patches.`;
     return [
-      element("b", {}, map.title),
+      element("b", {}, map.target ? `Evidence for ${map.target}` : "Where the model looks"),
       element("p", {}, map.caption),
       element("p", {}, map.unit ? `The scale: ${map.unit}. ` : "", size, hatched),
     ];

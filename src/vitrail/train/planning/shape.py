@@ -87,7 +87,8 @@ def _size(found: Fingerprint, wishes: Wishes, reasons: Reasons) -> tuple[tuple[i
         reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
         return (found.height, found.width), ROWS
     side = REDUCED_FEW if found.count < FEW_PICTURES and short >= REDUCED_FEW else REDUCED
-    why = "few pictures are seen often enough for this" if side == REDUCED_FEW else "minutes from scratch can use this"
+    few = side == REDUCED_FEW
+    why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
     told = found.height == found.width or "image.fit" in wishes.overrides
     square = "" if told else ", made square: --image.fit crop cuts instead"
     reasons["model.image_size"] = f"the pictures are {found.height} high, {found.width} wide{square}; {why}"
