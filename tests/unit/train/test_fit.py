@@ -81,7 +81,7 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
 
 def test_what_few_validation_pictures_cannot_say_is_told(fit):
     (said,) = (text for text in notes(fit(drawn())) if "order of sureness" in text)
-    assert said.startswith("2 validation pictures cannot serve to calibrate probabilities or to say which pictures are ")
+    assert said.startswith("2 validation pictures cannot serve to calibrate probabilities or to say which pictures")
     assert "which takes 100: probabilities are an order of sureness, and no picture is left unanswered" in said
 
 

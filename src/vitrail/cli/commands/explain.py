@@ -154,9 +154,10 @@ class Explain(Command):
         from ..output import print_json
 
         self._refuse(f"--figure {name}", NOT_FIGURE)
-        path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{name}.png"
         size = None if self.image_size is None else pixels(self.image_size)
         pictures = expand(self.paths) if self.paths else []
+        of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
+        path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{of}{name}.png"
         written = draw_classic(find(self.model), name, pictures, path, size, Choices(layer=self.layer))
         if self.json:
             print_json([str(file) for file in written])
