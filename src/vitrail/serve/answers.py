@@ -50,7 +50,8 @@ async def explanation(service: Service, body: bytearray, method: str | None, tar
         raise RefusedError(422, "Several models answer together here, and only one can be looked into.")
     with service.admission.pictures(1), service.admission.task():
         (image,), said = await service.prepared(body)
-        work = partial(explain, explainer, image, said["seen"], method or None, target or None)
+        rows, columns = said["seen"]
+        work = partial(explain, explainer, image, (rows, columns), method or None, target or None)
         try:
             return await service.batcher.do(work)
         except (UsageError, DataError) as problem:
