@@ -65,7 +65,8 @@ class Explained:
     @property
     def caption(self) -> Caption:
         """Title, method and layer, the honest line, notes."""
-        made = f"{Path(self.name).name} · {self.found.method} · {self.found.layer}"
+        name = "" if self.name.isdecimal() else f"{Path(self.name).name} · "  # a place in a list is no name
+        made = f"{name}{self.found.method} · {self.found.layer}"
         return Caption(self.title, (made, self.found.line, *self.notes), self.found.unit)
 
     @property

@@ -212,6 +212,7 @@ def test_artefacts_are_counted_and_not_drawn(kept, pictures):
         ((-0.5, -0.5), 240, 240, "////"), ((239.5, 239.5), 240, 240, "////"),
     ]  # fmt: skip
     assert not one.figure().axes[2].patches and one.caption.below[0].startswith("a.png · relevance · ")
+    assert dataclasses.replace(one, name="0").caption.below[0].startswith("relevance · ")
 
 
 def test_equal_names_are_numbered():
