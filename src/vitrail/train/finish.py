@@ -14,6 +14,7 @@ import numpy as np
 from .. import config
 from ..checkpoints import bundle
 from ..data.loader import Pictures
+from ..data.source import Task
 from ..errors import DataError
 from ..evaluate import calibration, decisions, results
 from ..evaluate.answers import Answers
@@ -71,8 +72,7 @@ def conclude(
         said = {split: answers(dataset, split, outputs, decided, familiar) for split, outputs in there.items()}
         judged = [_judged(dataset, plan, said[split]) for split in there if _anything_known(dataset, split)]
     write_bundle(run, learner, plan, dataset, decided, familiar, _card(plan, dataset, decided, judged))
-    unsure = _unsure(plan, decided, len(seen["val"].rows))
-    yield from map(Note, unsure)
+    yield from map(Note, _unsure(dataset.source.task, plan, decided, len(seen["val"].rows)))
     for split, answered in said.items():
         write_predictions(run, answered)
         if split not in [one.figures.split for one in judged]:
@@ -89,17 +89,17 @@ def conclude(
     yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
 
 
-def _unsure(plan: Plan, decided: Decisions, validated: int) -> list[str]:
+def _unsure(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[str]:
     """What a person must know of answers that few validation pictures stand behind; nothing where there are enough."""
-    cannot = [
-        *(["to calibrate probabilities"] if plan.answers.calibrate and not decided.temperature else []),
-        *(["to say which pictures are unlike those of the training"] if decided.unlike is None else []),
-    ]
-    enough = max(calibration.FEWEST, fewest(MISS))
-    if not validated or validated >= enough or not cannot:
-        return []
-    few = f"{counted(validated, 'validation picture')} cannot serve {' or '.join(cannot)}, which takes {enough}"
-    return [f"{few}: probabilities are an order of sureness, and no picture is left unanswered for being unlike."]
+    few = f"{counted(validated, 'validation picture')} cannot"
+    found: list[str] = []
+    if plan.answers.calibrate and task != "number" and not decided.temperature and 0 < validated < calibration.FEWEST:
+        takes = f"which takes {calibration.FEWEST}"
+        found.append(f"{few} calibrate probabilities, {takes}: they are an order of sureness and no shares.")
+    if decided.unlike is None and 0 < validated < fewest(MISS):
+        takes = f"which takes {fewest(MISS)}"
+        found.append(f"{few} tell what is unlike the training, {takes}: no picture is left unanswered for it.")
+    return found
 
 
 def _told(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:

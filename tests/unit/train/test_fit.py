@@ -79,10 +79,16 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     assert told.count("Left out 3 files.") == 1
 
 
-def test_what_few_validation_pictures_cannot_say_is_told(fit):
-    (said,) = (text for text in notes(fit(drawn())) if "order of sureness" in text)
-    assert said.startswith("2 validation pictures cannot serve to calibrate probabilities or to say which pictures")
-    assert "which takes 100: probabilities are an order of sureness, and no picture is left unanswered" in said
+@pytest.mark.parametrize(("task", "calibrates"), [("classes", True), ("number", False)])
+def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
+    source = drawn() if task == "classes" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
+    said = notes(fit(source))
+    sureness = "2 validation pictures cannot calibrate probabilities, which takes 100: they are an order of sureness"
+    assert any(text.startswith(sureness) for text in said) == calibrates, "numbers have no probabilities"
+    assert (
+        "2 validation pictures cannot tell what is unlike the training, which takes 99: no picture is left"
+        in " ".join(said)
+    )
 
 
 ROWS = np.arange(16)[:, None]
