@@ -83,12 +83,9 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
 def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
     source = drawn() if task == "classes" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)
     said = notes(fit(source))
-    sureness = "2 validation pictures cannot calibrate probabilities, which takes 100: they are an order of sureness"
-    assert any(text.startswith(sureness) for text in said) == calibrates, "numbers have no probabilities"
-    assert (
-        "2 validation pictures cannot tell what is unlike the training, which takes 99: no picture is left"
-        in " ".join(said)
-    )
+    sureness = "calibrate probabilities, which takes 100: they are an order of sureness"
+    assert any(sureness in text for text in said) == calibrates, "numbers have no probabilities"
+    assert any("cannot tell what is unlike the training, which takes 99" in text for text in said)
 
 
 ROWS = np.arange(16)[:, None]
