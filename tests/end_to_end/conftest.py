@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,7 +39,9 @@ class Typist:
 
         self.capsys.readouterr()
         code = main([str(word) for word in words])
-        return Answer(code, *self.capsys.readouterr())
+        answer = Answer(code, *self.capsys.readouterr())
+        print(answer.err, end="", file=sys.stderr)  # for pytest to show where a test fails
+        return answer
 
 
 @pytest.fixture

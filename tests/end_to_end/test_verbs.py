@@ -70,6 +70,7 @@ def test_a_plan_can_be_changed_by_flags_and_names(vitrail, run_folder, tmp_path)
 def test_data_and_compute_fields_reach_the_training(vitrail, flowers):
     fields = ("--data.test_fraction", "0.4", "--compute.number-format", "bfloat16")
     answer = vitrail("train", flowers, *TINY, *fields, "--steps", 2, "--dry-run", "--json")
+    assert answer.code == 0, answer.err
     plan = json.loads(answer.out)["plan"]
     assert (plan["data"]["test_fraction"], plan["compute"]["number_format"]) == (0.4, "bfloat16")
     assert plan["compute"]["threads"] == 1 == torch.get_num_threads()
