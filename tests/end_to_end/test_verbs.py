@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from datetime import datetime
 
 import pytest
 import torch
@@ -65,6 +66,36 @@ def test_a_plan_can_be_changed_by_flags_and_names(vitrail, run_folder, tmp_path)
     plan = ("train", "--plan", run_folder / "plan.toml", "--json", "--dry-run")
     told = json.loads(vitrail(*plan, "--steps", 5, "--seed", 7, "--recipe.rate", "0.01").out)["plan"]
     assert (told["recipe"]["steps"], told["seed"], told["recipe"]["rate"]) == (5, 7, 0.01)
+
+
+def test_a_dry_run_of_a_written_plan_says_what_it_would_take_and_makes_nothing(
+    vitrail, run_folder, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    words = ("train", "--plan", run_folder / "plan.toml", "--dry-run")
+    answer = vitrail(*words, "--json")
+    assert answer.code == 0, answer.err
+    predicted = json.loads(answer.out)["predicted"]
+    assert predicted["training"] > 0 and predicted["memory"] > 0
+    assert "step " not in answer.err and list(tmp_path.iterdir()) == []
+    (tmp_path / "plan.toml").write_text(vitrail(*words).out)
+    again = vitrail("train", "--plan", tmp_path / "plan.toml", "--dry-run", "--json")
+    assert json.loads(again.out)["plan"] == json.loads(answer.out)["plan"]
+
+
+def test_a_run_of_the_same_second_has_a_folder_of_its_own(vitrail, run_folder, tmp_path, monkeypatch):
+    class Still(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 25, 3, 15, 15)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("datetime.datetime", Still)
+    for _ in range(3):
+        answer = vitrail("train", "--plan", run_folder / "plan.toml", "--steps", 1)
+        assert answer.code == 0, answer.err
+    one, two, three = sorted(folder.name for folder in (tmp_path / "runs").iterdir())
+    assert one.startswith("20261125-031515-flowers") and (two, three) == (f"{one}-2", f"{one}-3")
 
 
 def test_data_and_compute_fields_reach_the_training(vitrail, flowers):

@@ -88,6 +88,13 @@ def fixed(plan: Plan, name: Section, seconds_per_step: float | None, reasons: di
     return changed, steps * (seconds_per_step or 0.0)
 
 
+def seconds(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
+    """What comes first in a written plan takes, by a few of its steps here."""
+    first = plan.pretrain.steps * learning.seconds_per_step(plan, dataset, pictures) if plan.pretrain.wanted else 0.0
+    then = plan.teacher.steps * teaching.seconds_per_step(plan, dataset, pictures) if plan.teacher.first else 0.0
+    return first + then
+
+
 def check_written(plan: Plan, dataset: Dataset) -> None:
     """Refuse a written plan that leaves open how many steps there are, or whose teacher cannot teach this.
 

@@ -36,7 +36,8 @@ from .keeping.signals import ending, go_on
 from .logbook import logged
 from .loop import prepare
 from .plan import Plan
-from .planning import forecast, planner
+from .planning import forecast, pace, planner
+from .planning.cost import Cost
 from .planning.forecast import Watch
 from .planning.reading import look
 from .planning.settle import settle
@@ -95,27 +96,36 @@ def fit(
         plan, spent = before.settled(plan, dataset, pictures, reasons)
         plan, spent = agreement.the_leaders(team, plan), team.told(spent)
         settled = budget.settle if plan.start.from_checkpoint else settle
-        plan, pace = settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
-        spent = budget.before_steps(plan, pace, spent)
+        plan, measured = settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
+        spent = budget.before_steps(plan, measured, spent)
         plan = agreement.the_leaders(team, plan)
         agreement.check(team, plan)
-        cost = forecast.foretell(plan, pace, spent, watch, pictures, dataset) if pace and team.leads else None
+        cost = None
+        if measured is not None and team.leads:
+            cost = forecast.foretell(plan, measured, spent, watch, pictures, dataset)
         yield Planned(plan, reasons, cost)
         if not dry_run:
-            path = out or default_path(plan.data.source, plan.model_name, datetime.now())
-            run = RunFolder.create(path) if team.leads else RunFolder(path)
+            run = _new_folder(out, plan, team)
             events = _begin(run, plan, reasons, dataset, findings, pictures, team)
             yield from watch.kept(events, run.path, plan, cost) if team.leads else events
 
 
 def fit_plan(
-    plan: Plan, out: Path | None = None, given: object | None = None, brought: Brought = NOTHING
+    plan: Plan,
+    out: Path | None = None,
+    given: object | None = None,
+    brought: Brought = NOTHING,
+    dry_run: bool = False,
 ) -> Iterator[Event]:
     """Follow a written plan from its first step into a new run folder; it is taken as it is.
+
+    Args:
+        dry_run: stop before the first step, when it is known what the run would take.
 
     Raises:
         as `fit`.
     """
+    watch = Watch()
     plan.track.check()
     with _together(_settings(plan)) as (_, team):
         if out is not None:
@@ -132,10 +142,12 @@ def fit_plan(
         plan = _for_all(team, dataset, plan, {}, True)
         dataset, findings = checked(dataset, plan, team)
         yield from told_of(dataset, findings)
-        yield Planned(plan, {})
-        path = out or default_path(plan.data.source, plan.model_name, datetime.now())
-        run = RunFolder.create(path) if team.leads else RunFolder(path)
-        yield from _begin(run, plan, {}, dataset, findings, _pictures(dataset, plan), team)
+        with watch.decodes():
+            pictures = _pictures(dataset, plan)
+        yield Planned(plan, {}, _foretold(plan, pictures, dataset, watch, team) if dry_run else None)
+        if not dry_run:
+            run = _new_folder(out, plan, team)
+            yield from _begin(run, plan, {}, dataset, findings, pictures, team)
 
 
 def resume(
@@ -213,6 +225,22 @@ def _for_all(team: Team, dataset: Dataset, plan: Plan, reasons: Reasons, batch_a
     agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, plan)
     reasons["compute.engine"] = chosen(plan.compute.engine, team, parameter_count(plan.model), plan.compute.device)[1]
     return plan
+
+
+def _new_folder(out: Path | None, plan: Plan, team: Team) -> RunFolder:
+    """The run folder, which the leader makes; each process has its own clock, and all use the leader's name."""
+    path = Path(team.told(str(out or default_path(plan.data.source, plan.model_name, datetime.now()))))
+    return RunFolder.create(path) if team.leads else RunFolder(path)
+
+
+def _foretold(plan: Plan, pictures: Pictures, dataset: Dataset, watch: Watch, team: Team) -> Cost | None:
+    """What a written plan would take, by some of its steps and of what comes before them; a probe makes no steps."""
+    if not plan.recipe.steps:
+        return None
+    spent = before.seconds(plan, dataset, pictures)
+    spent += budget.seconds_before(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
+    found = pace.measure(plan, pictures, dataset, team)
+    return forecast.foretell(plan, found, spent, watch, pictures, dataset) if team.leads else None
 
 
 def _told(dataset: Dataset) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import platform
 import re
@@ -141,12 +142,17 @@ class RunFolder:
 
 
 def default_path(source: str, model_name: str, now: datetime) -> Path:
-    """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read."""
+    """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read.
+
+    A run that began in the same second keeps its folder: the next one is called the same with -2 behind it.
+    """
     name = Path(source).name
     for ending in (*MANIFESTS, *ARRAYS, SHARDS):
         name = name.removesuffix(ending)
     name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
-    return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
+    path = Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
+    beside = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(each for each in itertools.chain([path], beside) if not each.exists())
 
 
 def environment() -> dict[str, object]:

@@ -168,7 +168,7 @@ class Train(Command):
         if self.plan is not None:
             plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
             out = self.out or default_path(plan.data.source, plan.model_name, datetime.now())
-            return out, fit.fit_plan(plan, out)
+            return out, fit.fit_plan(plan, out, dry_run=self.dry_run)
         wanted, settings = wishes.wishes(asked)
         out = self.out or default_path(wanted.data.source, wanted.model or "automatic", datetime.now())
         if wishes.wants_all_folds(asked, wanted) and not self.dry_run:

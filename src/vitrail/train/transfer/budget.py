@@ -49,9 +49,7 @@ def settle(
     by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
     if not (by_time or dry_run):
         return _seldom(plan, reasons), None
-    looked = len(dataset.splits["train"]) * (1 + mirrored(plan, dataset)) + len(dataset.splits["val"])
-    probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MOST_NUMBERS)
-    features = feature_seconds(plan, pictures) * looked + probes
+    features = seconds_before(plan, pictures, dataset)
     found = pace.measure(plan, pictures, dataset, team)
     return (fixed(plan, features + spent, found, reasons) if by_time else _seldom(plan, reasons)), found
 
@@ -61,6 +59,13 @@ def before_steps(plan: Plan, found: Pace | None, spent: float) -> float:
     if found is None or not plan.minutes or not plan.start.from_checkpoint:
         return spent
     return max(spent, plan.minutes * 60 - plan.recipe.steps * found.mean)
+
+
+def seconds_before(plan: Plan, pictures: Pictures, dataset: Dataset) -> float:
+    """Seconds for what comes before the steps: all features, some of which are measured now, and all probes."""
+    looked = len(dataset.splits["train"]) * (1 + mirrored(plan, dataset)) + len(dataset.splits["val"])
+    probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MOST_NUMBERS)
+    return feature_seconds(plan, pictures) * looked + probes
 
 
 def feature_seconds(plan: Plan, pictures: Pictures) -> float:
