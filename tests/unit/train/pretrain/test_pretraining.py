@@ -24,6 +24,7 @@ from vitrail.train.events import Event, Note, Planned, Progress
 from vitrail.train.planning import pace
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.planner import Wishes
+from vitrail.train.pretrain import learning
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
@@ -196,6 +197,15 @@ def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
     shared = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, share=0.5, steps=0))
     with pytest.raises(UsageError, match="has its steps written down"):
         list(training.fit_plan(shared, tmp_path / "again", drawn()))
+
+
+def test_a_dry_run_of_a_written_plan_counts_its_pretraining_and_makes_nothing(fit, tmp_path, monkeypatch):
+    fit(pretrain__steps=2)
+    plan = RunFolder(tmp_path / "run").read_plan()
+    monkeypatch.setattr(learning, "seconds_per_step", lambda *_: 1000.0)
+    (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
+    assert planned.plan == plan and 2000 < planned.cost.training < 2100
+    assert not (tmp_path / "dry").exists()
 
 
 WRONG = [("share", 1.0), ("steps", -1), ("mask", 0.0), ("mask", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]

@@ -23,7 +23,8 @@ from vitrail.train import prelude
 from vitrail.train.events import Event, Note, Planned, Progress
 from vitrail.train.plan import Plan
 from vitrail.train.planning.wishes import Wishes
-from vitrail.train.teacher import planning
+from vitrail.train.run import RunFolder
+from vitrail.train.teacher import planning, teaching
 from vitrail.train.teacher.settings import Teacher
 from vitrail.train.transfer.settings import StartSettings
 
@@ -186,3 +187,12 @@ def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
     planned = next(event for event in fit(dry_run=True, teacher__model="cnn") if isinstance(event, Planned))
     assert (planned.plan.teacher.steps, planned.plan.teacher.share) == (1, 0)
     assert planned.reasons["teacher.steps"] == "0.15 of all steps; 3 of training follow"
+
+
+def test_a_dry_run_of_a_written_plan_counts_its_teacher_and_makes_nothing(fit, tmp_path, monkeypatch):
+    fit(teacher__model="cnn", teacher__steps=2)
+    plan = RunFolder(tmp_path / "run").read_plan()
+    monkeypatch.setattr(teaching, "seconds_per_step", lambda *_: 1000.0)
+    (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
+    assert planned.plan == plan and 2000 < planned.cost.training < 2100
+    assert not (tmp_path / "dry").exists()

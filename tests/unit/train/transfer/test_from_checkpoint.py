@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from vitrail.train.events import Event, Finished, Note, Planned
 from vitrail.train.keeping.extend import Extension
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.run import RunFolder
-from vitrail.train.transfer import begin
+from vitrail.train.transfer import begin, budget
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
@@ -151,6 +152,17 @@ def test_a_plan_finds_its_weights_again(fit, tmp_path):
     moved = dataclasses.replace(plan, start=dataclasses.replace(plan.start, weights=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="is not the file that the plan was made with"):
         list(training.fit_plan(moved, tmp_path / "third", given=drawn()))
+
+
+def test_a_dry_run_of_a_written_plan_counts_its_features_and_makes_nothing(fit, tmp_path, monkeypatch):
+    fit(drawn())
+    plan = RunFolder(tmp_path / "run").read_plan()
+    monkeypatch.setattr(budget, "feature_seconds", lambda *_: 100.0)
+    (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
+    splits = [row["split"] for row in csv.DictReader((tmp_path / "run" / "splits.csv").read_text().splitlines())]
+    looked = len(splits) - splits.count("test")
+    assert planned.plan == plan and 100 * looked < planned.cost.training < 100 * 2 * looked + 100
+    assert not (tmp_path / "dry").exists()
 
 
 def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the_same_start(fit, tmp_path):
