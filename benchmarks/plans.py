@@ -23,7 +23,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from making.cases import Case, cases, validated
-from making.paces import model_of, steps_of
+from making.paces import row_of, steps_of
 from making.records import RESULTS, Job, Results, Row, number, paired, spread
 
 CASES = {
@@ -72,7 +72,7 @@ def main() -> None:
         words = sources[source].words
         plans = {plan: (*words, *more) for plan, more in {**by_hand(sources[source]), OURS: ()}.items()}
         steps = steps_of(f"plans-{name}-paces", plans, minutes)
-        plans[OURS] = (*plans[OURS], "--model", model_of(f"plans-{name}-paces", OURS))
+        plans[OURS] = (*plans[OURS], "--model", row_of(f"plans-{name}-paces", OURS)["model"])
         if twin := twin_of(OURS, plans):
             twins[name] = twin
             del plans[OURS]

@@ -8,10 +8,11 @@
 Starts: a Fashion-MNIST run of ours, supervised; one of masked autoencoding without labels; DINOv2-S/14, which
 benchmarks/making/real_dinov2.py makes; none, for the plan's own model from random values. Data: 100, 500 and 1,437 of
 scikit-learn's digits, tested on the other 360 of a stratified fifth; ELPV (see benchmarks/elpv.py), tested on a
-stratified fifth. The seed decides which pictures and everything else. From one start to the same data all ways have as
-many steps as lp-ft makes in the minutes on all cores of a quiet machine (`making/paces.py`), and the trainings run two
-at a time with one thread each. A tuned model that is below the frozen probe on the validation pictures (a fifth of the
-training pictures) gives way to it, as the verb does it for everybody:
+stratified fifth. The seed decides which pictures and everything else. From one start to the same data all ways have
+as many steps as lp-ft makes in the minutes on all cores of a quiet machine (`making/paces.py`), and the trainings run
+two at a time with one thread each; DINOv2, whose features alone can take half a minute, has twice the minutes. A
+tuned model that is below the frozen probe on the validation pictures (a fifth of the training pictures) gives way to
+it, as the verb does it for everybody:
 
   scratch    from random values                        linear   the frozen probe
   lp-ft      the probe, then all, lower blocks slower  full     the same, all blocks at one rate
@@ -34,7 +35,7 @@ import torch
 from elpv import read_cells, source_words, write_tables
 from fashion_mnist import folder_of
 from fashion_mnist import run as fashion_run
-from making.paces import model_of, steps_of
+from making.paces import row_of, steps_of
 from making.records import Job, Results, Row, number, spread, trained
 from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--minutes", type=float, default=0.5, help="of each training on digits")
     parser.add_argument("--elpv-minutes", type=float, default=1.5, help="of each training on ELPV")
+    parser.add_argument("--dinov2-times", type=float, default=2.0, help="so many times these minutes from DINOv2")
     parser.add_argument("--start-minutes", type=float, default=13.0, help="of each Fashion-MNIST run")
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
@@ -88,8 +90,8 @@ def main() -> None:
     if len(data) < len(options.data):
         print("elpv: left out, needs the folder of ELPV's pictures; see --help")
     sources = {(each, seed): source_of(each, seed, options) for each in data for seed in options.seeds}
-    steps = {
-        (start, each): paced_steps(str(weights[start]), start, each, sources[each, options.seeds[0]], options)
+    fitted = {
+        (start, each): words_of(str(weights[start]), start, each, sources[each, options.seeds[0]], options)
         for start, each in product((start for start in weights if weights[start]), data)
     }
     trainings: list[Job] = []
@@ -99,7 +101,7 @@ def main() -> None:
             key = {"start": start, "data": each, "way": way, "seed": seed}
             job = (
                 key,
-                partial(measured, str(weights[start]), sources[each, seed], steps[start, each], key, options.folder),
+                partial(measured, str(weights[start]), sources[each, seed], fitted[start, each], key, options.folder),
             )
             (readings if way == "knn" else trainings).append(job)
     for jobs in (trainings, readings):  # neighbours are looked for in what the run of linear has left
@@ -137,27 +139,41 @@ def encoder_of(run: Path) -> Path:
     return folder
 
 
-def paced_steps(
+def words_of(
     weights: str, start: str, data: str, source: Sequence[object], options: argparse.Namespace
-) -> list[object]:
-    """The words for as many steps as the minutes of these data allow from this start, and for the plan's own model."""
+) -> dict[str, list[object]]:
+    """What each way is told: as many steps as the minutes of these data allow from this start, and what the plan of
+    these minutes fits to them, which a plan of so many steps would not: the model from random values; the pixels that
+    DINOv2 sees and the blocks of it that stay as they are. Our own starts see their pixels, and all blocks are tuned.
+    """
     minutes = options.elpv_minutes if data == "elpv" else options.minutes
+    if start == "dinov2":
+        minutes *= options.dinov2_times
     way = "scratch" if start == "none" else "lp-ft"
     words = [*source, "--weights", weights, *WAYS.get(way, [])]
     name = f"transfer-{start}-{data}-{minutes:g}min-paces"
     steps = steps_of(name, {way: words}, minutes)[way]
-    return [*steps, "--model", model_of(name, way)] if start == "none" else steps
+    chosen = row_of(name, way)
+    if start == "none":
+        return {"scratch": [*steps, "--model", chosen["model"]]}
+    pixels = ["--image-size", chosen["pixels"]] if start == "dinov2" else []
+    frozen = ["--start.frozen_blocks", chosen["frozen_blocks"]] if start == "dinov2" else []
+    tuned = {"lp-ft": [*steps, *pixels, *frozen], "automatic": [*steps, *pixels, *frozen]}
+    return {"linear": pixels, "knn": pixels, "full": [*steps, *pixels], "lora": [*steps, *pixels], **tuned}
 
 
 def measured(
-    weights: str, source: Sequence[object], steps: Sequence[object], key: Mapping[str, object], folder: Path
+    weights: str,
+    source: Sequence[object],
+    fitted: Mapping[str, Sequence[object]],
+    key: Mapping[str, object],
+    folder: Path,
 ) -> Row:
     """One training, or the neighbours in the features of the run of linear."""
     start, data, way, seed = (str(key[name]) for name in ("start", "data", "way", "seed"))
     trains = "linear" if way == "knn" else way
     run = folder / f"transfer-{start}-{data}-{trains}-seed{seed}"
-    budget = [] if trains == "linear" else steps
-    words = ["--seed", seed, *budget, "--compute.threads", 1, "--weights", weights]
+    words = ["--seed", seed, *fitted[way], "--compute.threads", 1, "--weights", weights]
     row = trained(run, *source, *words, *WAYS.get(trains, []))
     return nearest(run) if way == "knn" else row
 

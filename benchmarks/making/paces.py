@@ -23,6 +23,8 @@ Words = Sequence[object]
 
 FIRST = ("pretrain", "teacher")
 """Sections of a plan with steps of their own, before those of the training."""
+CHOSEN = ("model", "pixels", "frozen_blocks")
+"""What a plan fits to its minutes beside its steps."""
 
 
 def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str, list[object]]:
@@ -38,6 +40,8 @@ def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str,
         asked = dict.fromkeys([baseline, *missing])
         count = ROUNDS if len(asked) > 1 else ROUNDS_ALONE
         rounds = [{plan: dry_run(plans[plan], minutes) for plan in asked} for _ in range(count)]
+        if not all(found[plan]["steps"] for found in rounds for plan in asked):
+            raise SystemExit(f"{name}: {minutes:g} minutes leave no time for steps on this machine; give it more.")
         there = [number(row, "steps") for row in results.rows if row["plan"] == baseline]
         reference = there[0] if there else median(found[baseline]["steps"] for found in rounds)
         for plan in missing:
@@ -49,25 +53,26 @@ def steps_of(name: str, plans: Mapping[str, Words], minutes: float) -> dict[str,
     }
 
 
-def model_of(name: str, plan: str) -> str:
-    """The model that a plan chose in its minutes, most often where it chose several."""
-    return next(str(row["model"]) for row in Results(name).rows if row["plan"] == plan)
+def row_of(name: str, plan: str) -> Row:
+    """What a plan fitted to its minutes, the most frequent where rounds differ: model, pixels, blocks left frozen."""
+    return next(row for row in Results(name).rows if row["plan"] == plan)
 
 
 def paced(rounds: Sequence[Mapping[str, Row]], baseline: str, plan: str, reference: float) -> Row:
-    """The model of a plan, and its steps of each kind in the minutes in which the baseline makes `reference`."""
+    """What a plan chose, and its steps of each kind in the minutes in which the baseline makes `reference`."""
     kinds = [kind for kind in rounds[0][plan] if kind.endswith("steps")]
     ratios = {kind: [found[plan][kind] / found[baseline]["steps"] for found in rounds] for kind in kinds}
     steps = {kind: round(reference * median(each)) for kind, each in ratios.items()}
-    chosen = mode(str(found[plan]["model"]) for found in rounds)
-    return {"model": chosen, **steps, "ratios": [round(ratio, 3) for ratio in ratios["steps"]]}
+    chosen = {kind: mode(found[plan][kind] for found in rounds) for kind in CHOSEN}
+    return {**chosen, **steps, "ratios": [round(ratio, 3) for ratio in ratios["steps"]]}
 
 
 def dry_run(words: Words, minutes: float) -> Row:
-    """The model of a plan of so many minutes, and the steps of each kind that it would make, by its first real ones."""
+    """What a plan of so many minutes chooses, and the steps of each kind that it would make, by its first real ones."""
     command = [VITRAIL, "train", *map(str, words), "--minutes", str(minutes), "--dry-run"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     plan = tomllib.loads(said)
     before = {f"{section}.steps": int(plan.get(section, {}).get("steps", 0)) for section in FIRST}
     first = {kind: count for kind, count in before.items() if count}
-    return {"model": plan["model_name"], "steps": int(plan["recipe"]["steps"]), **first}
+    chosen = (plan["model_name"], plan["model"]["image_size"][0], plan["start"]["frozen_blocks"])
+    return {**dict(zip(CHOSEN, chosen, strict=True)), "steps": int(plan["recipe"]["steps"]), **first}

@@ -12,6 +12,7 @@ from ... import config
 from ...checkpoints.pictures import resized
 from ...errors import UsageError
 from ...model.config import ViTConfig
+from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from ..plan import Plan
@@ -109,14 +110,16 @@ def _model(
     both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
     reasons["model.pool"] = "what both kinds of features know" if both else "as the checkpoint was trained"
     reasons["model.pool_blocks"] = "the probe chooses: lower blocks often know what the last one has given up"
-    reasons["model.pool_every"] = "over the upper half: 0.005 more AUROC than the last four of 12"
+    every = max(1, own.depth // 6)
+    apart = "over the upper half: 0.005 more AUROC than the last four of 12"
+    reasons["model.pool_every"] = apart if every > 1 else f"{counted(own.depth, 'block')}, one after another"
     base = replace(
         own,
         channels=_channels(found, wishes, own, start, reasons),
         outputs=found.classes,
         pool="class+mean" if both else own.pool,
         pool_blocks=1 if own.pool == "attention" or own.pooled_norm else max(1, min(MOST_BLOCKS, own.depth // 3)),
-        pool_every=max(1, own.depth // 6),
+        pool_every=every,
         head="linear",
         head_bias=True,
         distillation_head=False,

@@ -118,6 +118,7 @@ def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kep
     assert (plan.image.fit, plan.image.crop_fraction, plan.image.size) == ("squash", 1.0, plan.model.image_size)
     assert plan.start.weights == str(checkpoint) and len(plan.start.digest) == 16
     assert "crop" in reasons["image.fit"]
+    assert (plan.model.pool_every, reasons["model.pool_every"]) == (1, "2 blocks, one after another")
 
 
 def test_a_checkpoint_of_another_number_of_channels_is_adapted_or_refused(checkpoint):
