@@ -75,22 +75,35 @@ def test_a_plan_has_the_steps_that_take_as_long_as_the_baselines(tmp_path, monke
     said = {"plan": [100, 200, 150], "slow": [50, 90, 80], "quick": [210, 400, 290]}
     first = {"quick": {"pretrain.steps": 30}}
     models = ["pico"] * 6 + ["pico", "femto", "femto", "pico", "pico", "femto"]  # from the end, plan and slow in turns
-    monkeypatch.setattr(
-        paces,
-        "dry_run",
-        lambda words, minutes: {"model": models.pop(), "steps": said[words[0]].pop(0), **first.get(words[0], {})},
-    )
+
+    def foretold(words: tuple[str], minutes: float) -> dict[str, object]:
+        name = words[0]
+        chosen = {"model": models.pop(), "pixels": {"slow": 224}.get(name, 112), "frozen_blocks": 8}
+        return {**chosen, "steps": said[name].pop(0), **first.get(name, {})}
+
+    monkeypatch.setattr(paces, "dry_run", foretold)
     monkeypatch.setattr(paces, "Results", lambda name: records.Results(name, tmp_path))
     monkeypatch.setattr(paces, "ROUNDS", 3)
     plans = {name: (name,) for name in ("plan", "slow")}
     # the medians of 100, 200, 150 and of 0.5, 0.45, 0.53
     found = {"plan": ["--steps", 150], "slow": ["--steps", 75]}
     assert paces.steps_of("trial", plans, 3.0) == found
-    assert [paces.model_of("trial", plan) for plan in plans] == ["femto", "pico"], "as in most rounds"
+    rows = [paces.row_of("trial", plan) for plan in plans]
+    assert [row["model"] for row in rows] == ["femto", "pico"], "as in most rounds"
+    assert [(row["pixels"], row["frozen_blocks"]) for row in rows] == [(112, 8), (224, 8)]
     said["plan"] = [300, 300, 300]  # the machine has become twice as fast since
     found["quick"] = ["--steps", 145, "--pretrain.steps", 15]
     assert paces.steps_of("trial", plans | {"quick": ("quick",)}, 3.0) == found
     assert paces.steps_of("trial", plans, 3.0) == found  # nothing is measured again
+
+
+def test_minutes_that_leave_no_steps_are_refused_and_not_kept(tmp_path, monkeypatch):
+    chosen = {"model": "dinov2", "pixels": 112, "frozen_blocks": 0, "steps": 0}
+    monkeypatch.setattr(paces, "dry_run", lambda words, minutes: chosen)
+    monkeypatch.setattr(paces, "Results", lambda name: records.Results(name, tmp_path))
+    with pytest.raises(SystemExit, match=r"trial: 0\.5 minutes leave no time for steps on this machine; give it more"):
+        paces.steps_of("trial", {"lp-ft": ("lp-ft",)}, 0.5)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_complete_run_is_read_and_not_trained_again(tmp_path):
