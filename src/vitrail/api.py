@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
 
 from .data.open import is_memory
 from .doors import progress, wishes
 from .doors.creating import Size, create, load
 from .run import Run
-from .runtime import RuntimeSettings
 from .train import fit as training
 from .train import folding
 from .train.brought import Brought, OwnAugment, OwnLoss
 from .train.dataset import MEMORY
-from .train.events import Event
-from .train.planning.wishes import Wishes
-from .train.run import default_path
 
 __all__ = ["Run", "create", "fit", "load", "open"]
 
@@ -78,10 +73,9 @@ def fit(
         folds=folds, pretrain=pretrain, changes=brought.settings | {k: _text(v) for k, v in (settings or {}).items()},
     )  # fmt: skip
     wanted, chosen = wishes.wishes(asked)
-    path = _folder(out, wanted.data.source, model)
-    every = folding.fit_folds if wishes.wants_all_folds(asked, wanted) else _once
-    progress.follow(every(wanted, chosen, path, given, brought), path, progress.stream(quiet))
-    return Run(path, given, device, brought)
+    every = folding.fit_folds if wishes.wants_all_folds(asked, wanted) else training.fit
+    events = every(wanted, chosen, _path(out), given=given, brought=brought)
+    return Run(progress.follow(events, progress.stream(quiet)).run, given, device, brought)
 
 
 def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in
@@ -91,18 +85,6 @@ def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to rea
         UsageError: no training has made this folder.
     """
     return Run(run)
-
-
-def _folder(out: str | Path | None, source: str, model: str | None) -> Path:
-    """The run folder that was asked for, or one named after the time, the source and the model."""
-    return Path(out) if out is not None else default_path(source, model or "automatic", datetime.now())
-
-
-def _once(
-    wanted: Wishes, chosen: RuntimeSettings, path: Path, given: object | None, brought: Brought
-) -> Iterator[Event]:
-    """One training, and not one for every fold."""
-    return training.fit(wanted, chosen, path, given=given, brought=brought)
 
 
 def _path(given: str | Path | None) -> Path | None:

@@ -259,7 +259,7 @@ class Run:
             events = folding.resume(self.path, given, brought)
         else:
             events = training.resume(self.path, given, brought=brought)
-        progress.follow(events, self.path, progress.stream(quiet))
+        progress.follow(events, progress.stream(quiet))
         return Run(self.path, given, self._device, brought)
 
     def extend(
@@ -290,7 +290,7 @@ class Run:
         given = self._trained_on if source is None else source
         brought = Brought(loss, augment) or self._brought
         events = training.resume(self.path, given, longer, brought=brought)
-        progress.follow(events, self.path, progress.stream(quiet))
+        progress.follow(events, progress.stream(quiet))
         return Run(self.path, given, self._device, brought)
 
     def export(

@@ -90,7 +90,7 @@ def test_a_run_of_the_same_second_has_a_folder_of_its_own(vitrail, run_folder, t
             return cls(2026, 11, 25, 3, 15, 15)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("datetime.datetime", Still)
+    monkeypatch.setattr("vitrail.train.fit.datetime", Still)
     for _ in range(3):
         answer = vitrail("train", "--plan", run_folder / "plan.toml", "--steps", 1)
         assert answer.code == 0, answer.err

@@ -6,19 +6,23 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun, printable
 from ..train.engines.team import leads
-from ..train.events import Evaluated, Event, Finished, Note, Planned, Progress, Worked
+from ..train.events import Evaluated, Event, Finished, Note, Opened, Planned, Progress, Worked
 from . import planned
 from .amounts import duration
 from .counting import SECONDS_BETWEEN_LINES
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+
+BEGUN = ("plan.toml", "folds.json")
+"""Either of them in a folder says that `--resume` can go on with it."""
 
 
 @runtime_checkable
@@ -51,30 +55,42 @@ def stream(quiet: bool) -> Stream:
     return StringIO() if quiet else sys.stderr
 
 
-def follow(events: Iterable[Event], out: Path, stream: Stream | None = None) -> Finished | None:
-    """Draw events until they end; the last one, if the run came to its end.
+@dataclass(frozen=True)
+class Followed:
+    """What there is when a training has ended."""
+
+    run: Path
+    finished: Finished | None
+    """None where another process has evaluated it, or this one had nothing to do."""
+
+
+def follow(events: Iterable[Event], stream: Stream | None = None) -> Followed:
+    """Draw the events of a training until they end.
 
     Args:
-        out: the run folder, named if Ctrl-C arrives where the training room does not catch it.
         stream: where to draw; None is standard error.
 
     Raises:
-        InterruptedRun: Ctrl-C outside the training loop; the message says what there is.
+        InterruptedRun: Ctrl-C where the training room does not catch it; the message says what there is.
     """
-    finished = None
+    run, finished = None, None
     try:
         with display(stream or sys.stderr) as view:
             for event in events:
                 view.show(event)
-                if isinstance(event, Finished):
+                if isinstance(event, Opened):
+                    run = event.run
+                elif isinstance(event, Finished):
                     finished = event
     except KeyboardInterrupt as interrupt:
-        if (out / "plan.toml").is_file():
-            message = f"Interrupted. What was saved is in {out}. Continue with: vitrail train --resume {out}"
+        if run is not None and any((run / name).is_file() for name in BEGUN):
+            message = f"Interrupted. What was saved is in {run}. Continue with: vitrail train --resume {run}"
         else:
             message = "Interrupted; nothing was saved yet."
         raise InterruptedRun(message) from interrupt
-    return finished
+    if run is None:
+        raise ValueError("A training that opens no run folder is a dry run, which is not followed.")
+    return Followed(run, finished)
 
 
 @contextmanager

@@ -28,6 +28,13 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Opened:
+    """The run folder is there, and nobody else's: everything from here on is kept in it."""
+
+    run: Path
+
+
+@dataclass(frozen=True)
 class Progress:
     """The state after an optimiser step. `left` is the expected number of seconds until the last one of its phase."""
 
@@ -73,4 +80,4 @@ class Finished:
     seconds: float
 
 
-Event = Note | Planned | Worked | Progress | Evaluated | Finished
+Event = Note | Planned | Opened | Worked | Progress | Evaluated | Finished

@@ -27,7 +27,7 @@ from .engines.engine import chosen
 from .engines.group import found
 from .engines.team import Team, joined
 from .engines.whole import whole_learner
-from .events import Event, Note, Planned
+from .events import Event, Note, Opened, Planned
 from .finish import conclude
 from .follow import follow
 from .keeping.extend import Extension
@@ -42,7 +42,7 @@ from .planning.forecast import Watch
 from .planning.reading import look
 from .planning.settle import settle
 from .planning.wishes import Reasons, Wishes
-from .run import RunFolder, default_path
+from .run import RunFolder, make_default
 from .stepping.guards import Guards
 from .stepping.views import cut_of
 from .teacher.teaching import lesson, shared
@@ -106,6 +106,7 @@ def fit(
         yield Planned(plan, reasons, cost)
         if not dry_run:
             run = _new_folder(out, plan, team)
+            yield Opened(run.path)
             events = _begin(run, plan, reasons, dataset, findings, pictures, team)
             yield from watch.kept(events, run.path, plan, cost) if team.leads else events
 
@@ -147,6 +148,7 @@ def fit_plan(
         yield Planned(plan, {}, _foretold(plan, pictures, dataset, watch, team) if dry_run else None)
         if not dry_run:
             run = _new_folder(out, plan, team)
+            yield Opened(run.path)
             yield from _begin(run, plan, {}, dataset, findings, pictures, team)
 
 
@@ -169,6 +171,7 @@ def resume(
         checkpoints and none is whole.
     """
     run = RunFolder.existing(path)
+    yield Opened(path)
     begun = run.read_plan()
     changed = config.override(begun, compute or {})
     changed.track.check()
@@ -229,8 +232,11 @@ def _for_all(team: Team, dataset: Dataset, plan: Plan, reasons: Reasons, batch_a
 
 def _new_folder(out: Path | None, plan: Plan, team: Team) -> RunFolder:
     """The run folder, which the leader makes; each process has its own clock, and all use the leader's name."""
-    path = Path(team.told(str(out or default_path(plan.data.source, plan.model_name, datetime.now()))))
-    return RunFolder.create(path) if team.leads else RunFolder(path)
+
+    def made() -> str:
+        return str(RunFolder.create(out or make_default(plan.data.source, plan.model_name, datetime.now())).path)
+
+    return RunFolder(Path(team.led(made)))
 
 
 def _foretold(plan: Plan, pictures: Pictures, dataset: Dataset, watch: Watch, team: Team) -> Cost | None:

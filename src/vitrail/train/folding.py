@@ -31,11 +31,11 @@ from . import fit as one
 from .brought import NOTHING, Brought
 from .dataset import MEMORY, located
 from .engines.group import found
-from .events import Event, Finished, Note
+from .events import Event, Finished, Note, Opened
 from .explained import Shown
 from .finish import THUMBNAILS
 from .planning.wishes import Wishes
-from .run import RunFolder
+from .run import RunFolder, make_default
 from .together import SPLIT, Together, of_folds
 
 NAME = "folds.json"
@@ -47,13 +47,17 @@ SUSPECTS = "suspects.csv"
 def fit_folds(
     wishes: Wishes,
     settings: runtime.RuntimeSettings,
-    out: Path,
+    out: Path | None = None,
     given: object | None = None,
     brought: Brought = NOTHING,
 ) -> Iterator[Event]:
     """Train every fold in turn into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join them.
 
     Folds that are done already are kept, one that was stopped goes on.
+
+    Args:
+        out: the folder of all folds; None makes runs/<date>-<time>-<source>-<model>.
+        given, brought: as `fit.fit`.
 
     Raises:
         UsageError: something else is in the folder, or several processes train together.
@@ -63,7 +67,8 @@ def fit_folds(
         raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
     data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
     wishes = dataclasses.replace(wishes, data=data)
-    _begin(out, wishes, settings)
+    out = _begin(out, wishes, settings)
+    yield Opened(out)
     try:
         yield from _follow(wishes, settings, out, given, brought)
     finally:
@@ -79,6 +84,7 @@ def resume(out: Path, given: object | None = None, brought: Brought = NOTHING) -
         as `fit_folds`.
     """
     wishes, settings = _read_asked(out)
+    yield Opened(out)
     yield from _follow(wishes, settings, out, given, brought)
 
 
@@ -113,20 +119,24 @@ def _read_asked(out: Path) -> tuple[Wishes, runtime.RuntimeSettings]:
     return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / NAME))
 
 
-def _begin(out: Path, wishes: Wishes, settings: runtime.RuntimeSettings) -> None:
+def _begin(out: Path | None, wishes: Wishes, settings: runtime.RuntimeSettings) -> Path:
+    """The folder of all folds, with what was asked for; it may be there already, if the same was asked for."""
     asked: dict[str, Any] = {field.name: getattr(wishes, field.name) for field in dataclasses.fields(wishes)}
     asked |= {"data": config.write(wishes.data), "overrides": dict(wishes.overrides)}
     text = {"wishes": asked, "settings": config.write(settings)}
-    if is_folds(out):
+    if out is None:
+        out = make_default(wishes.data.source, wishes.model or "automatic", datetime.now())
+    elif is_folds(out):
         if json.loads((out / NAME).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
             raise UsageError(
                 f"{out} holds the folds of another training. Go on with that one by --resume {out}, or choose another "
                 "folder with --out."
             )
-        return
+        return out
     RunFolder.check_free(out)
     out.mkdir(parents=True, exist_ok=True)
     atomic.write_json(out / NAME, text)
+    return out
 
 
 def _follow(
@@ -148,7 +158,7 @@ def _follow(
             if isinstance(event, Finished):
                 seconds += event.seconds
                 yield Note(f"{event.metrics.headline()}.")
-            else:
+            elif not isinstance(event, Opened):  # the folder of all folds is open
                 yield event
     whole = of_folder(out, given)
     figures = conclude(out, whole)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import platform
 import re
@@ -141,18 +140,32 @@ class RunFolder:
         return (self.path / "report.html").is_file() and not self.extension_file.is_file()  # the report is written last
 
 
-def default_path(source: str, model_name: str, now: datetime) -> Path:
-    """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read.
+def make_default(source: str, model_name: str, now: datetime) -> Path:
+    """Make the empty folder runs/<date>-<time>-<source>-<model>; if there is one, the same name with -2 behind it, ...
 
-    A run that began in the same second keeps its folder: the next one is called the same with -2 behind it.
+    Whoever makes a folder has it, so that runs that begin in the same second never share one.
     """
+    first = path = default_path(source, model_name, now)
+    number = 1
+    with resource_errors(first):
+        first.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                path.mkdir()
+            except FileExistsError:
+                number += 1
+                path = first.with_name(f"{first.name}-{number}")
+            else:
+                return path
+
+
+def default_path(source: str, model_name: str, now: datetime) -> Path:
+    """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read."""
     name = Path(source).name
     for ending in (*MANIFESTS, *ARRAYS, SHARDS):
         name = name.removesuffix(ending)
     name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
-    path = Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
-    beside = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
-    return next(each for each in itertools.chain([path], beside) if not each.exists())
+    return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"
 
 
 def environment() -> dict[str, object]:

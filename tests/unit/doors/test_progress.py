@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from vitrail.doors.amounts import duration
-from vitrail.doors.progress import display, follow
+from vitrail.doors.progress import Followed, display, follow
 from vitrail.errors import InterruptedRun
-from vitrail.train.events import Evaluated, Note, Planned, Progress
+from vitrail.train.events import Evaluated, Note, Opened, Planned, Progress
 from vitrail.train.plan import Plan
 
 
@@ -18,7 +18,7 @@ def step(number: int, steps: int = 100) -> Progress:
 
 def drawn(*events: object) -> list[str]:
     stream = StringIO()
-    follow(iter(events), Path("nowhere"), stream)
+    follow(iter((Opened(Path("nowhere")), *events)), stream)
     return stream.getvalue().splitlines()
 
 
@@ -72,21 +72,33 @@ def test_a_terminal_has_a_bar_with_the_facts_and_notes_above_it(monkeypatch):
     assert "loss 1.250  1,234 images/s  val 75.0%" in text and "1 min 01 s left" in text
 
 
-def interrupted() -> object:
-    yield Note("Hello.")
+def interrupted(*events: object) -> object:
+    yield from events
     raise KeyboardInterrupt
 
 
-def test_ctrl_c_with_nothing_kept_says_so(tmp_path):
+@pytest.mark.parametrize("opened", [False, True])
+def test_ctrl_c_with_nothing_kept_says_so(opened, tmp_path):
+    events = [Note("Hello."), *([Opened(tmp_path)] if opened else [])]
     with pytest.raises(InterruptedRun, match=r"^Interrupted; nothing was saved yet\.$") as caught:
-        follow(interrupted(), tmp_path, StringIO())
+        follow(interrupted(*events), StringIO())
     assert caught.value.exit_code == 130
 
 
-def test_ctrl_c_with_something_kept_says_how_to_go_on(tmp_path):
-    (tmp_path / "plan.toml").touch()
+@pytest.mark.parametrize("kept", ["plan.toml", "folds.json"])
+def test_ctrl_c_with_something_kept_says_how_to_go_on(kept, tmp_path):
+    (tmp_path / kept).touch()
     with pytest.raises(InterruptedRun, match=rf"Continue with: vitrail train --resume {tmp_path}$"):
-        follow(interrupted(), tmp_path, StringIO())
+        follow(interrupted(Opened(tmp_path)), StringIO())
+
+
+def test_events_end_with_the_run_folder_and_what_came_of_it(tmp_path):
+    assert follow(iter([Note("Hello."), Opened(tmp_path)]), StringIO()) == Followed(tmp_path, None)
+
+
+def test_a_dry_run_is_not_followed():
+    with pytest.raises(ValueError, match="dry run"):
+        follow(iter([Note("Hello.")]), StringIO())
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Evaluate(Command):
 
     Every headline figure has a 95 % interval.
 
-      vitrail evaluate runs/20261121-140500-digits-automatic
+      vitrail evaluate runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail evaluate RUN holdout/ --json
       vitrail evaluate RUN holdout.csv --data.targets finding
       vitrail evaluate RUN --against OTHER_RUN

@@ -20,7 +20,7 @@ class Report(Command):
     With --for it begins with a page for one reader: false alarms, misses, why a picture is left unanswered, the worst
     failures, what an answer is worth at your prevalence, thresholds to choose from, known limits.
 
-      vitrail report runs/20261121-140500-digits-automatic
+      vitrail report runs/20261121-140500-digits-vit_femto_patch2_8
       vitrail report runs/films --for radiology --prevalence nodule=0.02,effusion=0.1
       vitrail report runs/films --claim
       vitrail report runs/cells --for inspection --positive defective --prevalence 0.01 --parts-per-minute 180 --hours 8

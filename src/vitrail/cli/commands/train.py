@@ -12,8 +12,9 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ...doors.progress import Followed
     from ...doors.wishes import Asked
-    from ...train.events import Event, Finished
+    from ...train.events import Event
     from ...train.keeping.extend import Extension
 
 
@@ -32,8 +33,8 @@ class Train(Command):
       vitrail train cells/ --weights dinov2-small --minutes 10
       vitrail train films.csv --group patient --exclude exclude.csv
       vitrail train digits --recipe.batch 64 --dry-run
-      vitrail train --resume runs/20261121-140500-digits-automatic
-      vitrail train --resume runs/20261121-140500-digits-automatic --extend --minutes 10
+      vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8
+      vitrail train --resume runs/20261121-140500-digits-vit_femto_patch2_8 --extend --minutes 10
     """
 
     POSITIONAL: ClassVar[tuple[str, ...]] = ("source",)
@@ -108,10 +109,10 @@ class Train(Command):
             )
         from ...doors import progress
 
-        out, events = self._events()
+        events = self._events()
         if self.dry_run:
             return self._show_plan(events)
-        return self._conclude(progress.follow(events, out), out)
+        return self._conclude(progress.follow(events))
 
     def _check_way(self) -> None:
         """There are three ways to begin, and only one at a time."""
@@ -148,32 +149,27 @@ class Train(Command):
             **{f"--{name}": text for name, text in self.changes if not name.startswith(BESIDE_RESUME)},
         }
 
-    def _events(self) -> tuple[Path, Iterator[Event]]:
-        """The run folder and what will happen in it."""
-        from datetime import datetime
-
+    def _events(self) -> Iterator[Event]:
+        """What will happen, as it happens."""
         from ... import config
         from ...doors import wishes
         from ...train import fit, folding
         from ...train.plan import Plan
-        from ...train.run import default_path
 
         if self.resume is not None:
             if folding.is_folds(self.resume):
                 self._check_folds_alone()
-                return self.resume, folding.resume(self.resume)
+                return folding.resume(self.resume)
             longer = self._longer() if self.extend else None
-            return self.resume, fit.resume(self.resume, None, longer, self._compute())
+            return fit.resume(self.resume, None, longer, self._compute())
         asked = self._asked()
         if self.plan is not None:
             plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
-            out = self.out or default_path(plan.data.source, plan.model_name, datetime.now())
-            return out, fit.fit_plan(plan, out, dry_run=self.dry_run)
+            return fit.fit_plan(plan, self.out, dry_run=self.dry_run)
         wanted, settings = wishes.wishes(asked)
-        out = self.out or default_path(wanted.data.source, wanted.model or "automatic", datetime.now())
         if wishes.wants_all_folds(asked, wanted) and not self.dry_run:
-            return out, folding.fit_folds(wanted, settings, out)
-        return out, fit.fit(wanted, settings, out, self.dry_run)
+            return folding.fit_folds(wanted, settings, self.out)
+        return fit.fit(wanted, settings, self.out, self.dry_run)
 
     def _check_folds_alone(self) -> None:
         """Folds go on as they were begun."""
@@ -257,7 +253,7 @@ class Train(Command):
             print(config.to_toml(planned.plan, explained(planned.plan, planned.reasons)), end="")
         return 0
 
-    def _conclude(self, finished: Finished | None, out: Path) -> int:
+    def _conclude(self, followed: Followed) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
         from ...doors.amounts import FEW, duration
         from ...train.engines.group import found
@@ -266,6 +262,7 @@ class Train(Command):
 
         if found().rank:
             return 0  # rank 0 prints
+        out, finished = followed.run, followed.finished
         if self.json:
             print_json(
                 {

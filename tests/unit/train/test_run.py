@@ -1,0 +1,53 @@
+"""The names of run folders."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from vitrail.errors import ResourceError
+from vitrail.train.run import make_default
+
+NOW = datetime(2026, 11, 25, 3, 15, 15)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("digits", "digits"),
+        ("data/films.csv", "films"),
+        ("a/two words & more.npz", "two-words-more"),
+        ("/", "pictures"),
+    ],
+)
+def test_a_name_tells_date_source_and_model(source, name):
+    assert make_default(source, "vit_a", NOW) == Path(f"runs/20261125-031515-{name}-vit_a")
+
+
+def test_of_folders_made_in_the_same_second_each_is_a_new_one():
+    together = threading.Barrier(8)
+
+    def made(_: int) -> Path:
+        together.wait()
+        return make_default("digits", "vit_a", NOW)
+
+    with ThreadPoolExecutor(8) as threads:
+        folders = list(threads.map(made, range(8)))
+    first = "20261125-031515-digits-vit_a"
+    assert sorted(folder.name for folder in folders) == [first, *(f"{first}-{number}" for number in range(2, 9))]
+
+
+def test_a_file_where_the_folder_of_runs_should_be_is_a_sentence(here):
+    (here / "runs").touch()
+    with pytest.raises(ResourceError, match="a file stands where a folder is expected"):
+        make_default("digits", "vit_a", NOW)
