@@ -19,6 +19,7 @@ from ..events import Event, Finished
 from ..explained import LEAST, SHARE
 from ..plan import Plan
 from ..recipe import LOOKED_AT
+from ..transfer.settings import MOST_JUDGED
 from . import cost, footprint
 from .cost import Cost
 from .pace import Pace
@@ -78,14 +79,16 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
     looks = min(val, LOOKED_AT) * plan.recipe.looks * answer
     familiar = min(FAMILIAR_PICTURES, len(dataset.splits["train"])) if val else 0
     views = plan.recipe.views.count
-    held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
     training = plan.recipe.steps * pace.mean + spent
+    held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
+    tuned = plan.start.from_checkpoint and plan.recipe.steps > 0
+    compared = min(val, MOST_JUDGED) * (1 + len(plan.start.average)) if tuned else 0
     maps = min(2 * MOST * PASSES * answer, max(LEAST, SHARE * training))
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return Cost(
         preparation=watch.elapsed(),
         training=training,
-        evaluation=looks + held_out + maps + REPORT_SECONDS,
+        evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
         memory=footprint.on_device(plan) if on_gpu else footprint.peak(plan.compute.device) + REPORT_BYTES,
     )
 

@@ -19,18 +19,18 @@ from ..run import RunFolder
 from ..stepping.optimizer import averaged
 from . import tried
 from .begin import BATCH, kept
+from .settings import MOST_JUDGED
 from .tried import Tried, judged
 from .tuning import tightened
-
-MOST_PICTURES = 5000
 
 
 def chosen(run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset) -> Generator[Event, None, Learner]:
     """The learner with the weights that answered best on the validation pictures, as a plain model again.
 
     Tried are the start, which is the frozen probe, and (1 - share) * start + share * tuned for every share of the plan
-    (Wortsman et al. 2022); the figure decides, then the loss, then the smaller share. So the result is never below the
-    probe on these pictures.
+    (Wortsman et al. 2022); the figure decides, then the loss, then the smaller share. They answer as the model will,
+    with all views of its plan. So the result is never below the probe on these pictures, of which at most `MOST_JUDGED`
+    are looked at.
     """
     model = learner.model
     assert isinstance(model, ViT)
@@ -79,10 +79,11 @@ def _put(model: ViT, start: Mapping[str, Tensor], tuned: Mapping[str, Tensor], s
 
 
 def _judged(model: ViT, plan: Plan, dataset: Dataset, pictures: Pictures, share: float) -> Tried | None:
-    source, rows = dataset.source, dataset.sample("val", MOST_PICTURES, plan.seed)
+    source, rows = dataset.source, dataset.sample("val", MOST_JUDGED, plan.seed)
     if not len(rows):
         return None
-    outputs = collect(model, pictures, rows, plan.image, BATCH, plan.compute.device, plan.compute.number_format)
+    device, number_format, views = plan.compute.device, plan.compute.number_format, plan.recipe.views
+    outputs = collect(model, pictures, rows, plan.image, BATCH, device, number_format, views, source.task)
     targets = class_of(source, rows) if source.task == "classes" else source.targets[rows]
     learnt = targets if dataset.scaling is None else dataset.scaling.standardised(targets)
     name = "the start, frozen" if share == 0 else "tuned" if share == 1 else f"{share:g} of the way to tuned"

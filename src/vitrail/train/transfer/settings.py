@@ -18,6 +18,9 @@ ONLY_FOR: dict[str, tuple[Method, ...]] = {
 }
 """Fields that mean nothing with another method."""
 
+MOST_JUDGED = 5000
+"""Validation pictures on which the start, the tuned weights and their means are compared."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StartSettings:

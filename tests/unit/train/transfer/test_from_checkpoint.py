@@ -81,7 +81,7 @@ def tried(run: Path) -> dict[str, list[dict[str, object]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["labels", "classes", "number"])
 def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, fit, tmp_path):
-    events, run = fit(drawn(task)), tmp_path / "run"
+    events, run = fit(drawn(task), recipe__mirror="false"), tmp_path / "run"
     assert isinstance(events[-1], Finished)
     table = tried(run)
     assert {row["name"] for row in table["frozen"]} >= {"10 nearest", "20 nearest", "100 nearest"}
@@ -96,6 +96,14 @@ def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, f
     assert report["images_seen"] > 36, "those of the features are counted too"
     kept = bundle.load(run / "model")
     assert kept.model.config.pool == "class+mean" and kept.task == task and kept.spec.mean == (0.4, 0.4, 0.4)
+
+
+def test_start_and_tuned_weights_are_compared_by_the_answers_that_the_model_will_give(fit, tmp_path):
+    fit(drawn(), recipe__mirror="true", recipe__rate="0.01")
+    (best,) = [row for row in tried(tmp_path / "run")["tuned"] if row["chosen"]]
+    judged = json.loads((tmp_path / "run" / "metrics-val.json").read_text())
+    assert best["figure"] == pytest.approx(judged["accuracy"], abs=1e-6)
+    assert best["loss"] == pytest.approx(judged["log_loss"], abs=1e-4)
 
 
 def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
