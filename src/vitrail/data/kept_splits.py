@@ -65,6 +65,13 @@ def read(path: Path, source: Source) -> tuple[dict[str, Rows], tuple[str, ...]]:
     return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in found.items()}, notes
 
 
+def rows_of(path: Path, source: Source, split: str) -> Rows:
+    """Of another source, the rows whose pictures `write` kept in a split, under the same id and showing the same."""
+    kept = {name: mark for name, found, *marks in _kept(path) for mark in marks if found == split}
+    marks = _marks(source, np.arange(len(source)))
+    return np.array([row for row, name in enumerate(source.ids) if kept.get(name) == marks[row]], dtype=np.int64)
+
+
 def _kept(path: Path) -> Iterator[list[str]]:
     """[id, split, checksum] of each line; runs of older versions kept no checksum."""
     with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:

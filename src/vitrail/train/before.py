@@ -10,6 +10,7 @@ from typing import Literal
 from ..data.loader import Pictures
 from ..errors import UsageError
 from ..model.vit import ViT
+from . import learnt_before
 from .dataset import Dataset
 from .events import Event
 from .plan import Plan
@@ -33,6 +34,7 @@ def begin(
         UsageError: the plan's teacher cannot teach this.
         InterruptedRun, DivergedError: see `prelude.pursue`.
     """
+    yield from learnt_before.told(run, plan, dataset)
     yield from learning.pretrain(run, plan, model, dataset, pictures)
     return (yield from teaching.taught(run, plan, model, dataset, pictures))
 

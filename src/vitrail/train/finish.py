@@ -30,7 +30,7 @@ from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..plural import counted
 from ..report import choice, facts, grouping, model_card, page, thumbnails
-from . import explained
+from . import explained, learnt_before
 from .dataset import Dataset
 from .deciding import answers, look, settle
 from .events import Event, Finished, Note
@@ -257,7 +257,7 @@ def _facts(
         label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
         number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
         decisions=decided,
-        notes=(*dataset.source.notes, *dataset.notes, *tried.sentences(run.start_table)),
+        notes=(*dataset.source.notes, *dataset.notes, *learnt_before.kept(run), *tried.sentences(run.start_table)),
         start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
     )
 

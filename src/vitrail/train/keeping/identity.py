@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+
 from ...data.source import Source
 from ...errors import DataError
 from ...files.atomic import write_json
@@ -46,6 +48,16 @@ def check(path: Path, source: Source) -> tuple[str, ...]:
 def same(path: Path, source: Source) -> bool:
     """Whether a source is exactly what `write` has seen."""
     return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["fingerprint"] == source.fingerprint()
+
+
+def is_of(path: Path, source: Source) -> bool:
+    """Whether `write` has seen this source, or one of its name whose files were others: ids mean the same there."""
+    if not path.is_file():
+        return False
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    in_files = not isinstance(source.pictures, np.ndarray)
+    alike = in_files and (begun["source"], begun["task"]) == (source.name, source.task)
+    return bool(begun["fingerprint"] == source.fingerprint() or alike)
 
 
 def _listed(names: list[str] | tuple[str, ...]) -> str:

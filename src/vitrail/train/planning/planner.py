@@ -9,6 +9,7 @@ from ... import config
 from ...data.source import Task
 from ...errors import UsageError
 from ...model import attention
+from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from ..plan import ComputeSettings, Plan
@@ -22,6 +23,8 @@ from .reasons import asked
 from .wishes import Fingerprint, Reasons, Wishes
 
 DEFAULT_MINUTES = 10.0
+STEPS = "recipe.steps"
+"""The field that says the budget too."""
 FEWEST_STEPS = 20
 LOOKS_SHARE = 0.1
 """Of the minutes, for looks at the validation pictures on the way."""
@@ -58,8 +61,6 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         compute=compute_of(runtime),
     )
     plan = config.override(plan, wishes.overrides)
-    if "recipe.steps" in wishes.overrides:
-        plan = dataclasses.replace(plan, minutes=0.0)
     plan = diet.with_budget(plan, found.count, wishes, reasons)
     reasons |= asked(wishes.overrides)
     check_plan(plan, found.classes, found.task)
@@ -129,12 +130,13 @@ def minutes_of(wishes: Wishes) -> float:
     """
     budgets = {"minutes": wishes.minutes, "epochs": wishes.epochs, "steps": wishes.steps}
     given = {name: value for name, value in budgets.items() if value is not None}
-    if len(given) > 1:
-        raise UsageError(f"Give one budget. Got --{' and --'.join(given)}.")
+    written = [STEPS] if STEPS in wishes.overrides else []
+    if len([*given, *written]) > 1:
+        raise UsageError(f"Give one budget. Got --{' and --'.join([*given, *written])}.")
     for name, value in given.items():
         if not 0 < value < math.inf:
             raise UsageError(f"--{name} must be above 0. Got {value}.")
-    if wishes.epochs is not None or wishes.steps is not None:
+    if wishes.epochs is not None or wishes.steps is not None or written:
         return 0.0
     return wishes.minutes or DEFAULT_MINUTES
 
@@ -173,6 +175,11 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         raise UsageError(
             f"start.frozen_blocks must leave a block to tune: the checkpoint has {plan.model.depth}. "
             f"Got {plan.start.frozen_blocks}; start.method probe tunes none."
+        )
+    if plan.recipe.steps and plan.start.from_checkpoint and plan.start.method == "probe":
+        raise UsageError(
+            f"start.method probe tunes nothing, so {counted(plan.recipe.steps, 'step')} cannot be made. Leave the "
+            "steps or epochs out, or tune with --start.method full or lora."
         )
     if not plan.recipe.steps and not (plan.start.from_checkpoint and plan.start.method == "probe"):
         raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")

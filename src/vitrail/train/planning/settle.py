@@ -35,7 +35,7 @@ def settle(
         dry_run: measure the pace of a short run too.
         team: all measure together, and all hear what the first of them measured.
     """
-    by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
+    by_time = bool(plan.minutes)
     found = pace.measure(plan, pictures, dataset, team) if by_time else None
     fixed, count = plan if found is None else fix_steps(plan, found, {}, spent), len(pictures.indices)
     if found is not None and (smaller := shape.for_few_steps(fixed, wishes, reasons)) is not fixed:

@@ -27,13 +27,12 @@ def wished(wanted: bool, overrides: Mapping[str, str], reasons: dict[str, str]) 
     """
     if not wanted:
         return Pretrain()
+    for name in ("pretrain.share", "pretrain.steps"):
+        said = overrides.get(name)
+        if said is not None and said.strip("0. ") == "":
+            raise UsageError(f"--pretrain asks for pre-training and --{name} {said} for none. Leave one of them out.")
     if "pretrain.steps" in overrides:
         return Pretrain()
-    share = overrides.get("pretrain.share")
-    if share is not None and share.strip("0. ") == "":
-        raise UsageError(
-            f"--pretrain asks for pre-training and --pretrain.share {share} for none. Leave one of them out."
-        )
     reasons |= REASONS
     return Pretrain(share=SHARE)
 

@@ -22,7 +22,7 @@ def build(
     compiled: bool = False,
     scales: Mapping[str, float] | None = None,
 ) -> list[torch.optim.Optimizer]:
-    """The optimisers of a recipe, of what is free to learn. Biases, norms, tables and the class token are not decayed.
+    """The optimisers of a recipe, of what is free to learn. Biases, norms, tokens and tables are not decayed.
 
     Args:
         sharded: whether the parameters are shares of whole ones, as FSDP2 leaves them.
@@ -49,6 +49,11 @@ def build(
 
 
 Parameters = dict[str, nn.Parameter]
+TABLES = {
+    "cls", "distillation", "registers", "mask_token", "probe", "table", "key_rows", "key_columns", "value_rows",
+    "value_columns",
+}  # fmt: skip
+"""Parameters of two and more dimensions that multiply nothing: tokens, queries and positions, a row each."""
 
 
 def _sorted(model: nn.Module) -> tuple[Parameters, Parameters, Parameters]:
@@ -59,7 +64,7 @@ def _sorted(model: nn.Module) -> tuple[Parameters, Parameters, Parameters]:
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
-        if parameter.ndim < 2 or name in ("tokens.cls", "positions.table"):
+        if parameter.ndim < 2 or name.rpartition(".")[2] in TABLES:
             rest[name] = parameter
         elif ".blocks." in name:
             blocks[name] = parameter

@@ -62,5 +62,7 @@ def check(plan: Plan) -> None:
             "--teacher.kind features teaches a model that begins from random values, and --weights begins from a "
             "checkpoint. Leave one of them out."
         )
+    if plan.start.from_checkpoint and plan.start.method == "probe":
+        raise UsageError("start.method probe makes no steps in which a teacher could be asked. Leave one of them out.")
     if teacher.kind == "features" and plan.model.patches in T2T_PATCHES:
         raise UsageError(f'Features are learnt patch by patch, which patches="{plan.model.patches}" do not keep apart.')

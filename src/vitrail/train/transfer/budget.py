@@ -6,6 +6,7 @@ import dataclasses
 import time
 
 from ...data.loader import Pictures
+from ...errors import UsageError
 from ...evaluate.collect import collect
 from ...model.vit import create
 from ..dataset import Dataset
@@ -17,7 +18,7 @@ from ..planning.wishes import Reasons, Wishes
 from .begin import BATCH, mirrored
 from .head import Pooled
 from .probing import MOST_NUMBERS
-from .settings import StartSettings
+from .settings import ONLY_FOR, StartSettings
 
 EVALUATIONS = 3
 LEAST_STEPS = 10
@@ -46,7 +47,7 @@ def settle(
     if plan.start.method == "probe":
         return plan, None
     plan = orientation.turned(plan, pictures, dataset, wishes, reasons)
-    by_time = bool(plan.minutes) and "recipe.steps" not in wishes.overrides
+    by_time = bool(plan.minutes)
     if not (by_time or dry_run):
         return _seldom(plan, reasons), None
     features = seconds_before(plan, pictures, dataset)
@@ -88,8 +89,12 @@ def fixed(plan: Plan, features: float, found: Pace, reasons: Reasons) -> Plan:
     recipe, seconds = plan.recipe, plan.minutes * 60
     steps = round((seconds - features) / found.mean)
     if steps < LEAST_STEPS:
-        reasons["start.method"] = f"features take {features:.0f} s of {seconds:g}, too little is left to tune"
+        reason = f"features take {features:.0f} s of {seconds:g}, too little is left to tune"
+        if plan.teacher.wanted:
+            raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
+        reasons["start.method"] = reason
         reasons["recipe.steps"] = "the probe is the end"
+        reasons |= {f"start.{name}": "the probe tunes nothing" for name in ONLY_FOR if f"start.{name}" in reasons}
         asked = plan.start
         start = StartSettings(
             weights=asked.weights, digest=asked.digest, channels_policy=asked.channels_policy, method="probe"

@@ -16,12 +16,14 @@ from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from ..plan import Plan
-from ..planning import imbalance
+from ..planning import diet, imbalance
 from ..planning.diet import MIRROR_CHANGES_MEANING
 from ..planning.planner import attention_words, check_plan, compute_of, minutes_of
 from ..planning.reasons import asked
 from ..planning.wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
+from ..pretrain import planning as pretraining
 from ..recipe import Recipe
+from ..teacher import planning as teaching
 from .settings import StartSettings
 from .weights import Checkpoint, check
 
@@ -62,12 +64,13 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Chec
         image=_image(found, model, checkpoint, reasons),
         model=model,
         start=start,
+        pretrain=pretraining.wished(wishes.pretrain, wishes.overrides, reasons),
+        teacher=teaching.wished(wishes.overrides, reasons),
         recipe=_recipe(found, model, wishes, start, reasons),
         compute=compute_of(runtime),
     )
     plan = config.override(plan, wishes.overrides)
-    if "recipe.steps" in wishes.overrides:
-        plan = replace(plan, minutes=0.0)
+    plan = diet.with_budget(plan, found.count, wishes, reasons)
     reasons |= asked(wishes.overrides)
     check_plan(plan, found.classes, found.task)
     check(checkpoint, plan.model, plan.start)
@@ -261,11 +264,4 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
     if start.method == "probe":
         reasons["recipe.steps"] = "the probe is the end"
         return replace(recipe, steps=0)
-    if wishes.steps is not None:
-        reasons["recipe.steps"] = "asked for"
-        return replace(recipe, steps=wishes.steps)
-    if wishes.epochs is not None:
-        steps = max(1, math.ceil(wishes.epochs * found.count / min(batch, found.count)))
-        reasons["recipe.steps"] = f"{wishes.epochs:g} epochs of {found.count:,} pictures, {batch} a step"
-        return replace(recipe, steps=steps)
     return recipe

@@ -40,6 +40,8 @@ def selected(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> Selected:
         return Selected(None, "--model names a shape of its own")
     if wishes.pretrain:
         return Selected(None, "--pretrain begins from random values")
+    if wishes.overrides.get("teacher.kind") == "features":
+        return Selected(None, "a teacher of features begins from random values")
     if min(found.height, found.width) < SMALL_SIDE:
         return Selected(None, f"pictures of {found.height} x {found.width} have few details that a checkpoint knows")
     if found.channels not in (1, 3):

@@ -6,6 +6,7 @@ import hashlib
 import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,10 +24,12 @@ from .settings import StartSettings
 FOLDER = "VITRAIL_WEIGHTS"
 """The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
 FREE = {
-    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "head", "head_bias", "distillation_head",
-    "dropout", "attention_dropout", "mlp_dropout", "drop_path", "recompute", "init", "attention",
+    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "dropout", "attention_dropout",
+    "mlp_dropout", "drop_path", "recompute", "init", "attention",
 }  # fmt: skip
 """Fields of a model's shape in which a training may differ from its checkpoint."""
+HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
+"""What a probe can fit, and so the head that every training from a checkpoint begins with."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,13 @@ def check(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> Non
             f"{checkpoint.digest}, expected {start.digest}. Put that file back, or clear start.digest to take this one."
         )
     own, wanted = vars(checkpoint.config), vars(shape)
-    if odd := [one.name for one in fields(ViTConfig) if one.name not in FREE and own[one.name] != wanted[one.name]]:
+    if other := [name for name, value in HEAD.items() if wanted[name] != value]:
+        raise UsageError(
+            f"model.{other[0]} is {HEAD[other[0]]} in a run from a checkpoint, which begins with the head that its "
+            f"probe has fitted. Got {wanted[other[0]]}; leave it out."
+        )
+    bound = [one.name for one in fields(ViTConfig) if one.name not in FREE and one.name not in HEAD]
+    if odd := [name for name in bound if own[name] != wanted[name]]:
         raise UsageError(
             f"model.{odd[0]} comes from the checkpoint, {own[odd[0]]}, and cannot be {wanted[odd[0]]}. "
             "Leave it out, or begin from random values with --weights none."
@@ -137,8 +146,7 @@ def adapted(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> L
     )
     values = loaded.model.state_dict()
     whole = replace(
-        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, head="linear",
-        head_bias=True, distillation_head=False,
+        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **HEAD,
     )  # fmt: skip
     return replace(loaded, model=build(whole, values | _zeros(whole)), config=whole)
 

@@ -140,6 +140,13 @@ def test_epochs_and_steps_are_exact_budgets():
     assert draft(CLOTHES, wishes(steps=17), MACHINE)[0].recipe.steps == 17
 
 
+def test_the_field_of_the_steps_is_a_budget_too():
+    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.steps": "17"}), MACHINE)
+    assert (plan.recipe.steps, plan.minutes, reasons["recipe.steps"]) == (17, 0, "asked for")
+    with pytest.raises(UsageError, match=r"Give one budget. Got --epochs and --recipe.steps"):
+        draft(CLOTHES, wishes(epochs=1.0, overrides={"recipe.steps": "500"}), MACHINE)
+
+
 def test_two_budgets_are_refused():
     with pytest.raises(UsageError, match=r"Give one budget. Got --minutes and --steps"):
         draft(CLOTHES, wishes(minutes=1.0, steps=3), MACHINE)

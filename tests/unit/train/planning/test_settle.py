@@ -141,8 +141,3 @@ def test_a_model_that_was_asked_for_stays(settled):
     drafted = dataclasses.replace(minutes(0.1), model_name="vit_pico_patch2_8", model=PICO)
     plan, *_ = settled(drafted, model="vit_pico_patch2_8")
     assert plan.model == PICO
-
-
-def test_steps_that_were_asked_for_beside_minutes_stay(settled):
-    found, *_ = settled(minutes(1.0), overrides={"recipe.steps": "1000"})
-    assert found.recipe.steps == 1000

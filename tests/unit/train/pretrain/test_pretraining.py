@@ -185,6 +185,8 @@ def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
             fit(pretrain=False, dry_run=True, **{said: 0.5})
     with pytest.raises(UsageError, match=r"asks for pre-training and --pretrain\.share 0 for none"):
         fit(dry_run=True, pretrain__share=0)
+    with pytest.raises(UsageError, match=r"asks for pre-training and --pretrain\.steps 0 for none"):
+        fit(dry_run=True, pretrain__steps=0)
     with pytest.raises(UsageError, match=r"steps=3 and pretrain\.share=0\.5 say the same in two ways"):
         fit(dry_run=True, pretrain__share=0.5, pretrain__steps=3)
     with pytest.raises(UsageError, match=r"every patch has seen its neighbours"):

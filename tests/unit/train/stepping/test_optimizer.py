@@ -90,6 +90,22 @@ def test_every_parameter_has_exactly_one_optimiser_and_small_things_are_not_deca
     assert sorted(names[p] for p in seen) == sorted(names.values())
 
 
+def test_tokens_queries_and_tables_of_every_kind_are_not_decayed():
+    odd = dataclasses.replace(TINY, registers=2, distillation_token=True, pool="attention", relative=2)
+    model = create(odd)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    decayed = {
+        names[parameter]
+        for optimizer in build(model, Recipe(weight_decay=0.1), "cpu")
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+        if group["weight_decay"]
+    }
+    assert {"tokens.registers", "tokens.distillation"} < set(names.values())
+    assert {name.rpartition(".")[2] for name in names.values()} > {"probe", "key_rows", "value_columns"}
+    assert {name.rpartition(".")[2] for name in decayed} == {"weight"}
+
+
 def test_adamw_alone_takes_everything():
     model = create(TINY)
     (optimizer,) = build(model, Recipe(optimizer="adamw"), "cpu")

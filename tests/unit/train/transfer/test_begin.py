@@ -171,6 +171,7 @@ def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, 
         (dataclasses.replace(PHOTOS, channels=5), WISHES),
         (dataclasses.replace(PHOTOS, count=10**12), WISHES),
         (PHOTOS, dataclasses.replace(WISHES, pretrain=True)),
+        (PHOTOS, dataclasses.replace(WISHES, overrides={"teacher.model": "x", "teacher.kind": "features"})),
         (PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224")),
         (PHOTOS, dataclasses.replace(WISHES, weights="none")),
     ):

@@ -107,7 +107,7 @@ def test_start_and_tuned_weights_are_compared_by_the_answers_that_the_model_will
 
 
 def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
-    fit(drawn(), steps=None, epochs=1.0, start__method="probe")
+    fit(drawn(), steps=None, start__method="probe")
     run = tmp_path / "run"
     assert RunFolder(run).read_plan().recipe.steps == 0 and not tried(run)["tuned"]
     start, kept = tensors.load(run / "start.safetensors"), bundle.load(run / "model").model.state_dict()
@@ -187,7 +187,7 @@ def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the
 
 
 def test_a_frozen_probe_has_no_steps_to_be_extended(fit, tmp_path):
-    fit(drawn(), steps=None, epochs=1.0, start__method="probe")
+    fit(drawn(), steps=None, start__method="probe")
     with pytest.raises(UsageError, match="frozen features alone"):
         list(training.resume(tmp_path / "run", drawn(), Extension(steps=3)))
     assert RunFolder(tmp_path / "run").read_plan().recipe.steps == 0
@@ -200,6 +200,20 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
     (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.03) if isinstance(event, Planned)]
     assert (planned.plan.start.method, planned.plan.recipe.steps) == ("probe", 0)
     assert "too little is left to tune" in planned.reasons["start.method"]
+    assert planned.reasons["start.layer_decay"] == "the probe tunes nothing"
+    with pytest.raises(UsageError, match=r"too little is left to tune, so no step asks the teacher"):
+        fit(drawn(), dry_run=True, steps=None, minutes=0.03, teacher__model="cnn")
+
+
+@pytest.mark.parametrize(("words", "steps"), [({"recipe__batch": "8"}, 7), ({"recipe__repeats": "2"}, 13)])
+def test_epochs_are_counted_by_the_batch_and_the_repeats_that_were_asked_for(words, steps, fit):
+    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=None, epochs=2.0, **words) if isinstance(e, Planned)]
+    assert planned.plan.recipe.steps == steps and planned.plan.minutes == 0
+
+
+def test_a_teacher_that_is_trained_first_has_its_share_here_too(fit):
+    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=20, teacher__model="cnn") if isinstance(e, Planned)]
+    assert planned.plan.teacher.steps == 4
 
 
 def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said(fit, tmp_path):
@@ -217,7 +231,16 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
         ({"model__depth": "1"}, r"model\.depth comes from the checkpoint, 2, and cannot be 1"),
         ({"channels": 4}, r"trained on pictures of 3 channels, and 4 were asked for.*--start\.channels_policy"),
         ({"start__frozen_blocks": "2"}, r"start\.frozen_blocks must leave a block to tune: the checkpoint has 2"),
-        ({"recipe__steps": "0"}, r"recipe\.steps must be at least 1"),
+        ({"steps": None, "recipe__steps": "0"}, r"recipe\.steps must be at least 1"),
+        ({"recipe__steps": "7"}, r"Give one budget\. Got --steps and --recipe\.steps"),
+        ({"steps": None, "minutes": 1.0, "recipe__steps": "7"}, r"Got --minutes and --recipe\.steps"),
+        ({"start__method": "probe"}, r"start\.method probe tunes nothing, so 4 steps cannot be made"),
+        ({"steps": None, "start__method": "probe", "recipe__steps": "5"}, r"so 5 steps cannot be made"),
+        ({"steps": None, "start__method": "probe", "teacher__model": "cnn"}, r"no steps in which a teacher could"),
+        ({"pretrain": True}, r"--pretrain begins from random values and --weights from a checkpoint"),
+        ({"teacher__model": "x", "teacher__kind": "features"}, r"--teacher\.kind features teaches a model that begins"),
+        ({"model__head": "tanh"}, r"model\.head is linear in a run from a checkpoint.* Got tanh"),
+        ({"model__head_bias": "false"}, r"model\.head_bias is True in a run from a checkpoint"),
     ],
 )
 def test_wrong_inputs_are_one_sentence_and_leave_no_folder(words, message, fit, tmp_path):

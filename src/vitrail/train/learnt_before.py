@@ -1,0 +1,85 @@
+"""Whether a model that a training takes over, as its start or its teacher, has learnt pictures that are held out here.
+
+Splits follow the seed, so a run of another seed, or of folds, was trained on pictures that this one is judged on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..checkpoints import bundle
+from ..checkpoints.place import bundle_in, located
+from ..data import kept_splits
+from ..files import atomic
+from .dataset import Dataset
+from .events import Note
+from .keeping import identity
+from .plan import Plan
+from .run import RunFolder
+from .teacher.settings import CNN
+
+NAME = "learnt-before.json"
+"""In a run folder: the sentences, for the report; the other run may have gone by then."""
+HELD_OUT = {"val": "validation", "test": "test"}
+
+
+def told(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterator[Note]:
+    """Say it once, and keep it."""
+    if (run.path / NAME).is_file():
+        return
+    models = {"weights": plan.start.weights if plan.start.from_checkpoint else "", "teacher": plan.teacher.model}
+    given = {role: Path(name) for role, name in models.items() if name not in ("", CNN) and Path(name).exists()}
+    found = [text for role, path in given.items() if (text := sentence(role, path, dataset))]
+    if found:
+        atomic.write_json(run.path / NAME, found)
+    yield from map(Note, found)
+
+
+def kept(run: RunFolder) -> tuple[str, ...]:
+    """What was said when this run began."""
+    path = run.path / NAME
+    return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()
+
+
+def sentence(role: str, path: Path, dataset: Dataset) -> str:
+    """What a person must know of figures on pictures that a model has learnt; nothing where it has learnt none.
+
+    Args:
+        path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
+    """
+    folder = bundle_in(place.path) if (place := located(str(path))) is not None else None
+    if folder is None:
+        return ""
+    run = RunFolder(folder.parent)
+    if folder == run.bundle and run.splits_file.is_file():
+        return _of_run(role, run, dataset)
+    info = bundle.describe(folder).info
+    data, own = info.get("data"), dataset.source.fingerprint()
+    if "trained" in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+        return ""  # "trained": it has seen no label
+    return (
+        f"The {role} at {path} were trained on {dataset.source.name} too, and which of its pictures they learnt is not "
+        "known there: figures on those are too good. Name the run folder to have them counted."
+    )
+
+
+def _of_run(role: str, run: RunFolder, dataset: Dataset) -> str:
+    if not identity.is_of(run.data_file, dataset.source):
+        return ""
+    learnt = kept_splits.rows_of(run.splits_file, dataset.source, "train")
+    shared = {split: len(np.intersect1d(dataset.splits[split], learnt)) for split in HELD_OUT}
+    if not any(shared.values()):
+        return ""
+    counted = " and ".join(
+        f"{count:,} of the {len(dataset.splits[split]):,} {HELD_OUT[split]} pictures"
+        for split, count in shared.items()
+        if count
+    )
+    return (
+        f"The {role} of {run.path} learnt {counted} with their answers, so figures on them are too good. Hold out the "
+        f"same pictures as that run (its seed is {run.read_plan().seed}), or take {role} that have not seen them."
+    )
