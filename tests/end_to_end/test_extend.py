@@ -143,6 +143,68 @@ def test_what_makes_no_sense_with_a_resume_is_refused(words, said, vitrail, fini
     assert answer.code == 2 and said in answer.err
 
 
+def test_nothing_is_changed_where_the_data_is_gone_and_the_same_words_then_do_it_once(vitrail, finished, tmp_path):
+    run, pictures = tmp_path / "run", draw(tmp_path / "pictures.npz")
+    shutil.copytree(finished, run)
+    (run / "plan.toml").write_text((run / "plan.toml").read_text().replace(str(finished.parent), str(tmp_path)))
+    before = {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+    pictures.rename(tmp_path / "elsewhere.npz")
+    gone = vitrail("train", "--resume", run, "--extend", "--steps", 6)
+    assert gone.code == 3 and "There is nothing at" in gone.err and "Extended" not in gone.err
+    assert {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()} == before
+    (tmp_path / "elsewhere.npz").rename(pictures)
+    again = vitrail("train", "--resume", run, "--extend", "--steps", 6)
+    assert again.code == 0 and "Extended after step 6: 6 steps become 12" in again.err
+
+
+def test_typed_again_after_a_crash_it_adds_no_more_steps(nursery, finished, extended, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    died = nursery.run("train", "--resume", run, "--extend", "--steps", 6, VITRAIL_DIE_AT="before step")
+    assert died.code == -signal.SIGKILL and "Extended after step 6: 6 steps become 12" in died.said
+    again = nursery.run("train", "--resume", run, "--extend", "--steps", 6)
+    assert again.code == 0, again.said
+    assert "already, and no later step is saved: nothing is added now, 12 steps in all." in again.said
+    assert differences(run, extended) == []
+
+
+def test_a_damaged_last_step_is_done_again_in_a_second_extension_which_keeps_both_ends(nursery, extended, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(extended, run)
+    shutil.rmtree(run / "checkpoints" / "step-00000009")
+    shutil.copytree(extended.with_name("finished") / "checkpoints" / "step-00000006", run / "checkpoints/step-00000006")
+    (run / "checkpoints" / "step-00000012" / "model.safetensors").write_bytes(b"")
+    longer = nursery.run("train", "--resume", run, "--extend", "--steps", 6)
+    assert longer.code == 0, longer.said
+    assert "Extended after step 6: 12 steps become 18" in longer.said
+    for name in ("step-00000006", "step-00000006-2"):
+        assert (run / "earlier" / name / "model" / "config.json").is_file()
+    recipe = RunFolder(run).read_plan().recipe
+    assert (recipe.extended_at, recipe.extended_from) == (6, 0.0)
+    assert sorted(path.name for path in run.glob("checkpoints/step-*")) == ["step-00000015", "step-00000018"]
+
+
+def test_the_plan_of_an_extended_run_begins_anew_with_one_rise_and_one_fall(vitrail, extended, tmp_path):
+    run = tmp_path / "anew"
+    answer = vitrail("train", "--plan", extended / "plan.toml", "--out", run)
+    assert answer.code == 0
+    assert "The plan was extended after step 6. Begun anew, its rate rises once and falls once." in answer.err
+    recipe = RunFolder(run).read_plan().recipe
+    assert (recipe.steps, recipe.extended_at, recipe.extended_from) == (12, 0, 0.0)
+    assert rates(run) == pytest.approx([1 / (0.05 * 12 + 1), *(1 - step / 12 for step in range(1, 12))])
+
+
+def test_a_run_that_stopped_in_its_pretraining_is_extended_and_goes_on(nursery, finished, tmp_path):
+    run, pictures = tmp_path / "run", finished.with_name("pictures.npz")
+    line = ["train", pictures, *SHORT, "--steps", 4, "--pretrain", "--pretrain.steps", 6, "--recipe.save_every", 2]
+    assert nursery.run(*line, "--out", run, VITRAIL_DIE_AT="lasting LATEST 1").code == -signal.SIGKILL
+    longer = nursery.run("train", "--resume", run, "--extend", "--steps", 4)
+    assert longer.code == 0, longer.said
+    assert "Extended after step 0: 4 steps become 8" in longer.said
+    assert "Going on after step 2 of 6 of the pre-training." in longer.said
+    assert len(rates(run)) == 8 and "Changed since the run was saved" not in longer.said
+
+
 def test_extend_needs_a_run(vitrail):
     answer = vitrail("train", "digits", "--extend", "--steps", 3)
     assert answer.code == 2 and "--extend gives a run more time: name it with --resume RUN." in answer.err
@@ -153,5 +215,7 @@ def test_a_run_of_frozen_features_has_no_steps_to_go_on_with(vitrail, finished, 
     shutil.copytree(finished, run)
     text = (run / "plan.toml").read_text().replace("\nsteps = 6 ", "\nsteps = 0 ")
     (run / "plan.toml").write_text(text)
+    for checkpoint in (run / "checkpoints").glob("step-*"):
+        shutil.rmtree(checkpoint)  # without steps there are none
     answer = vitrail("train", "--resume", run, "--extend", "--steps", 3)
     assert answer.code == 2 and "has no steps to go on with: its answers come from frozen features alone." in answer.err

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from end_to_end.conftest import TINY
+from vitrail.checkpoints import ensemble
 from vitrail.cli.main import main
+from vitrail.files import atomic
+from vitrail.train import loop
 
 WORDS = (*TINY, "--folds", "3", "--steps", "4")
 
@@ -72,8 +78,6 @@ def test_figures_stand_in_a_table_and_in_the_appendix_for_papers(vitrail, folds)
 
 
 def test_folds_that_were_stopped_go_on_and_whole_ones_are_kept(vitrail, folds, flowers, tmp_path):
-    import shutil
-
     stopped = tmp_path / "folds"
     shutil.copytree(folds, stopped)
     for gone in ("fold-2", "model", "predictions"):
@@ -86,6 +90,67 @@ def test_folds_that_were_stopped_go_on_and_whole_ones_are_kept(vitrail, folds, f
         folds / "predictions" / "out-of-fold.csv"
     ).read_bytes()
     assert vitrail("predict", stopped, flowers / "disc").code == 0
+
+
+def test_a_fold_that_was_killed_before_it_had_a_plan_begins_anew(vitrail, folds, flowers, tmp_path):
+    killed = shutil.copytree(folds, tmp_path / "folds")
+    shutil.rmtree(killed / "fold-2")
+    (killed / "fold-2" / "checkpoints").mkdir(parents=True)
+    shutil.copy(folds / "fold-2" / "splits.csv", killed / "fold-2")
+    assert vitrail("train", flowers, *WORDS, "--out", killed).code == 0
+    (killed / "fold-2" / "plan.toml").unlink()
+    answer = vitrail("train", "--resume", killed)
+    assert answer.code == 2 and f"{killed / 'fold-2'} exists already and is kept" in answer.err
+    assert any((killed / "fold-2" / "checkpoints").iterdir()), "what was learnt is nobody's to throw away"
+
+
+def test_a_signal_in_a_fold_says_how_all_of_them_go_on(vitrail, flowers, tmp_path, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    out, true, count = tmp_path / "folds", loop.apply, 0
+
+    def asked(*words: object) -> object:
+        nonlocal count
+        count += 1
+        if count == 6:  # the second of the second fold
+            os.kill(os.getpid(), signal.SIGTERM)
+        return true(*words)
+
+    monkeypatch.setattr(loop, "apply", asked)
+    answer = vitrail("train", flowers, *WORDS, "--out", out)
+    said = f"Interrupted at step 2 of 4, saved. Continue with: vitrail train --resume {out}"
+    assert (answer.code, answer.err.splitlines()[-1]) == (143, f"vitrail: {said}")
+    assert vitrail("train", "--resume", out).code == 0
+    assert len(ensemble.members(out / "model")) == 3
+
+
+def test_the_ensemble_follows_a_fold_that_was_extended_and_is_left_alone_otherwise(vitrail, folds, tmp_path):
+    out = shutil.copytree(folds, tmp_path / "folds")
+
+    def models() -> list[tuple[str, str]]:
+        pairs = zip(range(3), ensemble.members(out / "model"), strict=True)
+        return [
+            (
+                atomic.sha256(out / f"fold-{k}" / "model" / "model.safetensors"),
+                atomic.sha256(copy / "model.safetensors"),
+            )
+            for k, copy in pairs
+        ]
+
+    made = (out / "model").stat().st_ino
+    assert vitrail("train", "--resume", out).code == 0 and (out / "model").stat().st_ino == made
+    assert vitrail("train", "--resume", out / "fold-1", "--extend", "--steps", 2).code == 0
+    assert [own == copy for own, copy in models()] == [True, False, True]
+    assert vitrail("train", "--resume", out).code == 0
+    assert all(own == copy for own, copy in models())
+
+
+def test_H1_one_process_at_a_time_trains_folds(vitrail, folds, flowers, tmp_path):
+    out = shutil.copytree(folds, tmp_path / "folds")
+    with atomic.Lock(out):
+        for words in (("--resume", out), (flowers, *WORDS, "--out", out)):
+            answer = vitrail("train", *words)
+            assert answer.code == 2 and f"{out} is in use by process {os.getpid()}" in answer.err
+    assert vitrail("train", "--resume", out).code == 0 and not (out / ".lock").exists()
 
 
 def test_one_fold_alone_is_a_run_of_its_own(vitrail, flowers, tmp_path):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import partners
 from killing import SHORT, draw
 from nursery import Nursery
-from vitrail.train import finish, follow, loop
+from vitrail.train import finish, fit, follow, loop
 from vitrail.train.keeping import keeper, state
 
 STEPS = 9
@@ -107,6 +108,49 @@ def test_A5_a_signal_during_the_conclusion_ends_it_and_the_resume_redoes_it(
     assert vitrail("train", "--resume", run).code == 0 and (run / "report.html").is_file()
 
 
+@pytest.mark.parametrize(("place", "times"), [("step", STEPS), ("save", 5)])
+def test_A5_a_signal_in_the_last_step_or_its_save_stops_before_the_evaluation(
+    place, times, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch
+):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    run = tmp_path / "run"
+    send_in(place, signal.SIGTERM, times)
+    answer = begin(vitrail, pictures, run)
+    said = f"vitrail: Interrupted after the last step, which is saved. Continue with: vitrail train --resume {run}"
+    assert (answer.code, answer.err.splitlines()[-1]) == (143, said)
+    assert state.newest(run / "checkpoints")[0] == run / "checkpoints" / "step-00000009"
+    assert not (run / "model").exists()
+    monkeypatch.undo()
+    assert vitrail("train", "--resume", run).code == 0 and (run / "report.html").is_file()
+
+
+LAST_SAVE = """
+import os, signal, sys
+from vitrail.cli.main import main
+from vitrail.train.keeping import keeper
+
+true = keeper.state.save
+
+def save(*words):
+    if words[1] == 6:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return true(*words)
+
+keeper.state.save = save
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+def test_A5_a_signal_in_the_save_after_the_last_step_lets_the_other_processes_go(engine, pictures, tmp_path):
+    words = ["train", pictures, *SHORT, "--steps", 6, "--compute.engine", engine, "--out", tmp_path / "run"]
+    processes = partners.start(["-c", LAST_SAVE, *map(str, words)])
+    (code, _, said), (other, _, nothing) = partners.ended(processes)
+    assert (code, other, nothing) == (143, 0, ""), said
+    assert "Interrupted after the last step, which is saved." in said and not partners.orphans(processes)
+
+
 def test_A6_ctrl_c_twice_ends_at_once_and_the_checkpoint_before_is_whole(
     vitrail, pictures, tmp_path, send_in, kept_handlers
 ):
@@ -126,6 +170,29 @@ def test_A7_USR1_saves_and_goes_on(vitrail, pictures, tmp_path, send_in, kept_ha
     answer = begin(vitrail, pictures, tmp_path / "run")
     assert answer.code == 0 and saved == [2, 4, 5, 6, 8, 9]
     assert f"Saved after step 5 of {STEPS}, as a signal asked; the training goes on." in answer.err
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_A7_USR1_before_the_steps_or_after_them_ends_nothing(
+    dry, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch
+):
+    came = []
+    monkeypatch.setattr(fit, "look", asking(fit.look))
+    send_in("conclusion", signal.SIGUSR1, 1)
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
+    answer = begin(vitrail, pictures, tmp_path / "run", *dry)
+    signal.signal(signal.SIGUSR1, before)
+    assert (answer.code, came) == (0, [])
+
+
+def asking(true: Callable[..., object]) -> Callable[..., object]:
+    """The same, after a signal to save."""
+
+    def asked(*words: object) -> object:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return true(*words)
+
+    return asked
 
 
 def test_A7_under_slurm_the_message_says_how_the_job_is_put_back(

@@ -6,10 +6,12 @@ Nothing heavy is imported here; a command imports what it needs when it runs.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ..errors import UsageError
 from .arguments import HELP, Command, parse
@@ -49,29 +51,46 @@ COMMANDS: dict[str, type[Command]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and give its exit code; errors.py lists them."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _see_to_streams()
+    watched = sys.stdout.isatty()
     try:
         code = _run(words)
         sys.stdout.flush()  # so that a reader who has gone is noticed here
-        return code
-    except BrokenPipeError:  # `| head` has seen enough
-        _write_nowhere()
-        return 0
     except (Exception, KeyboardInterrupt) as error:
-        if "--debug" in words:
-            traceback.print_exc()
-        message, code = failure(error)
-        try:
-            print(f"vitrail: {message}", file=sys.stderr, flush=True)
-        except BrokenPipeError:  # Ctrl-C has ended `| tee`, too
-            _write_nowhere()
-        return code
+        code = 0 if _is_unread(error, watched) else _told(error, "--debug" in words)
+    _let_go()
+    return code
 
 
-def _write_nowhere() -> None:
-    """Let Python end in peace when nobody reads its streams any more."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _is_unread(error: BaseException, watched: bool) -> bool:
+    """Whether it is that nobody reads the output any more: `| head` has seen enough, or the terminal was closed."""
+    hung_up = isinstance(error, OSError) and error.errno == errno.EIO and watched and not sys.stdout.isatty()
+    return hung_up or isinstance(error, BrokenPipeError)
+
+
+def _told(error: BaseException, debug: bool) -> int:
+    """Say what went wrong, to whom still listens; the exit code."""
+    message, code = failure(error)
+    with suppress(OSError):  # Ctrl-C has ended `| tee`, too, or the disk of `2>` is full
+        if debug:
+            traceback.print_exception(error)
+        print(f"vitrail: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _see_to_streams() -> None:
+    """Write nowhere where the caller has closed a stream, as `2>&-` does: Python then has none."""
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _let_go() -> None:
+    """Let Python end with the exit code, and not with 120, where nobody takes any more what its streams still hold."""
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _run(words: list[str]) -> int:

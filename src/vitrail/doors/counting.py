@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Protocol, TypeVar, runtime_checkable
 
 from .amounts import duration
@@ -77,12 +78,18 @@ def tell_skipped(predictions: Counted) -> None:
 def tell_left_out(skipped: Iterable[tuple[str, str]]) -> None:
     """Each of (path, reason)."""
     for path, reason in skipped:
-        sys.stderr.write(f"left out {path}: {reason}\n")
+        _show(f"left out {path}: {reason}\n")
 
 
 def _write(text: str, terminal: bool) -> None:
-    sys.stderr.write(f"\r\033[K{text}" if terminal else f"{text}\n")
-    sys.stderr.flush()
+    _show(f"\r\033[K{text}" if terminal else f"{text}\n")
+
+
+def _show(text: str) -> None:
+    """On standard error; whoever watched it may have gone, or its disk be full, which is no reason to stop."""
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
 
 
 def doing(words: Iterator[str]) -> Iterator[str]:

@@ -42,6 +42,32 @@ class Stream(Protocol):
         ...
 
 
+class Lasting:
+    """A stream that takes everything: who watched may have gone, or its disk be full, and a training goes on without.
+
+    The bar draws from a thread of its own, so that errors must end here and not where events are shown.
+    """
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+        self.encoding = getattr(stream, "encoding", None)
+        """Which signs the bar may use."""
+
+    def write(self, text: str, /) -> None:
+        """Take some text, and show it if that is possible."""
+        with suppress(OSError):
+            self.stream.write(text)
+
+    def flush(self) -> None:
+        """Show it now, if that is possible."""
+        with suppress(OSError):
+            self.stream.flush()
+
+    def isatty(self) -> bool:
+        """Whether a person was watching when this began."""
+        return self.stream.isatty()
+
+
 class Display(Protocol):
     """Somewhere to show events."""
 
@@ -99,8 +125,9 @@ def display(stream: Stream) -> Iterator[Display]:
     if not leads():
         yield Silent()
         return
+    lasting = Lasting(stream)
     if not stream.isatty():
-        yield Lines(stream)
+        yield Lines(lasting)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -112,7 +139,7 @@ def display(stream: Stream) -> Iterator[Display]:
         TextColumn("{task.fields[facts]}", style="cyan"),
         TextColumn("{task.fields[left]}", style="green"),
     )
-    with Progress(*columns, console=Console(file=cast("IO[str]", stream)), transient=True) as bar:
+    with Progress(*columns, console=Console(file=cast("IO[str]", lasting)), transient=True) as bar:
         yield Terminal(bar)
 
 
@@ -141,9 +168,8 @@ class Lines:
                 return
             self.last = time.monotonic()
         if text := words(event):
-            with suppress(BrokenPipeError):  # who watched has gone; a training goes on without
-                self.stream.write(f"{text}\n")
-                self.stream.flush()
+            self.stream.write(f"{text}\n")
+            self.stream.flush()
 
 
 class Terminal:

@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from .. import config, runtime
 from ..data.doctor.findings import Findings
@@ -30,9 +29,9 @@ from .engines.whole import whole_learner
 from .events import Event, Note, Opened, Planned
 from .finish import conclude
 from .follow import follow
-from .keeping.extend import Extension
-from .keeping.resuming import reopen, restore
-from .keeping.signals import ending, go_on
+from .keeping.extend import Extension, plan_of
+from .keeping.resuming import reopened, restore
+from .keeping.signals import ending, go_on, unharmed
 from .logbook import logged
 from .loop import prepare
 from .plan import Plan
@@ -118,7 +117,7 @@ def fit_plan(
     brought: Brought = NOTHING,
     dry_run: bool = False,
 ) -> Iterator[Event]:
-    """Follow a written plan from its first step into a new run folder; it is taken as it is.
+    """Follow a written plan from its first step into a new run folder; it is taken as it is, but for an extension.
 
     Args:
         dry_run: stop before the first step, when it is known what the run would take.
@@ -131,7 +130,9 @@ def fit_plan(
     with _together(_settings(plan)) as (_, team):
         if out is not None:
             team.led(lambda: RunFolder.check_free(out))
-        plan = dataclasses.replace(plan, data=located(plan.data))
+        if at := plan.recipe.extended_at:
+            yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
+        plan = dataclasses.replace(plan, data=located(plan.data), recipe=plan.recipe.anew())
         dataset = open_dataset(plan.data, plan.seed, None, given, brought)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
         plan.answers.check(dataset.source.task, dataset.source.classes)
@@ -172,7 +173,7 @@ def resume(
     """
     run = RunFolder.existing(path)
     yield Opened(path)
-    begun = run.read_plan()
+    begun = plan_of(run)
     changed = config.override(begun, compute or {})
     changed.track.check()
     with _together(_settings(changed)) as (_, team):
@@ -180,26 +181,14 @@ def resume(
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
         brought.check(begun)
-        opened = team.led(lambda: _reopened(run, longer, compute))
+        dataset = open_dataset(begun.data, begun.seed, run, given, brought)  # may fail: before the run is changed
+        agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, begun)
+        opened = team.led(lambda: reopened(run, longer, compute))
         plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
-        for text in opened["notes"]:
+        for text in (*opened["notes"], *dataset.notes):
             yield Note(text)
-        dataset = open_dataset(plan.data, plan.seed, run, given, brought)
-        for text in dataset.notes:
-            yield Note(text)
-        agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, plan)
         yield Planned(plan, reasons)
         yield from _go(run, plan, reasons, dataset, _pictures(dataset, plan), team)
-
-
-def _reopened(run: RunFolder, longer: Extension | None, compute: Mapping[str, str] | None) -> dict[str, Any]:
-    """What `reopen` has to say, as JSON has words for it: only rank 0 may touch the run folder."""
-    notes, work = [], reopen(run, longer, compute)
-    while True:
-        try:
-            notes.append(next(work).text)
-        except StopIteration as done:
-            return {"notes": notes, "plan": config.write(done.value), "reasons": run.read_reasons()}
 
 
 @contextmanager
@@ -207,7 +196,7 @@ def _together(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runti
     """The machine as it was chosen, with torch set to it, and the processes that train together."""
     machine = runtime.choose(settings, found().local_world)
     runtime.apply(machine)
-    with joined(machine.device, machine.patience) as team:
+    with unharmed(), joined(machine.device, machine.patience) as team:
         yield machine, team
 
 

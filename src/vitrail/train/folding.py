@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,11 @@ from .engines.group import found
 from .events import Event, Finished, Note, Opened
 from .explained import Shown
 from .finish import THUMBNAILS
+from .keeping.signals import FOLDS
 from .planning.wishes import Wishes
 from .run import RunFolder, make_default
 from .together import SPLIT, Together, of_folds
 
-NAME = "folds.json"
-"""What was asked for, in the folder of all folds."""
 SUSPECTS = "suspects.csv"
 """Labels that models contradict which have not seen them, in the folder of all folds."""
 
@@ -60,21 +60,22 @@ def fit_folds(
         given, brought: as `fit.fit`.
 
     Raises:
-        UsageError: something else is in the folder, or several processes train together.
+        UsageError: something else is in the folder, another process trains in it, or several train together.
         as `fit.fit`.
     """
-    if found().world > 1:
-        raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
+    _check_alone()
     data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
     wishes = dataclasses.replace(wishes, data=data)
     out = _begin(out, wishes, settings)
     yield Opened(out)
-    try:
-        yield from _follow(wishes, settings, out, given, brought)
-    finally:
-        if not any(out.glob("fold-*")):  # the first of them was refused
-            (out / NAME).unlink(missing_ok=True)
-            out.rmdir()
+    with atomic.Lock(out):
+        try:
+            yield from _follow(wishes, settings, out, given, brought)
+        finally:
+            if not any(out.glob("fold-*")):  # the first of them was refused
+                for name in (FOLDS, atomic.Lock.FILE):
+                    (out / name).unlink(missing_ok=True)
+                out.rmdir()
 
 
 def resume(out: Path, given: object | None = None, brought: Brought = NOTHING) -> Iterator[Event]:
@@ -83,14 +84,16 @@ def resume(out: Path, given: object | None = None, brought: Brought = NOTHING) -
     Raises:
         as `fit_folds`.
     """
+    _check_alone()
     wishes, settings = _read_asked(out)
     yield Opened(out)
-    yield from _follow(wishes, settings, out, given, brought)
+    with atomic.Lock(out):
+        yield from _follow(wishes, settings, out, given, brought)
 
 
 def is_folds(path: Path) -> bool:
     """Whether a folder holds folds."""
-    return (path / NAME).is_file()
+    return (path / FOLDS).is_file()
 
 
 def fold_folder(out: Path, fold: int) -> Path:
@@ -111,12 +114,18 @@ def first(out: Path) -> Path:
     return fold_folder(out, 0) if is_folds(out) else out
 
 
+def _check_alone() -> None:
+    if found().world > 1:
+        raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
+
+
 def _read_asked(out: Path) -> tuple[Wishes, runtime.RuntimeSettings]:
-    asked = json.loads((out / NAME).read_text(encoding="utf-8"))
-    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / NAME))
+    """What was asked for, as `_begin` has kept it."""
+    asked = json.loads((out / FOLDS).read_text(encoding="utf-8"))
+    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / FOLDS))
     size = asked["wishes"].pop("image_size")
     wishes = Wishes(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
-    return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / NAME))
+    return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / FOLDS))
 
 
 def _begin(out: Path | None, wishes: Wishes, settings: runtime.RuntimeSettings) -> Path:
@@ -127,7 +136,7 @@ def _begin(out: Path | None, wishes: Wishes, settings: runtime.RuntimeSettings) 
     if out is None:
         out = make_default(wishes.data.source, wishes.model or "automatic", datetime.now())
     elif is_folds(out):
-        if json.loads((out / NAME).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
+        if json.loads((out / FOLDS).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
             raise UsageError(
                 f"{out} holds the folds of another training. Go on with that one by --resume {out}, or choose another "
                 "folder with --out."
@@ -135,7 +144,7 @@ def _begin(out: Path | None, wishes: Wishes, settings: runtime.RuntimeSettings) 
         return out
     RunFolder.check_free(out)
     out.mkdir(parents=True, exist_ok=True)
-    atomic.write_json(out / NAME, text)
+    atomic.write_json(out / FOLDS, text)
     return out
 
 
@@ -148,6 +157,7 @@ def _follow(
     for fold in range(folds):
         run = RunFolder(fold_folder(out, fold))
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
+        _clear(run)
         own = dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=share)
         events = (
             one.resume(run.path, given, brought=brought)
@@ -166,6 +176,12 @@ def _follow(
     yield Finished(out, out / page.NAME, figures, seconds or facts.read(out).seconds)
 
 
+def _clear(run: RunFolder) -> None:
+    """Take away what a kill has left of a fold before its plan was written; the fold begins with the same again."""
+    if run.path.is_dir() and not run.plan_file.is_file() and not any(run.checkpoints.glob("*")):
+        shutil.rmtree(run.path)
+
+
 def of_folder(out: Path, given: object | None = None) -> Together:
     """What all folds in a folder have answered.
 
@@ -182,10 +198,25 @@ def conclude(out: Path, whole: Together) -> Figures:
     answers.write_csv(out / "predictions" / f"{SPLIT}.csv")
     atomic.write_json(out / f"metrics-{SPLIT}.json", figures.to_json())
     results.write(out / results.NAME, [figures])
-    if not (out / "model").exists():
-        ensemble.save(out / "model", [run.bundle for run in whole.folds])
+    _keep_ensemble(out / "model", [run.bundle for run in whole.folds])
     _report(out, whole, answers, figures)
     return figures
+
+
+def _keep_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
+    """Copy the folds' models, unless the very same are there: a fold may have been extended since."""
+    if folder.exists():
+        copies = [folder / f"member-{number}" for number in range(len(bundles))]
+        if [*map(_hashes, copies)] == [*map(_hashes, bundles)]:
+            return
+        atomic.remove_folder(folder)
+    ensemble.save(folder, bundles)
+
+
+def _hashes(folder: Path) -> bytes:
+    """The list of a bundle's files with their hashes; nothing where there is none."""
+    path = folder / atomic.MANIFEST
+    return path.read_bytes() if path.is_file() else b""
 
 
 def _suspected(out: Path, whole: Together) -> str:

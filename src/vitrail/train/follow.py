@@ -49,7 +49,8 @@ def follow(
     """Train from step `start` to the end; afterwards the newest checkpoint is that of the last step.
 
     Raises:
-        InterruptedRun: Ctrl-C, SIGTERM or SIGHUP came; the run is saved and the message says how to go on.
+        InterruptedRun: Ctrl-C, SIGTERM or SIGHUP came, be it in the last step; the run is saved and the message says
+            how to go on.
         DataError: too many pictures were lost on the way, or one of the val split was; the run is saved here too.
         DivergedError: see `guards`; the newest checkpoint is from before.
         ResourceError: the disk or the memory is full; the message says what is saved and what would fit.
@@ -61,6 +62,7 @@ def follow(
     valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
     keeper = Keeper(run, plan, learner, guards, team)
+    stop = 0  # the number of a signal
     yield from _warned(plan, dataset, pictures, start)
     with listening() as wish:
         for done in _kept(run, learner, plan, dataset, pictures, start, keeper, guards, team):
@@ -86,12 +88,13 @@ def follow(
             if stop and done.step < steps:
                 team.told()  # the others wait here until all is saved
                 _stop(run, stop, done.step, steps)
-    if isinstance(pictures, Streamed) and pictures.lost:
-        names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:LOST_SHOWN])
-        more = f" and {len(pictures.lost) - LOST_SHOWN:,} more" if len(pictures.lost) > LOST_SHOWN else ""
-        yield Note(f"{counted(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}.")
+    yield from _lost(pictures)
     if start >= steps:
         yield Note("All steps were done before; only the evaluation and the report are missing.")
+    if stop := stop or wish.signal or 0:
+        whole_learner(learner, plan, team)  # the others are over their last step as well, and are let go as ever
+        team.part()
+        raise InterruptedRun(f"Interrupted after the last step, which is saved. {go_on(run.path)}", 128 + stop)
 
 
 def _warned(plan: Plan, dataset: Dataset, pictures: Pictures, start: int) -> Iterator[Note]:
@@ -100,6 +103,14 @@ def _warned(plan: Plan, dataset: Dataset, pictures: Pictures, start: int) -> Ite
         targets, blocks = dataset.learnt("train"), dataset.blocks("train")
         if text := lonely.warning(targets, pictures.indices, plan.recipe, plan.seed, blocks):
             yield Note(text)
+
+
+def _lost(pictures: Pictures) -> Iterator[Note]:
+    """Which pictures the batches had to do without."""
+    if isinstance(pictures, Streamed) and pictures.lost:
+        names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:LOST_SHOWN])
+        more = f" and {len(pictures.lost) - LOST_SHOWN:,} more" if len(pictures.lost) > LOST_SHOWN else ""
+        yield Note(f"{counted(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}.")
 
 
 def _kept(

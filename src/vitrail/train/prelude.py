@@ -96,7 +96,8 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
     if newest is not None:
         saved = state.saved_plan(newest)
-        for text in changes.check(changes.between(saved, prelude.plan) if saved else []):
+        changed = changes.between(saved, prelude.plan) if saved else []
+        for text in changes.check(changes.but_for_extension(changed)):  # no step has followed the plan's number yet
             yield Note(text)
         start = state.load(newest, prelude.module, optimizers, None)
         yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")

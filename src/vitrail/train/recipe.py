@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -208,6 +209,10 @@ class Recipe:
         if step < self.extended_at:
             return fall  # only where a damaged checkpoint forces a run to repeat what was done under the old plan
         return self.extended_from + risen * (fall - self.extended_from)
+
+    def anew(self) -> Recipe:
+        """This recipe for a run from its first step: as many steps, with one rise of the rate and one fall."""
+        return dataclasses.replace(self, extended_at=0, extended_from=0.0)
 
     def evaluates_at(self, step: int) -> bool:
         """Whether the validation pictures are looked at after a step (from 1), the last one always."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import sys
+from io import StringIO
+
 from vitrail.doors import counting
 
 
@@ -27,3 +31,15 @@ def test_what_is_being_done_is_told_every_five_seconds_and_passed_on(monkeypatch
     words = [f"round {number}" for number in range(1, 8)]
     assert list(counting.doing(iter(words))) == words
     assert capsys.readouterr().err.splitlines() == ["round 3", "round 6"]
+
+
+def test_what_cannot_be_shown_stops_nothing(monkeypatch):
+    class Full(StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    clock = iter(range(0, 1000, 6))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert list(counting.in_lots(iter("abc"), 3, 500)) == ["a", "b", "c"]
+    counting.tell_left_out([("a.png", "no picture")])

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import threading
 from io import StringIO
 from pathlib import Path
 
@@ -70,6 +72,40 @@ def test_a_terminal_has_a_bar_with_the_facts_and_notes_above_it(monkeypatch):
     text = screen.getvalue()
     assert "[not] markup." in text and "2/100" in text
     assert "loss 1.250  1,234 images/s  val 75.0%" in text and "1 min 01 s left" in text
+
+
+class Broken(StringIO):
+    """A file on a full disk, or a terminal that is gone."""
+
+    def __init__(self, terminal: bool):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_training_goes_on_where_nothing_can_be_shown(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    died = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    events = [Opened(Path("run")), Note("Hello."), step(1), Evaluated(1, 0.75, 0.1), step(100)]
+    assert follow(iter(events), Broken(terminal)) == Followed(Path("run"), None)
+    with display(Broken(terminal)) as view:
+        for event in events:
+            view.show(event)
+        if terminal:
+            refreshing = view.bar.live._refresh_thread
+            refreshing.join(0.5)
+            assert refreshing.is_alive()
+    assert died == []
 
 
 def interrupted(*events: object) -> object:

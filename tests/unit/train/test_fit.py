@@ -29,6 +29,7 @@ from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
+from vitrail.train.stepping.guards import Guards
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 
@@ -216,6 +217,31 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
     assert finished(whole).metrics == finished(events).metrics
     ours, theirs = (tensors.load(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole"))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_a_run_whose_first_step_was_not_applied_goes_on_with_the_bits_of_an_unbroken_one(
+    optimizer, fit, tmp_path, monkeypatch
+):
+    steps, allow = follow.train, Guards.allow
+
+    def refused(self: Guards, step: int, loss: float, *words: object) -> bool:
+        return allow(self, step, loss if step else float("nan"), *words)
+
+    def broken(*words: object, **more: object) -> Iterator[object]:
+        yield from itertools.islice(steps(*words, **more), 1)
+        raise DataError("The disk is gone.")
+
+    monkeypatch.setattr(Guards, "allow", refused)
+    fit(drawn(), steps=4, run="whole", recipe__optimizer=optimizer)
+    with monkeypatch.context() as patched:
+        patched.setattr(follow, "train", broken)
+        with pytest.raises(DataError, match=r"Step 1 of 4 is saved"):
+            fit(drawn(), steps=4, recipe__optimizer=optimizer)
+    assert "Going on after step 1 of 4." in notes(list(training.resume(tmp_path / "run", drawn())))
+    for file in ("model", "optimizer"):
+        path = f"checkpoints/step-00000004/{file}.safetensors"
+        assert (tmp_path / "run" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
 
 
 def test_soft_labels_train_in_folds_and_are_measured_by_the_most_probable_class(fit, tmp_path):

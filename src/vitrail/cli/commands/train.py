@@ -107,6 +107,12 @@ class Train(Command):
                 "--devices foretells what a run would take, with --dry-run. To train on several, start as many "
                 f"processes: torchrun --nproc-per-node {self.devices} -m vitrail train ..."
             )
+        from ...train.keeping.signals import unharmed
+
+        with unharmed():
+            return self._train()
+
+    def _train(self) -> int:
         from ...doors import progress
 
         events = self._events()

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from ...errors import DamagedFileError
+from ...errors import DamagedFileError, ResourceError
 from .team import Team
 
 PATTERN = "shard-*.safetensors"
@@ -51,7 +52,7 @@ def read(folder: Path, tensors: Mapping[str, Tensor]) -> None:
     """Fill tensors, whole ones or shares, from the shards in a folder, without talking to anybody.
 
     Raises:
-        DamagedFileError: a tensor is missing, left over, or of another shape.
+        DamagedFileError: a tensor is missing, left over, or of another shape, or cannot be read.
     """
     found = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     theirs = {name: facts.size for name, facts in found.items() if isinstance(facts, TensorStorageMetadata)}
@@ -65,13 +66,36 @@ def read(folder: Path, tensors: Mapping[str, Tensor]) -> None:
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as asked: each reads by itself
-        load(ours, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        try:
+            load(ours, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        except CheckpointException as error:
+            raise DamagedFileError(f"{folder} cannot be read: {_cause(error)[1]}.") from error
 
 
 def _write(team: Team, folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write this process's shares, all processes at once.
+
+    Raises:
+        ResourceError: a process could not write its own; every one raises it.
+    """
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-    with team.noticing():
-        save(_shaped(tensors), storage_writer=writer, process_group=team.messages)
+    try:
+        with team.noticing():
+            save(_shaped(tensors), storage_writer=writer, process_group=team.messages)
+    except CheckpointException as error:
+        rank, said = _cause(error)
+        raise ResourceError(
+            f"Rank {rank} cannot write its part of the checkpoint in {folder.parent}: {said}."
+        ) from error
+
+
+def _cause(error: CheckpointException) -> tuple[int, str]:
+    """The first rank that failed and why, in a line; what torch raises is all tracebacks, and no `Exception`."""
+    rank, (cause, _) = min(error.failures.items())
+    if not isinstance(cause, Exception):
+        raise cause from error  # Ctrl-C
+    said = cause.strerror if isinstance(cause, OSError) else None
+    return rank, said or " ".join(f"{type(cause).__name__}: {cause}".split())[:200].rstrip(".: ")
 
 
 def _shaped(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

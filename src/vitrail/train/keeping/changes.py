@@ -21,6 +21,8 @@ SETTLED = {
     "recipe.steps": "the rates of every step depend on it; train longer with --extend",
     "recipe.optimizer": "its moments are saved and another has others",
 }
+EXTENDED = ("recipe.steps", "recipe.extended_at", "recipe.extended_from", "minutes")
+"""What --extend changes."""
 NO_LONGER_EQUAL = "The results are no longer bit for bit those of the unbroken run."
 
 
@@ -40,6 +42,11 @@ def between(old: Plan, new: Plan) -> list[Change]:
     ours, theirs = config.flat(old), config.flat(new)
     names = [*ours, *(name for name in theirs if name not in ours)]
     return [Change(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+
+
+def but_for_extension(changes: list[Change]) -> list[Change]:
+    """Those that --extend has not made: the plan itself says what it has."""
+    return [change for change in changes if change.name not in EXTENDED]
 
 
 def check(changes: list[Change]) -> list[str]:

@@ -5,7 +5,8 @@ only the rate, which has fallen below that, rises to it first over the recipe's 
 what every coming step does, and an extended run can be stopped and resumed like any other.
 
 The old end, if there was one, is moved to `earlier/step-00000060/` with its plan; what is done is written down in
-`extension.toml` first, so that a crash in between is made good by the next resume.
+`extension.toml` first, so that a crash in between is made good by the next resume. Whoever then types the same
+--extend again gets no more steps than he asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -47,9 +48,19 @@ class Extension:
             if not 0 < value < math.inf:
                 raise UsageError(f"--{name} must be above 0. Got {value}.")
 
+    def __str__(self) -> str:
+        return " ".join(f"--{name} {value}" for name, value in vars(self).items() if value is not None)
+
+
+def plan_of(run: RunFolder) -> Plan:
+    """The plan that a run goes on with: the longer one, if a crash came while it was extended."""
+    return config.read_toml(run.extension_file, Plan) if run.extension_file.is_file() else run.read_plan()
+
 
 def extend(run: RunFolder, longer: Extension) -> str:
     """Give a run more steps, and move its old end aside; what was done, in a sentence.
+
+    Nothing, if it was given these after the same step already and has not come to its end since.
 
     Raises:
         UsageError: minutes for a run that has not recorded how long its steps take, or one without any steps.
@@ -61,18 +72,26 @@ def extend(run: RunFolder, longer: Extension) -> str:
     newest, _ = state.newest(run.checkpoints)
     done = 0 if newest is None else int(state.facts(newest)["step"])
     recipe = plan.recipe
-    before = recipe.rate_factor(done - 1) if done else 0.0
-    if done == recipe.steps and recipe.decay != "constant":
+    how = f"by --extend after step {done:,} ({longer})"
+    if reasons.get("recipe.steps", "").endswith(how) and not run.finished():
+        return (
+            f"Extended {how} already, and no later step is saved: nothing is added now, {recipe.steps:,} steps in all. "
+            "For yet more, extend it again when a later step is saved."
+        )
+    then = recipe if newest is None else (state.saved_plan(newest) or plan).recipe  # what the last step followed
+    before = then.rate_factor(done - 1) if done else 0.0
+    if done == then.steps and then.decay != "constant":
         before = 0.0  # where the last step was heading
     more = _steps(run, plan, done, longer)
     steps = recipe.steps + more
     longer_recipe = dataclasses.replace(recipe, steps=steps, extended_at=done, extended_from=before)
     minutes = plan.minutes + longer.minutes if plan.minutes and longer.minutes else 0.0
-    reasons["recipe.steps"] = f"{recipe.steps:,}, and {more:,} more by --extend after step {done:,}"
+    reasons |= dict.fromkeys(("recipe.extended_at", "recipe.extended_from"), how)
+    reasons["recipe.steps"] = f"{recipe.steps:,}, and {more:,} more {how}"
     changed = dataclasses.replace(plan, minutes=minutes, recipe=longer_recipe)
     atomic.write_text(run.extension_file, config.to_toml(changed, reasons))
-    finish(run)
-    where = f" The old end is kept in {_aside(run, done)}." if (_aside(run, done) / "model").is_dir() else ""
+    aside = finish(run)
+    where = f" The old end is kept in {aside}." if aside and (aside / "model").is_dir() else ""
     return (
         f"Extended after step {done:,}: {recipe.steps:,} steps become {steps:,}, and the rate rises again to "
         f"{100 * longer_recipe.rate_factor(min(steps - 1, done + math.ceil(recipe.warmup * (steps - done)))):.0f} % of "
@@ -80,24 +99,40 @@ def extend(run: RunFolder, longer: Extension) -> str:
     )
 
 
-def finish(run: RunFolder) -> None:
-    """Carry out what `extension.toml` says, whatever of it was done before; nothing if there is none."""
+def finish(run: RunFolder) -> Path | None:
+    """Carry out what `extension.toml` says, whatever of it was done before; where the plan before and its end then are.
+
+    None if there is nothing to do, or only to forget the file.
+    """
     if not run.extension_file.is_file():
-        return
-    plan = config.read_toml(run.extension_file, Plan)
-    aside = _aside(run, plan.recipe.extended_at)
-    aside.mkdir(parents=True, exist_ok=True)
+        return None
+    plan, aside = plan_of(run), None
     if run.read_plan() != plan:
+        end = [path for name in (*RESULTS, "metrics-*.json") for path in sorted(run.path.glob(name))]
+        aside = _aside(run, plan.recipe.extended_at, end)
         atomic.write_bytes(aside / "plan.toml", run.plan_file.read_bytes())
-    for name in (*RESULTS, *(path.name for path in sorted(run.path.glob("metrics-*.json")))):
-        if (run.path / name).exists():
-            (run.path / name).rename(aside / name)
-    atomic.write_bytes(run.plan_file, run.extension_file.read_bytes())
+        for path in end:
+            path.rename(aside / path.name)
+        atomic.write_bytes(run.plan_file, run.extension_file.read_bytes())
     run.extension_file.unlink()
+    return aside
 
 
-def _aside(run: RunFolder, step: int) -> Path:
-    return run.path / "earlier" / f"step-{step:08d}"
+def _aside(run: RunFolder, step: int, end: Sequence[Path]) -> Path:
+    """The first `earlier/step-00000060`, `-2`, ... that is free, or that a crash has left with a part of this very end.
+
+    A run is extended twice after one step where the later checkpoints were damaged, or never came.
+    """
+    first = aside = run.path / "earlier" / f"step-{step:08d}"
+    number, plan = 1, run.plan_file.read_bytes()
+    while _taken(aside / "plan.toml", plan) or any((aside / path.name).exists() for path in end):
+        number += 1
+        aside = first.with_name(f"{first.name}-{number}")
+    return aside
+
+
+def _taken(file: Path, plan: bytes) -> bool:
+    return file.exists() and file.read_bytes() != plan
 
 
 def _steps(run: RunFolder, plan: Plan, done: int, longer: Extension) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from ... import config
 from ...errors import ResourceError
@@ -56,7 +55,7 @@ class Keeper:
             if shares is not None:
                 shares.close()
         self._saved_at = time.monotonic()
-        left = state.left_over(folder)
+        left = state.left_over(folder, step)
         if not left or self._complained:
             return []
         self._complained = True
@@ -65,6 +64,6 @@ class Keeper:
     def _safe(self, step: int) -> str:
         """What the checkpoint would have needed, and which one there is."""
         size = state.size(self._learner) / 2**20
-        kept: list[Path] = sorted(self._run.checkpoints.glob("step-*"))
-        safe = f"step {int(kept[-1].name.partition('-')[2]):,} is still safe" if kept else "nothing was saved before"
+        newest, _ = state.newest(self._run.checkpoints)
+        safe = f"step {state.facts(newest)['step']:,} is still safe" if newest else "nothing was saved before"
         return f"The checkpoint of step {step:,} needs {size:,.1f} MiB; {safe}. Make room."

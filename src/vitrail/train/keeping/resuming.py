@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
 
 from ... import config
 from ...files import atomic
@@ -35,31 +37,38 @@ def reopen(
         if run.extension_file.is_file():
             extend.finish(run)
             yield Note(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
+        newest, _ = state.newest(run.checkpoints)
+        plan = config.override(run.read_plan(), compute or {})
+        told = changes.check(_since(plan, newest))  # may refuse, so it comes before the run is changed
         if longer is not None:
             yield Note(extend.extend(run, longer))
-        plan = run.read_plan()
+            plan = config.override(run.read_plan(), compute or {})
         if compute:
-            plan = config.override(plan, compute)
             run.write_plan(plan, run.read_reasons() | dict.fromkeys(compute, "asked for with --resume"))
-        newest, _ = state.newest(run.checkpoints)
-        if newest is None:
-            if not prelude.under_way(run):
-                yield Note("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
-            return plan
-        for text in changes.check(_since(plan, state.saved_plan(newest))):
-            yield Note(text)
+        if newest is None and not prelude.under_way(run):
+            yield Note("The run stopped before its first checkpoint, so it begins again at step 0 of its plan.")
+        yield from map(Note, told)
         return plan
 
 
-def _since(plan: Plan, saved: Plan | None) -> list[changes.Change]:
-    """What has changed, but for what --extend has: the plan itself says that."""
-    if saved is None:
+def reopened(run: RunFolder, longer: Extension | None, compute: Mapping[str, str] | None) -> dict[str, Any]:
+    """What `reopen` has to say, as JSON has words for it: only rank 0 may touch the run folder."""
+    notes, work = [], reopen(run, longer, compute)
+    while True:
+        try:
+            notes.append(next(work).text)
+        except StopIteration as done:
+            return {"notes": notes, "plan": config.write(done.value), "reasons": run.read_reasons()}
+
+
+def _since(plan: Plan, newest: Path | None) -> list[changes.Change]:
+    """What has changed since a checkpoint was saved, but for an extension after it."""
+    saved = None if newest is None else state.saved_plan(newest)
+    if newest is None or saved is None:
         return []
-    found = changes.between(saved, plan)
-    if plan.recipe.extended_at > saved.recipe.extended_at:
-        done_by_extension = ("recipe.steps", "recipe.extended_at", "recipe.extended_from", "minutes")
-        return [change for change in found if change.name not in done_by_extension]
-    return found
+    found, at = changes.between(saved, plan), plan.recipe.extended_at
+    extended = at > saved.recipe.extended_at or at == state.facts(newest)["step"]
+    return changes.but_for_extension(found) if extended else found
 
 
 def restore(run: RunFolder, learner: Learner, guards: Guards) -> Generator[Note, None, int]:

@@ -1,7 +1,8 @@
 """What other programs ask of a training by signals: to stop, which it does between two steps, or only to save.
 
 Ctrl-C, SIGTERM and SIGHUP (the terminal has gone) save and stop; the second one ends the process at once. SIGUSR1,
-which SLURM sends ahead of a time limit (`--signal=B:USR1@120`), saves and goes on.
+which SLURM sends ahead of a time limit (`--signal=B:USR1@120`), saves and goes on; where there is nothing to save, it
+only goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,6 +20,9 @@ from ...errors import InterruptedRun
 _PRESENT = signal.Signals.__members__  # Windows has fewer
 STOPPING = tuple(_PRESENT[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in _PRESENT)
 SAVING = tuple(_PRESENT[name] for name in ("SIGUSR1",) if name in _PRESENT)
+
+FOLDS = "folds.json"
+"""Says of a folder that the run folders in it are folds, which go on together."""
 
 Handler = Callable[[int, FrameType | None], Any]
 
@@ -71,9 +76,24 @@ def ending(message: str) -> Iterator[None]:
         yield
 
 
-def go_on(path: object) -> str:
-    """How a stopped run goes on; under SLURM, also how to have that done by itself."""
-    text = f"Continue with: vitrail train --resume {path}"
+@contextmanager
+def unharmed() -> Iterator[None]:
+    """Within this block a signal that only asks to save ends nothing, as it would by itself; for a whole training.
+
+    `listening`, inside of it, saves. No SIG_IGN, which `listening` would leave as it is.
+    """
+
+    def nothing_to_save(number: int, frame: FrameType | None) -> None:
+        pass
+
+    with _handled(dict.fromkeys(SAVING, nothing_to_save)):
+        yield
+
+
+def go_on(path: Path) -> str:
+    """How a stopped run goes on, a fold with all others; under SLURM, also how to have that done by itself."""
+    begun = path.parent if (path.parent / FOLDS).is_file() else path
+    text = f"Continue with: vitrail train --resume {begun}"
     job = os.environ.get("SLURM_JOB_ID")
     return f"{text} (this is SLURM job {job}: scontrol requeue {job} runs its script again)" if job else text
 

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from ... import config
 from ...errors import DamagedFileError, ResourceError
 from ...files import atomic, json_text, tensors
+from ...files.disk import resource_errors
+from ...files.header import read_header
 from ...runtime import cpu_name
 from ..loop import Learner
 from ..plan import Plan
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 KEPT = 2
 STATE, PLAN = "state.json", "plan.toml"
 _STEP = "step-"
+_NOTHING = 32
+"""Bytes of the unreadable file that older versions made of no tensors; with one there are more."""
 
 
 def save(
@@ -43,8 +47,8 @@ def save(
 ) -> Path:
     """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
 
-    The folder appears whole or not at all; `LATEST` then names it, for people and scripts. Old ones that cannot be
-    deleted stay; `left_over` lists them.
+    The folder appears whole or not at all, also in the place of a damaged one; `LATEST` then names it, for people and
+    scripts. Old ones that cannot be deleted stay; `left_over` lists them.
 
     Args:
         plan: what the steps so far followed, as TOML; a resume says what has changed since.
@@ -55,18 +59,21 @@ def save(
         ResourceError: no room or no permission; the older checkpoints are untouched.
     """
     path = folder / f"{_STEP}{step:08d}"
-    if path.exists():
-        return path
-    with atomic.folder(path) as new:
-        if shares is not None:
-            shares.write(new)
-        for kind, found in {} if shares else _tensors(model, optimizers, average).items():
-            tensors.save(new / f"{kind}.safetensors", found, {})
-        if plan is not None:
-            atomic.write_text(new / PLAN, plan)
-        atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
+    if path.exists() and not _is_whole(path):
+        with resource_errors(path):
+            atomic.remove_folder(path)  # the run goes on from an older one, which stays until this one is written
+    if not path.exists():
+        with atomic.folder(path) as new:
+            if shares is not None:
+                shares.write(new)
+            for kind, found in {} if shares else _tensors(model, optimizers, average).items():
+                if found:  # before the first applied step the optimisers have nothing to keep
+                    tensors.save(new / f"{kind}.safetensors", found, {})
+            if plan is not None:
+                atomic.write_text(new / PLAN, plan)
+            atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
     atomic.write_text(folder / "LATEST", path.name + "\n")
-    for old in left_over(folder):
+    for old in left_over(folder, step):
         with suppress(OSError):
             atomic.remove_folder(old)
     return path
@@ -85,9 +92,14 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def left_over(folder: Path) -> list[Path]:
-    """Checkpoints beyond the newest two, the oldest first."""
-    return sorted(folder.glob(f"{_STEP}*"))[:-KEPT]
+def left_over(folder: Path, step: int) -> list[Path]:
+    """All but the newest two checkpoints up to a step that has just been saved, the oldest first.
+
+    Later ones too: they were damaged when the run went on from before them, and must not push out a whole one.
+    """
+    found = sorted(folder.glob(f"{_STEP}*"))
+    kept = [path for path in found if path.name <= f"{_STEP}{step:08d}"][-KEPT:]
+    return [path for path in found if path not in kept]
 
 
 def newest(folder: Path) -> tuple[Path | None, list[str]]:
@@ -152,15 +164,20 @@ def load(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimize
     Raises:
         DamagedFileError: a tensor is missing, left over, or of another shape.
     """
+    applied = _has_moments(path)
     for optimizer in optimizers:
-        _prepare(optimizer)
+        if applied:
+            _prepare(optimizer)
+        else:
+            optimizer.state.clear()
     if any(path.glob("shard-*")):  # FSDP2 wrote it
         from ..engines import shards
 
         shards.read(path, named_tensors(model, optimizers, average))
     else:
         for kind, ours in _tensors(model, optimizers, average).items():
-            _fill(path / f"{kind}.safetensors", ours)
+            if ours:
+                _fill(path / f"{kind}.safetensors", ours)
     return int(facts(path)["step"])
 
 
@@ -183,11 +200,27 @@ def size(learner: Learner) -> int:
     return weights
 
 
+def _is_whole(path: Path) -> bool:
+    try:
+        _verify(path)
+    except (DamagedFileError, FileNotFoundError):
+        return False
+    return True
+
+
 def _verify(path: Path) -> None:
     atomic.verify(path)
     said = facts(path).get("step")
     if path.name != f"{_STEP}{said:08d}":
         raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
+
+
+def _has_moments(path: Path) -> bool:
+    """Whether a step had been applied: before the first, AdamW has counted none, and one that is prepared has."""
+    if shards := list(path.glob("shard-*")):
+        return any(name.startswith("optimizer/") for shard in shards for name in read_header(shard).entries)
+    file = path / "optimizer.safetensors"
+    return file.is_file() and file.stat().st_size > _NOTHING
 
 
 @torch.no_grad()

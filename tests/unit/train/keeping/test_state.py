@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import torch as safetensors
 
 from vitrail.errors import DamagedFileError, ResourceError
+from vitrail.files import tensors
 from vitrail.model.sizes import named
 from vitrail.model.vit import create
 from vitrail.train.keeping import state
@@ -28,6 +30,24 @@ PLAN = Plan(model=CONFIG, recipe=Recipe(ema=0.9))
 
 def learner() -> Learner:
     return prepare(create(CONFIG, seed=0), PLAN)
+
+
+def stepped() -> Learner:
+    """One whose optimisers have their moments, as after a step."""
+    found = learner()
+    for optimizer in found.optimizers:
+        state._prepare(optimizer)
+    return found
+
+
+def damage(path: Path) -> None:
+    with (path / "model.safetensors").open("r+b") as file:
+        file.seek(-3, 2)
+        file.write(b"?")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("step-*"))
 
 
 def save(folder: Path, step: int, found: Learner) -> Path:
@@ -66,7 +86,7 @@ def test_A17_every_file_is_flushed_before_its_name_and_the_names_before_the_poin
         monkeypatch.setattr(os, how, moved(how))
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    save(folder, 1, learner())
+    save(folder, 1, stepped())
     for file in ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json"):
         assert calls.index(("fsync", file)) < calls.index(("replace", file)) < calls.index(("fsync", "manifest.json"))
     named_at = calls.index(("rename", "step-00000001"))
@@ -86,10 +106,53 @@ def test_A18_an_old_checkpoint_that_cannot_be_deleted_stays_and_is_listed(tmp_pa
 
     monkeypatch.setattr(state.atomic, "remove_folder", refuse)
     save(tmp_path, 3, found)
-    assert [path.name for path in state.left_over(tmp_path)] == ["step-00000001"]
+    assert [path.name for path in state.left_over(tmp_path, 3)] == ["step-00000001"]
     monkeypatch.undo()
     save(tmp_path, 4, found)
-    assert state.left_over(tmp_path) == [], "the next save tries again"
+    assert state.left_over(tmp_path, 4) == [], "the next save tries again"
+
+
+def test_A9_a_damaged_checkpoint_is_written_anew_when_its_step_is_done_again(tmp_path):
+    found = stepped()
+    older, newer = save(tmp_path, 4, found), save(tmp_path, 6, found)
+    damage(newer)
+    assert state.newest(tmp_path)[0] == older
+    save(tmp_path, 6, found)
+    assert state.newest(tmp_path) == (newer, [])
+    assert names(tmp_path) == [older.name, newer.name]
+
+
+def test_a_whole_checkpoint_of_the_same_step_is_kept_and_old_ones_are_forgotten_all_the_same(tmp_path):
+    found = stepped()
+    save(tmp_path, 2, found)
+    shutil.copytree(tmp_path / "step-00000002", tmp_path / "crashed-before-it-was-deleted")
+    save(tmp_path, 4, found)
+    before = save(tmp_path, 6, found).stat().st_ino
+    (tmp_path / "crashed-before-it-was-deleted").rename(tmp_path / "step-00000002")
+    assert save(tmp_path, 6, found).stat().st_ino == before
+    assert names(tmp_path) == ["step-00000004", "step-00000006"], "nobody says that step 2 cannot be deleted"
+
+
+def test_damaged_checkpoints_of_later_steps_never_push_out_a_whole_one(tmp_path):
+    found = stepped()
+    older = save(tmp_path, 4, found)
+    for step in (6, 8):
+        shutil.copytree(older, tmp_path / f"step-{step:08d}")
+        damage(tmp_path / f"step-{step:08d}")
+    newer = save(tmp_path, 5, found)
+    assert names(tmp_path) == [older.name, newer.name]
+    assert state.newest(tmp_path) == (newer, [])
+
+
+def test_a_damaged_checkpoint_that_cannot_be_removed_is_told_in_words(tmp_path, monkeypatch):
+    damage(save(tmp_path, 6, stepped()))
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(state.atomic, "remove_folder", refuse)
+    with pytest.raises(ResourceError, match=r"Cannot write .*step-00000006: permission is missing"):
+        save(tmp_path, 6, stepped())
 
 
 def test_G2_room_for_the_checkpoints_is_asked_for_before_the_first_step(tmp_path, monkeypatch):
@@ -157,3 +220,34 @@ def test_the_facts_of_a_checkpoint_are_what_it_was_given_and_the_machine(tmp_pat
     facts = state.facts(path)
     assert facts["step"] == 2 and facts["guards"] == {"skipped": 4} and facts["torch"] == torch.__version__
     assert state.saved_plan(path) is None
+
+
+def after_a_step(found: Learner) -> dict[str, torch.Tensor]:
+    """All of a learner, moved once by gradients that depend on nothing else."""
+    generator = torch.Generator().manual_seed(1)
+    for parameter in found.model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator)
+    for optimizer in found.optimizers:
+        optimizer.step()
+    return {name: each.clone() for name, each in state.named_tensors(found.model, found.optimizers, None).items()}
+
+
+@pytest.mark.parametrize("version", ["this", "older"])
+def test_a_checkpoint_from_before_the_first_applied_step_goes_on_as_if_it_had_never_stopped(version, tmp_path):
+    path = save(tmp_path, 1, learner())
+    assert not (path / "optimizer.safetensors").exists(), "a safetensors file of nothing cannot be read"
+    if version == "older":
+        (path / "optimizer.safetensors").write_bytes(safetensors.save({}, {}))
+    again = stepped()
+    assert state.load(path, again.model, again.optimizers, again.average) == 1
+    ours, theirs = after_a_step(again), after_a_step(learner())
+    assert any(name.endswith("/step") and number == 1 for name, number in ours.items()), "AdamW counts its steps"
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_shares_tell_whether_a_step_was_applied(applied, tmp_path):
+    found = stepped() if applied else learner()
+    parts = state.named_tensors(found.model, found.optimizers, found.average)
+    tensors.save(tmp_path / "shard-00001-model-00001-of-00001.safetensors", parts, {})
+    assert state._has_moments(tmp_path) == applied
