@@ -166,6 +166,8 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
             "recipe.transpose exchanges rows and columns, which only square pictures have alike. Leave it out, or give "
             f"a square --image-size. Got {plan.image.height}x{plan.image.width}."
         )
+    if plan.recipe != plan.recipe.anew():
+        raise UsageError("recipe.extended_at and recipe.extended_from are written by --extend alone. Leave them out.")
     objective.check(task, plan.recipe)
     pretraining.check(plan)
     teaching.check(plan)

@@ -147,6 +147,11 @@ def test_the_field_of_the_steps_is_a_budget_too():
         draft(CLOTHES, wishes(epochs=1.0, overrides={"recipe.steps": "500"}), MACHINE)
 
 
+def test_only_extend_says_where_a_run_was_extended():
+    with pytest.raises(UsageError, match=r"written by --extend alone"):
+        draft(CLOTHES, wishes(steps=9, overrides={"recipe.extended_at": "5"}), MACHINE)
+
+
 def test_two_budgets_are_refused():
     with pytest.raises(UsageError, match=r"Give one budget. Got --minutes and --steps"):
         draft(CLOTHES, wishes(minutes=1.0, steps=3), MACHINE)
