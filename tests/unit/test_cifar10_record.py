@@ -7,27 +7,29 @@ import sys
 from cifar_files import files10, write
 from scripts import ROOT, script
 from vitrail.model.cost import training_flops
+from vitrail.train.planning.planner import FEWEST_STEPS
 from vitrail.train.run import RunFolder
 
 record = script("cifar10_record")
-SHORT = ("--model", "vit_mu_patch8_32", "--recipe.steps", "4", "--recipe.batch", "4", "--compute.threads", "1")
+SMALL = ("--model", "vit_mu_patch8_32", "--recipe.batch", "4", "--compute.threads", "1")
 
 
 def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch, capfd):
     write(tmp_path / "cifar-10-batches-py", files10())
     words = ["cifar10_record.py", tmp_path, "--hold-out", "--seeds", 0, "--folder", tmp_path, "--name", "none"]
-    monkeypatch.setattr(sys, "argv", [str(word) for word in (*words, "--train", *SHORT)])
+    words += ["--minutes", 0.001]
+    monkeypatch.setattr(sys, "argv", [str(word) for word in (*words, "--train", *SMALL)])
     record.main()
     assert "of the pictures held out" in capfd.readouterr().out
     assert not (ROOT / "benchmarks" / "results" / "none.json").exists()
     plan = RunFolder(tmp_path / "none-held-out-seed0").read_plan()
-    assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == 4
+    assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == FEWEST_STEPS
 
 
 def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(tmp_path):
     write(tmp_path / "cifar-10-batches-py", files10())
     early = ("--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.75")
-    words = ("cifar10", "--data-root", tmp_path, "--data.val_fraction", 0, *SHORT, *early)
+    words = ("cifar10", "--data-root", tmp_path, "--data.val_fraction", 0, *SMALL, "--steps", 4, *early)
     row = record.recorded(tmp_path / "run", *words)
     plan = RunFolder(tmp_path / "run").read_plan()
     half, whole = (training_flops(plan.model, patches) for patches in (8, 16))
