@@ -206,10 +206,10 @@ def elpv(results: Path) -> list[str]:
 
 def transfer(results: Path) -> list[str]:
     """One row a start, data and way."""
-    lines = table("start", "data", "way", "accuracy", "seeds", "seconds")
+    lines = table("start", "data", "way", "accuracy", "seeds")
     for one in read(results / "transfer.json").get("summary", ()):
-        accuracy, seconds = one["accuracy"], f"{one['seconds']:.0f}"
-        lines.append(line(one["start"], one["data"], one["way"], plus_minus(accuracy), accuracy["n"], seconds))
+        accuracy = one["accuracy"]
+        lines.append(line(one["start"], one["data"], one["way"], plus_minus(accuracy), accuracy["n"]))
     return lines if len(lines) > 2 else []
 
 

@@ -49,6 +49,7 @@ def sentence(role: str, path: Path, dataset: Dataset) -> str:
     """What a person must know of figures on pictures that a model has learnt; nothing where it has learnt none.
 
     Args:
+        role: "weights" or "teacher".
         path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
     """
     folder = bundle_in(place.path) if (place := located(str(path))) is not None else None
@@ -62,7 +63,7 @@ def sentence(role: str, path: Path, dataset: Dataset) -> str:
     if "trained" in info or not isinstance(data, dict) or data.get("fingerprint") != own:
         return ""  # "trained": it has seen no label
     return (
-        f"The {role} at {path} were trained on {dataset.source.name} too, and which of its pictures they learnt is not "
+        f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "
         "known there: figures on those are too good. Name the run folder to have them counted."
     )
 
@@ -81,5 +82,5 @@ def _of_run(role: str, run: RunFolder, dataset: Dataset) -> str:
     )
     return (
         f"The {role} of {run.path} learnt {counted} with their answers, so figures on them are too good. Hold out the "
-        f"same pictures as that run (its seed is {run.read_plan().seed}), or take {role} that have not seen them."
+        f"same pictures as that run (its seed is {run.read_plan().seed}), or take a model that has not seen them."
     )

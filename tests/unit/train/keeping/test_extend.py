@@ -46,6 +46,15 @@ def end(run: RunFolder, said: str = "the end") -> None:
         (run.path / name).write_text(said)
 
 
+def crash_in_extending(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that had come to its end is extended, and dies when only `extension.toml` is written."""
+    save(run, 6)
+    end(run)
+    with monkeypatch.context() as patched:
+        patched.setattr(extend, "finish", lambda run: None)
+        extend.extend(run, SIX)
+
+
 def aside(run: RunFolder) -> list[str]:
     """Every file of earlier/."""
     files = (path for path in (run.path / "earlier").rglob("*") if path.is_file())
@@ -92,11 +101,7 @@ def test_the_same_again_before_a_later_step_is_saved_adds_nothing_and_says_what_
 
 
 def test_the_same_again_after_a_crash_in_the_middle_of_it_adds_nothing(run, monkeypatch):
-    save(run, 6)
-    end(run)
-    monkeypatch.setattr(extend, "finish", lambda run: None)
-    extend.extend(run, SIX)
-    monkeypatch.undo()
+    crash_in_extending(run, monkeypatch)
     assert extend.plan_of(run).recipe.steps == 12 and run.read_plan().recipe.steps == 6
     opened = resuming.reopened(run, SIX, None)
     assert opened["plan"]["recipe"]["steps"] == 12
@@ -129,11 +134,7 @@ def test_a_second_end_after_the_same_step_has_a_folder_of_its_own(run):
 
 
 def test_an_end_that_a_crash_has_moved_in_part_is_moved_to_the_same_folder(run, monkeypatch):
-    save(run, 6)
-    end(run)
-    monkeypatch.setattr(extend, "finish", lambda run: None)
-    extend.extend(run, SIX)
-    monkeypatch.undo()
+    crash_in_extending(run, monkeypatch)
     half = run.path / "earlier" / "step-00000006"
     half.mkdir(parents=True)
     (half / "plan.toml").write_bytes(run.plan_file.read_bytes())
