@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..runtime import use_threads
+from .pooled import Pooled
 
 Found = TypeVar("Found")
 TEAMS = 4
@@ -34,11 +35,13 @@ MOST = 2**18
 def parts_of(model: nn.Module, images: UInt8[Tensor, "B C H W"], device: torch.device, number_format: str) -> int:
     """How many parts a batch is best answered in: 1 for shared operations, else a number of parts for each team.
 
-    Only a plain ViT is split: what wraps one (compiled, spread over processes) need not be called by several threads.
+    Only a plain ViT is split, whole or as far as its head: what else wraps one (compiled, spread over processes) need
+    not be called by several threads.
     """
-    if device.type != "cpu" or type(model) is not ViT:
+    plain = model.model if isinstance(model, Pooled) else model
+    if device.type != "cpu" or type(plain) is not ViT:
         return 1
-    return parts_on(torch.get_num_threads(), model.config, len(images), number_format)
+    return parts_on(torch.get_num_threads(), plain.config, len(images), number_format)
 
 
 def parts_on(threads: int, config: ViTConfig, pictures: int, number_format: str) -> int:

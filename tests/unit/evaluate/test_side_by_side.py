@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from vitrail.evaluate import side_by_side
-from vitrail.evaluate.collect import ITSELF, answering, outputs_of
+from vitrail.evaluate.collect import ITSELF, answering, made_ready, outputs_of
+from vitrail.evaluate.pooled import Pooled
 from vitrail.evaluate.side_by_side import parts_of
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create
@@ -63,9 +64,24 @@ def test_only_a_plain_vit_on_a_cpu_is_split(model):
     wrapped = Wrapped(model.config)
     torch.set_num_threads(2)
     assert parts_of(model, pictures(64), CPU, "float32") == 4
+    assert parts_of(Pooled(model), pictures(64), CPU, "float32") == 4
     assert parts_of(wrapped, pictures(64), CPU, "float32") == 1
     assert parts_of(nn.Flatten(), pictures(64), CPU, "float32") == 1
     assert parts_of(model, pictures(64), torch.device("cuda"), "float32") == 1
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
+def test_what_a_probe_reads_is_that_of_the_whole(model, number_format, mirrored, monkeypatch):
+    torch.set_num_threads(2)
+    pooled = made_ready(Pooled(model, mirrored), number_format)
+    images = pictures(37)
+    with answering(pooled):
+        found, _ = outputs_of(pooled, images, SPEC, "cpu", number_format, ITSELF)
+        monkeypatch.setattr("vitrail.evaluate.collect.parts_of", lambda *_: 1)
+        whole, _ = outputs_of(Pooled(model, mirrored), images, SPEC, "cpu", number_format, ITSELF)
+    assert found.shape == (37, model.config.pooled_width)
+    np.testing.assert_allclose(found, whole, atol={"float32": 1e-5, "bfloat16": 2e-2}[number_format])
 
 
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])

@@ -12,7 +12,8 @@ from torch import nn
 from ...checkpoints.build import build
 from ...data.loader import Pictures
 from ...errors import DamagedFileError
-from ...evaluate.collect import collect
+from ...evaluate.collect import collect, made_ready
+from ...evaluate.pooled import Pooled
 from ...files import tensors
 from ...model.vit import ViT
 from ..dataset import Dataset, class_of
@@ -93,9 +94,10 @@ def _seen(model: ViT, plan: Plan, dataset: Dataset, split: str, mirrored: bool =
     if not len(rows):
         return Seen(np.zeros((0, width), np.float32), targets)
     pictures = dataset.pictures(split, plan.image, plan.compute.workers)
+    pooled = made_ready(Pooled(model, mirrored), plan.compute.number_format)
     portions = []
     began = time.perf_counter()
-    for done, features in _computed(head.Pooled(model, mirrored), plan, pictures, rows):
+    for done, features in _computed(pooled, plan, pictures, rows):
         portions.append(features)
         left = (time.perf_counter() - began) / done * (len(rows) - done)
         yield Worked(f"features of the {split} pictures", done, len(rows), left)

@@ -7,7 +7,8 @@ import time
 
 from ...data.loader import Pictures
 from ...errors import UsageError
-from ...evaluate.collect import collect
+from ...evaluate.collect import collect, made_ready
+from ...evaluate.pooled import Pooled
 from ...model.vit import create
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
@@ -16,7 +17,6 @@ from ..planning import orientation, pace
 from ..planning.pace import Pace
 from ..planning.wishes import Reasons, Wishes
 from .begin import BATCH, mirrored
-from .head import Pooled
 from .probing import MOST_NUMBERS
 from .settings import ONLY_FOR, StartSettings
 
@@ -71,11 +71,12 @@ def seconds_before(plan: Plan, pictures: Pictures, dataset: Dataset) -> float:
 
 def feature_seconds(plan: Plan, pictures: Pictures) -> float:
     """Seconds that the features of one picture take, after one batch that warms up."""
-    model = create(plan.model, plan.seed).to(plan.compute.device)
+    compute = plan.compute
+    pooled = made_ready(Pooled(create(plan.model, plan.seed).to(compute.device)), compute.number_format)
     rows, seconds = pictures.indices[:MEASURED], 0.0
     for _ in range(2):
         began = time.perf_counter()
-        collect(Pooled(model), pictures, rows, plan.image, BATCH, plan.compute.device, plan.compute.number_format)
+        collect(pooled, pictures, rows, plan.image, BATCH, compute.device, compute.number_format)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 

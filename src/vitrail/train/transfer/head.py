@@ -4,24 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float32, Int64
 from torch import Tensor, nn
 
 from ...evaluate.probe import Linear
 from ...model.vit import ViT
-
-
-class Pooled(nn.Module):
-    """What the head of a model reads: pictures [B, C, H, W], or their mirror images, to pooled features [B, P]."""
-
-    def __init__(self, model: ViT, mirrored: bool = False):
-        super().__init__()
-        self.model, self.mirrored = model, mirrored
-
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B P"]:
-        x, places = self.model.embed(images.flip(-1) if self.mirrored else images)
-        pooled: Tensor = self.model.pool(self.model.encoder(x, places, self.model.config.pool_reach))
-        return pooled
 
 
 @torch.no_grad()
