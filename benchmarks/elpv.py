@@ -66,7 +66,7 @@ WAYS = {
     "levels": Way("levels", 2),
     "number": Way("number", 2),
 }
-"""The probe has its goal at the pixels of benchmarks/elpv_probe.py. Evaluation and report come on top of the minutes."""
+"""The probe has its goal at the pixels of benchmarks/elpv_probe.py. Evaluation and report come on top of minutes."""
 LEVELS = ("0 sound", "1 perhaps defective", "2 likely defective", "3 defective")
 """The experts' chances of a defect, 0, 1/3, 2/3 and 1, in words whose order is the alphabet's."""
 
