@@ -15,8 +15,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 WAYS = {
     "scratch": "solar cells, defective or not, from scratch, 5 folds",
     "chances": "the same, learnt from the experts' chances",
-    "probe": "the same from DINOv2-S/14, frozen",
-    "tuned": "the same from DINOv2-S/14",
+    "probe": "the same from DINOv2-S/14 at 168 pixels, frozen",
+    "tuned": "the same from DINOv2-S/14 at 224 pixels, tuned where validation says so",
 }
 """Of benchmarks/elpv.py, those whose figure is an accuracy, in the order of the table."""
 

@@ -182,6 +182,12 @@ def test_solar_cells_are_told_by_one_table_a_task(tmp_path):
     assert elpv.source_words(tables, "levels", tmp_path)[4] == "classes"
 
 
+def test_the_rows_of_the_solar_cells_are_those_that_the_bare_command_would_make():
+    elpv = script("elpv")
+    kept = {(row["way"], row["minutes"]) for row in elpv.Results("elpv").rows}
+    assert kept and kept <= {(name, way.minutes) for name, way in elpv.WAYS.items()}
+
+
 def test_a_share_of_the_peers_time_is_that_of_the_first_checkpoint_as_good():
     peer = script("fashion_mnist_peer")
     ours = peer.ended([[60, 0.80], [120, 0.91], [180, 0.90]])
