@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 Processes = list["subprocess.Popen[str]"]
 
+NOBODYS = range(20_000, 32_768)
+"""Ports that Linux gives to nobody who asks for any: between this test's look and rank 0's use lie some seconds."""
+
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    while True:
+        port = random.SystemRandom().choice(NOBODYS)
+        with socket.socket() as found, suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def start(words: Sequence[str], world: int = 2, kind: str = "torchrun") -> Processes:
@@ -22,13 +31,13 @@ def start(words: Sequence[str], world: int = 2, kind: str = "torchrun") -> Proce
     return start_each([words] * world, kind)
 
 
-def start_each(lines: Sequence[Sequence[str]], kind: str = "torchrun") -> Processes:
-    """As `start`, each rank with words of its own."""
-    port = str(free_port())
+def start_each(lines: Sequence[Sequence[str]], kind: str = "torchrun", port: int | None = None) -> Processes:
+    """As `start`, each rank with words of its own; they meet at this port, or at one that is free."""
+    port_text = str(free_port() if port is None else port)
     return [
         subprocess.Popen(
-            [sys.executable, *words],
-            env={**clean(), **variables(kind, rank, len(lines), port)},
+            [sys.executable, "-X", "faulthandler", *words],
+            env={**clean(), **variables(kind, rank, len(lines), port_text)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -57,17 +66,27 @@ def clean() -> dict[str, str]:
 
 
 def ended(processes: Processes, seconds: float = 120) -> list[tuple[int, str, str]]:
-    """Code, output and errors of each; whoever is still there after so long is ended, which fails the test."""
-    found = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=seconds)
-            found.append((process.returncode, out, err))
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
+    """Code, output and errors of each.
+
+    Raises:
+        AssertionError: some are still there after so long; says what each of all said, and where those stood.
+    """
+    until = time.monotonic() + seconds
+    found, late = [], []
+    for rank, process in enumerate(processes):
+        try:
+            out, err = process.communicate(timeout=max(until - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            late.append(rank)
+            os.killpg(process.pid, signal.SIGABRT)  # faulthandler writes the stack of each thread
+            out, err = process.communicate(timeout=30)
+        found.append((process.returncode, out, err))
+    assert not late, f"After {seconds:g} s ranks {late} were still there:\n{_told(found)}"
     return found
+
+
+def _told(found: Sequence[tuple[int, str, str]]) -> str:
+    return "\n".join(f"rank {rank}, exit {code}:\n{out}\n{err}" for rank, (code, out, err) in enumerate(found))
 
 
 def orphans(processes: Processes) -> list[int]:

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -80,6 +81,18 @@ def test_two_ranks_see_the_same_batches_as_one_process_and_learn_the_same(unbrok
         assert row.get("images") == same.get("images")
         loss = "loss" if "loss" in row else "val_loss"
         assert row[loss] == pytest.approx(same[loss], abs=0.02)
+
+
+def test_a_port_that_another_program_has_ends_all_ranks_in_time(blobs, tmp_path):
+    words = line(blobs, tmp_path / "run", "--compute.patience", "1")
+    with socket.create_server(("127.0.0.1", 0)) as server:  # takes connections and never says a word
+        began = time.monotonic()
+        answers = partners.ended(partners.start_each([words] * 2, port=server.getsockname()[1]), 60)
+    assert time.monotonic() - began < 40
+    for rank, (code, _, err) in enumerate(answers):
+        assert code == 7 and err.startswith(f"vitrail: Rank {rank} of 2 did not meet the others at 127.0.0.1:"), err
+        assert "See that all of them were started and that the port is free." in err and "Traceback" not in err
+    assert "another program may have the port" in answers[1][2]
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,9 +78,7 @@ class Watch:
             self._death = self._seen()
             if self._death is not None:
                 if not self._over.wait(GRACE):
-                    sys.stderr.write(f"vitrail: {self._death}; this process was still waiting for it and is ended.\n")
-                    sys.stderr.flush()
-                    os._exit(PartnerError.exit_code)
+                    end_now(f"{self._death}; this process was still waiting for it and is ended.")
                 return
 
     def _seen(self) -> str | None:
@@ -87,6 +86,25 @@ class Watch:
             return f"The launcher (pid {self._launcher}) died"
         dead = next((other for other in self._near if not other.lives()), None)
         return None if dead is None else f"{dead} died"
+
+
+@contextmanager
+def no_longer_than(seconds: float, message: str) -> Iterator[None]:
+    """End the process, with this message, if the block takes so long and some more: for calls that nothing wakes."""
+    timer = threading.Timer(min(seconds + GRACE, threading.TIMEOUT_MAX), end_now, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def end_now(message: str) -> None:
+    """End the process as a PartnerError with this message would."""
+    sys.stderr.write(f"vitrail: {message}\n")
+    sys.stderr.flush()
+    os._exit(PartnerError.exit_code)
 
 
 def _started(pid: int) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ...errors import DataError, PartnerError, UsageError, VitrailError
 from .group import Group, found
-from .partners import Partner, Watch
+from .partners import Partner, Watch, no_longer_than
 
 LONG_WORK = datetime.timedelta(days=1)  # that the others may wait for the leader, who looks at a million pictures
 LOOK_FOR_THE_DEAD = 3.0  # seconds: a broken connection is noticed a moment before the process is gone
@@ -249,15 +249,20 @@ def _meet(group: Group, device: str, limit: datetime.timedelta) -> None:
         torch.cuda.set_device(group.local_rank % torch.cuda.device_count())
     backend = "gloo" if device == "cpu" else "nccl"
     where = "env://" if group.origin == "torchrun" else f"tcp://{group.address}"
+    seconds = limit.total_seconds()
+
+    def missed(why: str) -> str:
+        return (
+            f"Rank {group.rank} of {group.world} did not meet the others at {group.address} within {seconds:g} s "
+            f"({why}). See that all of them were started and that the port is free."
+        )
+
     try:
-        dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
+        with no_longer_than(seconds, missed("another program may have the port")):  # torch would wait for its answer
+            dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
         atexit.register(_take_down)
     except RuntimeError as error:
-        said = str(error).strip().splitlines()[0][:200].rstrip(".")
-        raise PartnerError(
-            f"Rank {group.rank} of {group.world} did not meet the others at {group.address} within "
-            f"{limit.total_seconds():g} s ({said}). See that all of them were started and that the port is free."
-        ) from error
+        raise PartnerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
 
 
 def _take_down() -> None:

@@ -38,6 +38,15 @@ def test_the_variables_of_srun_give_the_same_weights(by_torchrun, tmp_path):
     assert found == {**by_torchrun, "origin": "SLURM"}
 
 
+def test_a_rank_that_never_ends_fails_its_own_test_and_says_where_it_stood():
+    words = ["-c", "import os, time\nprint('here', flush=True)\ntime.sleep(100 * int(os.environ['RANK']))"]
+    processes = partners.start(words)
+    with pytest.raises(AssertionError, match=r"After 5 s ranks \[1\] were still there:") as failed:
+        partners.ended(processes, 5)
+    assert "rank 0, exit 0:\nhere" in str(failed.value) and "rank 1, exit -6:\nhere" in str(failed.value)
+    assert 'File "<string>", line 3' in str(failed.value) and not partners.orphans(processes)
+
+
 @pytest.mark.needs_ray
 @pytest.mark.slow
 def test_ray_train_gives_the_same_weights(by_torchrun, tmp_path):
