@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from vitrail.report import claim
+from vitrail.report import claim, claim_answers, facts
 from vitrail.report.claim_items import ITEMS
 
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.*) \|$", re.MULTILINE)
@@ -41,6 +42,24 @@ def test_V16_every_item_is_answered_or_asked_and_most_are_answered_by_the_run(vi
     assert "8 steps of 4 images" in found[25] and "no figure chose it" in found[26] and "; torch 2." in found[23]
     assert "10 images in the partitions at first, 0 of the 10 looked at were unreadable; 10 were used." in found[33]
     assert "in patches of 8x8" in found[22] and "variety: flip, mixup 0.2" in found[25]
+
+
+def test_what_came_before_the_training_is_told(run):
+    path = run / "plan.toml"
+    plan = tomllib.loads(path.read_text())
+    plan["pretrain"] |= {"steps": 40, "pictures": "/somewhere/films"}
+    plan["teacher"] |= {"model": "cnn"}
+    known = facts.read(run)
+    told = claim_answers.Told(known, plan, None, None, None, None, "")  # type: ignore[arg-type]  # not asked here
+    expected = (
+        f"Random values (scheme {plan['model']['init']}) from seed 0, then 40 steps of masked autoencoding of the "
+        "training pictures and of films, without labels; in training, answers of a small CNN trained first on the same "
+        "pictures are 50% of the loss."
+    )
+    assert claim_answers._start(told) == expected
+    plan["pretrain"]["steps"] = 0
+    plan["teacher"] |= {"model": "runs/old", "kind": "features", "steps": 7}
+    assert claim_answers._start(told).endswith("from seed 0, then 7 steps of learning the features of runs/old.")
 
 
 def test_what_only_the_authors_know_is_kept_and_joins_what_the_run_knows(vitrail, run):

@@ -49,6 +49,44 @@ def test_every_picture_is_answered_once_by_a_model_that_has_not_seen_it(folds):
         assert all(told[row["id"]] == row["probability"] for row in own)
 
 
+def test_what_the_command_names_is_found_from_anywhere_when_folds_go_on(
+    vitrail, flowers, run_folder, tmp_path, monkeypatch
+):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    shutil.copytree(flowers, "more")
+    shutil.copytree(run_folder, "elder")
+    words = ("--folds", "2", "--steps", "1", "--pretrain.steps", "1", "--pretrain.pictures", "more")
+    teacher = ("--teacher.model", "elder", "--out", tmp_path / "folds")
+    assert vitrail("train", flowers, *TINY, *words, *teacher).code == 0
+    shutil.rmtree(tmp_path / "folds" / "fold-1")  # as a kill after the first fold leaves it
+    monkeypatch.chdir(tmp_path / "there")
+    again = vitrail("train", "--resume", tmp_path / "folds")
+    assert again.code == 0, again.err
+    assert f"of {tmp_path / 'here' / 'more'} to" in again.err
+
+
+def test_a_model_that_has_seen_no_label_answers_nothing(vitrail, flowers, tmp_path):
+    run = tmp_path / "run"
+    assert vitrail("train", flowers, *TINY, "--steps", "1", "--pretrain.steps", "1", "--out", run).code == 0
+    picture = next((flowers / "disc").glob("*.png"))
+    for words in (("predict", picture), ("evaluate", flowers)):
+        answer = vitrail(words[0], run / "pretrained", *words[1:])
+        assert answer.code == 2 and "has seen pictures and no label" in answer.err, answer.err
+    assert vitrail("embed", run / "pretrained", picture, "--to", tmp_path / "features.npy").code == 0
+    assert "that has seen no label yet" in (run / "pretrained" / "README.md").read_text()
+
+
+def test_a_source_that_the_model_has_learnt_from_is_named_with_how_many_of_it(vitrail, flowers, folds, run_folder):
+    for run, runs in ((run_folder, [run_folder]), (folds, sorted(folds.glob("fold-*")))):
+        learnt = {row["id"] for one in runs for row in rows_of(one / "splits.csv") if row["split"] == "train"}
+        answer = vitrail("evaluate", run, flowers)
+        assert answer.code == 0 and len(learnt) > 5
+        assert f"{run} has learnt from {len(learnt)} of these 10 pictures with their answers" in answer.err
+    assert "with their answers" not in vitrail("evaluate", run_folder).err
+
+
 def test_the_figures_are_those_of_all_answers(folds):
     rows = rows_of(folds / "predictions" / "out-of-fold.csv")
     told = json.loads((folds / "metrics-out-of-fold.json").read_text())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import time
@@ -161,6 +162,22 @@ def test_H9_a_signal_to_one_rank_makes_all_save_once_and_H7_one_process_goes_on(
     assert {row["images"] for row in rows} == {8}
     theirs = [json.loads(text) for text in (unbroken / "metrics.jsonl").read_text().splitlines() if "seconds" in text]
     assert [row["loss"] for row in rows] == pytest.approx([row["loss"] for row in theirs], abs=0.02)
+
+
+@pytest.mark.slow
+def test_every_rank_goes_on_with_the_teacher_that_the_run_has_kept(blobs, unbroken, tmp_path):
+    shutil.copytree(unbroken, tmp_path / "teacher")
+    run = tmp_path / "run"
+    words = line(blobs, run, "--recipe.save_every", "2", "--teacher.model", str(tmp_path / "teacher"), steps=4)
+    assert [code for code, _, _ in partners.ended(partners.start(words))] == [0, 0]
+    whole = weights(run)
+    shutil.rmtree(tmp_path / "teacher")
+    for path in (run / "model", run / "checkpoints" / "step-00000004"):
+        shutil.rmtree(path)
+    (run / "report.html").unlink()
+    again = partners.ended(partners.start(["-m", "vitrail", "train", "--resume", str(run)]))
+    assert [code for code, _, _ in again] == [0, 0], again
+    assert all(torch.equal(whole[name], each) for name, each in weights(run).items())
 
 
 def test_H8_figures_of_an_uneven_split_are_those_of_one_process(unbroken, vitrail):

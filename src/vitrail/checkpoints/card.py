@@ -31,13 +31,18 @@ def card(
     """
     grid = config.grid
     answer = WHAT.get(task, "{n} numbers").format(n=config.outputs)
+    title, use = f"that answers with {answer}", "vitrail predict PATH-OF-THIS-FOLDER picture.jpg"
+    if "trained" in info:
+        title = f"that has seen no label yet, to learn to answer with {answer}"
+        train, embed = "vitrail train SOURCE --weights", "vitrail embed"
+        use = f"{train} PATH-OF-THIS-FOLDER\n{embed} PATH-OF-THIS-FOLDER pictures/ --to features.npy"
     return f"""---
 library_name: vitrail
 pipeline_tag: {TAGS.get(task, "image-feature-extraction")}
 tags: [vision-transformer]
 ---
 
-# A Vision Transformer that answers with {answer}
+# A Vision Transformer {title}
 
 | | |
 |---|---|
@@ -52,7 +57,7 @@ tags: [vision-transformer]
 ## Use
 
 ```
-vitrail predict PATH-OF-THIS-FOLDER picture.jpg
+{use}
 ```
 
 ```python

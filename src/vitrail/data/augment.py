@@ -95,5 +95,15 @@ def resized_crop(
     return torch.cat([resize(cut, size, interpolation, antialias) for cut in cuts])
 
 
+def resized(
+    images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
+) -> UInt8[Tensor, "B C h w"]:
+    """Whole pictures at another size (height, width), wherever they lie: torch's resize takes bytes on a CPU only."""
+    if images.device.type == "cpu":
+        return resize(images, size, interpolation, antialias)
+    whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))
+    return resized_crop(images, whole, size, interpolation, antialias)
+
+
 def _reflected(places: Tensor, length: int) -> Tensor:
     return (length - 1) - ((length - 1) - places.abs()).abs()

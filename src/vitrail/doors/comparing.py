@@ -11,6 +11,7 @@ from ..data import kept_splits
 from ..errors import DataError
 from ..evaluate.comparing import Comparison, compare
 from ..predict.predictor import Predictor
+from ..train import folding
 from ..train.keeping import identity
 from ..train.run import RunFolder
 from .evaluation import Counter, Evaluation, Labelled, evaluate, groups_of
@@ -64,6 +65,22 @@ def unseen_by(run: Path, labelled: Labelled) -> Labelled:
         text = f"{left:,} pictures that {run} has learnt from are left out; {len(kept):,} are new to both."
         return _noted(replace(labelled, rows=kept), text)
     return labelled
+
+
+def learnt_told(run: Path, labelled: Labelled) -> Labelled:
+    """The same pictures, with a note from how many of them a run, or the folds in a folder, have learnt."""
+    runs = [RunFolder(path) for path in folding.folders(run)] or [RunFolder(run)]
+    if not all(one.splits_file.is_file() and identity.same(one.data_file, labelled.source) for one in runs):
+        return labelled
+    learnt = [kept_splits.read(one.splits_file, labelled.source)[0]["train"] for one in runs]
+    count = len(np.intersect1d(labelled.rows, np.concatenate(learnt)))
+    if not count:
+        return labelled
+    return _noted(
+        labelled,
+        f"{run} has learnt from {count:,} of these {len(labelled.rows):,} pictures with their answers, so the figures "
+        f"are too good. Those of the pictures that it has held out: vitrail evaluate {run}",
+    )
 
 
 def _noted(labelled: Labelled, text: str) -> Labelled:

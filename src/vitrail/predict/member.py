@@ -65,8 +65,15 @@ class Member:
 
         Raises:
             DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
+            UsageError: the model has learnt from pictures only, and from no answer.
         """
         found = bundle.load(folder)
+        if bundle.UNANSWERED in found.info:
+            raise UsageError(
+                f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "
+                f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "
+                f"SOURCE --weights {folder}"
+            )
         task = as_task(found.task)
         return cls(
             model=found.model,

@@ -166,8 +166,27 @@ def _start(told: Told) -> str:
     if told.known.start != "from scratch":
         return f"Transfer from {told.known.start}."
     init = told.part("model")["init"]
-    before = " after masked autoencoding of the training pictures" if told.part("pretrain").get("wanted") else ""
-    return f"Random values (scheme {init}) from seed {told.plan.get('seed', 0)}{before}."
+    return f"Random values (scheme {init}) from seed {told.plan.get('seed', 0)}{_pretraining(told)}{_teacher(told)}."
+
+
+def _pretraining(told: Told) -> str:
+    settings = told.part("pretrain")
+    if not settings.get("steps"):
+        return ""
+    further = f" and of {Path(settings['pictures']).name}" if settings.get("pictures") else ""
+    return (
+        f", then {settings['steps']:,} steps of masked autoencoding of the training pictures{further}, without labels"
+    )
+
+
+def _teacher(told: Told) -> str:
+    settings = told.part("teacher")
+    if not settings.get("model"):
+        return ""
+    whose = "a small CNN trained first on the same pictures" if settings["model"] == "cnn" else settings["model"]
+    if settings.get("kind") == "features":
+        return f", then {settings['steps']:,} steps of learning the features of {whose}"
+    return f"; in training, answers of {whose} are {settings['weight']:.0%} of the loss"
 
 
 def _training(told: Told) -> str:

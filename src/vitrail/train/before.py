@@ -49,6 +49,7 @@ def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str,
     teaching.check(plan, dataset)
     spent = 0.0
     if plan.pretrain.wanted:
+        check_pictures(plan, dataset, pictures)
         plan = learning.sized(plan, dataset, reasons)
         pace = learning.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
         plan, seconds = fixed(plan, "pretrain", pace, reasons)
@@ -114,15 +115,27 @@ def check_written(plan: Plan, dataset: Dataset) -> None:
 
 def _located(plan: Plan) -> Plan:
     """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
-    pictures, model = (
-        str(Path(name).expanduser().absolute()) if name and Path(name).expanduser().exists() else name
-        for name in (plan.pretrain.pictures, plan.teacher.model)
-    )
+    pictures, model = map(full_name, (plan.pretrain.pictures, plan.teacher.model))
     return dataclasses.replace(
         plan,
         pretrain=dataclasses.replace(plan.pretrain, pictures=pictures),
         teacher=dataclasses.replace(plan.teacher, model=model if plan.teacher.model != CNN else CNN),
     )
+
+
+def check_pictures(plan: Plan, dataset: Dataset, pictures: Pictures) -> None:
+    """Refuse further pictures for pre-training that cannot be had, before a run folder is made.
+
+    Raises:
+        DataError: see `unlabelled.shown`.
+    """
+    if plan.pretrain.pictures:
+        learning.seen(plan, dataset, pictures)
+
+
+def full_name(name: str) -> str:
+    """A path that is there by its full name; anything else as it is."""
+    return str(Path(name).expanduser().absolute()) if name and Path(name).expanduser().exists() else name
 
 
 def _steps(plan: Plan, name: Section) -> int:

@@ -146,6 +146,7 @@ def fit_plan(
         yield from told_of(dataset, findings)
         with watch.decodes():
             pictures = _pictures(dataset, plan)
+        before.check_pictures(plan, dataset, pictures)
         yield Planned(plan, {}, _foretold(plan, pictures, dataset, watch, team) if dry_run else None)
         if not dry_run:
             run = _new_folder(out, plan, team)
@@ -303,7 +304,7 @@ def _go(
         model = create(plan.model, plan.seed)
         team.spread(model)
         learner = prepare(model, plan, team)
-        learner.lesson = shared(team, lesson(plan, dataset), plan)
+        learner.lesson = shared(team, lesson(plan, dataset, run), plan)
         accompany(run, plan, learner, dataset, pictures, team)
         team.part()
         return

@@ -29,6 +29,7 @@ from ..files import atomic
 from ..report import choice, facts, grouping, page, thumbnails
 from . import explained
 from . import fit as one
+from .before import full_name
 from .brought import NOTHING, Brought
 from .dataset import MEMORY, located
 from .engines.group import found
@@ -38,8 +39,10 @@ from .finish import THUMBNAILS
 from .keeping.signals import FOLDS
 from .planning.wishes import Wishes
 from .run import RunFolder, make_default
+from .teacher.settings import CNN
 from .together import SPLIT, Together, of_folds
 
+PATHS = ("pretrain.pictures", "teacher.model", "start.weights")
 SUSPECTS = "suspects.csv"
 """Labels that models contradict which have not seen them, in the folder of all folds."""
 
@@ -65,7 +68,7 @@ def fit_folds(
     """
     _check_alone()
     data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
-    wishes = dataclasses.replace(wishes, data=data)
+    wishes = _located(dataclasses.replace(wishes, data=data))
     out = _begin(out, wishes, settings)
     yield Opened(out)
     with atomic.Lock(out):
@@ -117,6 +120,13 @@ def first(out: Path) -> Path:
 def _check_alone() -> None:
     if found().world > 1:
         raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
+
+
+def _located(wishes: Wishes) -> Wishes:
+    """The wishes with what they name on this machine by its full name: the folds may be continued from anywhere."""
+    named = {name: full_name(text) for name, text in wishes.overrides.items() if name in PATHS and text != CNN}
+    weights = wishes.weights if wishes.weights in ("auto", "none") else full_name(wishes.weights)
+    return dataclasses.replace(wishes, weights=weights, overrides={**wishes.overrides, **named})
 
 
 def _read_asked(out: Path) -> tuple[Wishes, runtime.RuntimeSettings]:

@@ -33,9 +33,10 @@ def told(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterator[Note]:
         return
     models = {"weights": plan.start.weights if plan.start.from_checkpoint else "", "teacher": plan.teacher.model}
     given = {role: Path(name) for role, name in models.items() if name not in ("", CNN) and Path(name).exists()}
+    if not given:
+        return
     found = [text for role, path in given.items() if (text := sentence(role, path, dataset))]
-    if found:
-        atomic.write_json(run.path / NAME, found)
+    atomic.write_json(run.path / NAME, found)  # also if there is nothing to say: a resume may find another model there
     yield from map(Note, found)
 
 
@@ -60,8 +61,8 @@ def sentence(role: str, path: Path, dataset: Dataset) -> str:
         return _of_run(role, run, dataset)
     info = bundle.describe(folder).info
     data, own = info.get("data"), dataset.source.fingerprint()
-    if "trained" in info or not isinstance(data, dict) or data.get("fingerprint") != own:
-        return ""  # "trained": it has seen no label
+    if bundle.UNANSWERED in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+        return ""
     return (
         f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "
         "known there: figures on those are too good. Name the run folder to have them counted."

@@ -40,6 +40,7 @@ BAD_STEPS = 3
 RECORDS = 200
 SECONDS_BETWEEN_SAVES = 60.0
 MEASURED_STEPS = 12
+SEEN = "prelude_pictures"
 PRELUDES = ("pretrain", "teacher")
 """Their names, in the order of a run."""
 
@@ -66,6 +67,10 @@ class Prelude:
     targets: Shaped[np.ndarray, " n *K"]
     """One per picture, whether the loss reads them or not."""
     blocks: Int64[np.ndarray, " n"] | None = None
+    advice: str
+    """What to do where it diverges."""
+    seen: str = ""
+    """A hash of the pictures, where they are others than those of the training."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,10 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
         changed = changes.between(saved, prelude.plan) if saved else []
         for text in changes.check(changes.but_for_extension(changed)):  # no step has followed the plan's number yet
             yield Note(text)
+        if prelude.seen != state.facts(newest).get(SEEN, prelude.seen):
+            yield Note(
+                f"The pictures of the {prelude.title} are not those that it began with. {changes.NO_LONGER_EQUAL}"
+            )
         start = state.load(newest, prelude.module, optimizers, None)
         yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
     forget_rows(run, prelude.name, start)
@@ -114,7 +123,7 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
             due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
             due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or wish.save or done.step == last:
-                state.save(folder, done.step, prelude.module, optimizers, None, plan_text)
+                state.save(folder, done.step, prelude.module, optimizers, None, plan_text, {SEEN: prelude.seen})
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"
@@ -139,8 +148,7 @@ def stepped(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], start
         if bad == BAD_STEPS:
             raise DivergedError(
                 f"The {prelude.title} diverged: its loss or gradient was not finite in steps {step - bad + 2} to "
-                f"{step + 1}. Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
-                f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+                f"{step + 1}. {prelude.advice}"
             )
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
         yield Done(step + 1, passed, loss.item(), len(batch.indices), time.perf_counter() - began)

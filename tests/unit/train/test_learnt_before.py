@@ -63,7 +63,7 @@ def test_held_out_pictures_that_the_other_run_learnt_are_counted(words, notes, t
 
 def test_the_same_parting_is_no_reason_to_worry(notes, tmp_path):
     assert notes("second", weights=str(tmp_path / "first")) == []
-    assert not (tmp_path / "second" / NAME).exists()
+    assert json.loads((tmp_path / "second" / NAME).read_text()) == []  # looked for once: the other run may change
 
 
 def test_other_pictures_under_the_same_names_are_others(notes, tmp_path):

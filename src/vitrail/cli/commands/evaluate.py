@@ -65,7 +65,8 @@ class Evaluate(Command):
     unlike: bool = False
     """Does the model tell the pictures of SOURCE, whatever they show, from those that its run has held out?"""
     split: str | None = None
-    """train, val, test or all; by default test, or val where there is no test; with --suspects all."""
+    """train, val, test or all; by default test, or val where there is no test; all of a SOURCE without official
+    splits, and with --suspects."""
     data_root: Path | None = None
     """Folder that holds the files of mnist, fashion-mnist, cifar10 or cifar100."""
     skip_bad: bool = False
@@ -81,6 +82,7 @@ class Evaluate(Command):
 
     def run(self) -> int:
         """Answer every picture, measure, print."""
+        from ...doors import comparing
         from ...doors.predicting import open_predictor, reread
         from ...train import folding
 
@@ -99,7 +101,7 @@ class Evaluate(Command):
             return self._compare(predictor, labelled)
         if self.suspects:
             return self._suspect(predictor, labelled)
-        _tell(labelled)
+        _tell(comparing.learnt_told(Path(self.model), labelled) if self.source else labelled)
         return self._disturb(predictor, labelled) if self.corruptions else self._measure(predictor, labelled)
 
     def _measure(self, predictor: Predictor, labelled: Labelled) -> int:

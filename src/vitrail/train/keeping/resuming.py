@@ -15,7 +15,7 @@ from ..loop import Learner
 from ..plan import Plan
 from ..run import RunFolder
 from ..stepping.guards import Guards
-from . import changes, extend, state
+from . import changes, extend, started, state
 from .extend import Extension
 
 
@@ -39,7 +39,7 @@ def reopen(
             yield Note(f"The extension that was begun is carried out: {run.read_plan().recipe.steps:,} steps in all.")
         newest, _ = state.newest(run.checkpoints)
         plan = config.override(run.read_plan(), compute or {})
-        told = changes.check(_since(plan, newest))  # may refuse, so it comes before the run is changed
+        told = changes.check(_since(run, plan, newest))  # may refuse, so it comes before the run is changed
         if longer is not None:
             yield Note(extend.extend(run, longer))
             plan = config.override(run.read_plan(), compute or {})
@@ -61,10 +61,13 @@ def reopened(run: RunFolder, longer: Extension | None, compute: Mapping[str, str
             return {"notes": notes, "plan": config.write(done.value), "reasons": run.read_reasons()}
 
 
-def _since(plan: Plan, newest: Path | None) -> list[changes.Change]:
-    """What has changed since a checkpoint was saved, but for an extension after it."""
-    saved = None if newest is None else state.saved_plan(newest)
-    if newest is None or saved is None:
+def _since(run: RunFolder, plan: Plan, newest: Path | None) -> list[changes.Change]:
+    """What has changed since a checkpoint was saved, or what comes before the training was done; no extension."""
+    if newest is None:
+        before = started.saved_plan(run)
+        return [] if before is None else changes.but_for_extension(changes.between(before, plan))
+    saved = state.saved_plan(newest)
+    if saved is None:
         return []
     found, at = changes.between(saved, plan), plan.recipe.extended_at
     extended = at > saved.recipe.extended_at or at == state.facts(newest)["step"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
+
+from ... import config
 from ...checkpoints import bundle
-from ...files import tensors
+from ...files import atomic, tensors
 from ...model.vit import ViT
 from ..dataset import Dataset
 from ..plan import Plan
@@ -13,7 +16,9 @@ from ..run import RunFolder
 START = "start.safetensors"
 BUNDLE = "pretrained"
 """The same weights as a bundle, which can be probed, embedded with, and begun from by --weights."""
-AFTER = "vitrail_after"
+TEACHER = "teacher.safetensors"
+"""A CNN that was trained first."""
+AFTER, PLAN = "vitrail_after", "vitrail_plan"
 
 
 def has_done(run: RunFolder, name: str) -> bool:
@@ -25,9 +30,27 @@ def has_done(run: RunFolder, name: str) -> bool:
 
 def keep(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) -> None:
     """Write a model's weights after a prelude, in one step; the bundle comes first, for a resume asks for the other."""
-    folder = run.path / BUNDLE
-    if not folder.exists():
-        source = dataset.source
-        info = {"trained": name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
-        bundle.save(folder, model, plan.image, source.task, source.classes, info)
-    tensors.save(run.path / START, model.state_dict(), {AFTER: name}, checksum=True)
+    folder, source = run.path / BUNDLE, dataset.source
+    if folder.exists():  # of the prelude before this one, or of this one before a kill
+        atomic.remove_folder(folder)
+    info = {bundle.UNANSWERED: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
+    bundle.save(folder, model, plan.image, source.task, source.classes, info)
+    tensors.save(run.path / START, model.state_dict(), {AFTER: name, **plan_facts(plan)}, checksum=True)
+
+
+def plan_facts(plan: Plan) -> dict[str, str]:
+    """What to note in the header of a prelude's outcome: the plan that it followed."""
+    return {PLAN: config.to_toml(plan, {})}
+
+
+def saved_plan(run: RunFolder) -> Plan | None:
+    """The plan that the last prelude of a run followed; None where none is done, or by an older version.
+
+    Raises:
+        UsageError: it was saved by a version with other settings.
+    """
+    for path in (run.path / TEACHER, run.path / START):
+        text = tensors.metadata(path).get(PLAN) if path.is_file() else None
+        if text is not None:
+            return config.read(Plan, tomllib.loads(text), str(path))
+    return None

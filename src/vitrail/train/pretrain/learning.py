@@ -45,11 +45,11 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     if started.has_done(run, NAME):
         filled(run.path / started.START, model)
         return
-    seen = shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
-    for text in seen.notes:
+    looked_at = seen(plan, dataset, pictures)
+    for text in looked_at.notes:
         yield Note(text)
     autoencoder = Autoencoder(model, plan.pretrain, plan.seed)
-    prelude = prelude_of(plan, autoencoder, seen)
+    prelude = prelude_of(plan, autoencoder, looked_at)
     yield from preludes.pursue(run, prelude)
     try:
         figure.write(run.figures / figure.NAME, autoencoder, dataset, plan)
@@ -60,24 +60,33 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     yield Note(f"Pre-training is done; the weights that the training begins with are in {run.path / started.START}.")
 
 
+def seen(plan: Plan, dataset: Dataset, pictures: Pictures) -> Shown:
+    """What the phase looks at.
+
+    Raises:
+        DataError: see `unlabelled.shown`.
+    """
+    return shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
+
+
 def sized(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
     """The plan with a batch for the pictures of pre-training, which may be many more than those that have labels."""
     if plan.pretrain.batch:
         return plan
     count = len(dataset.splits["train"])
-    count += len(further(plan.pretrain.pictures, plan.data)) if plan.pretrain.pictures else 0
-    reasons["pretrain.batch"] = f"{count:,} pictures"
+    more = len(further(plan.pretrain.pictures, plan.data)) if plan.pretrain.pictures else 0
+    count += more
+    reasons["pretrain.batch"] = f"{'at most ' if more else ''}{count:,} pictures"
     return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch=batch_for(count)))
 
 
 def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
     """Of pre-training here, on a model of its own."""
-    seen = shown(plan, dataset, pictures, cut_of(recipe_of(plan), seed_of(plan)))
     autoencoder = Autoencoder(create(plan.model, plan.seed), plan.pretrain, plan.seed)
-    return preludes.seconds_per_step(prelude_of(plan, autoencoder, seen, steps=1000))
+    return preludes.seconds_per_step(prelude_of(plan, autoencoder, seen(plan, dataset, pictures), steps=1000))
 
 
-def prelude_of(plan: Plan, autoencoder: Autoencoder, seen: Shown, steps: int = 0) -> Prelude:
+def prelude_of(plan: Plan, autoencoder: Autoencoder, looked_at: Shown, steps: int = 0) -> Prelude:
     """The masked autoencoding of a plan; with `steps` of that length."""
     autoencoder.to(plan.compute.device)
     forward = torch.compile(autoencoder) if plan.compute.compile else autoencoder
@@ -101,9 +110,11 @@ def prelude_of(plan: Plan, autoencoder: Autoencoder, seen: Shown, steps: int = 0
         recipe=recipe,
         seed=seed,
         loss_of=loss_of,
-        pictures=seen.pictures,
-        targets=np.zeros(len(seen.pictures.indices), np.int64),
-        blocks=seen.blocks,
+        pictures=looked_at.pictures,
+        targets=np.zeros(len(looked_at.pictures.indices), np.int64),
+        blocks=looked_at.blocks,
+        advice=f"Lower its rates, for example --pretrain.rate {settings.rate / 3:.2g}, and begin again.",
+        seen=looked_at.digest,
     )
 
 

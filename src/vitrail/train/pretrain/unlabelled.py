@@ -6,20 +6,24 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
 
+from ...data.decoding.formats import ENOUGH, recognise
 from ...data.decoding.stored import file_bytes, read
 from ...data.loader import Pictures, Resident, load
-from ...data.open import BUILT_IN, open_source
+from ...data.open import BUILT_IN, MANIFESTS, folder_reader, open_source
 from ...data.parallel import in_order
 from ...data.regions import Cut
 from ...data.settings import DataSettings
 from ...data.source import Picture, Source
-from ...data.sources.class_folders import ENDINGS
+from ...data.sources.class_folders import ENDINGS, open_class_folders
+from ...data.transforms import prepare
 from ...errors import DataError
+from ...plural import counted
 from ...spec import ImageSpec
 from ..dataset import RESIDENT_BYTES, Dataset
 from ..plan import Plan
@@ -32,13 +36,17 @@ class Shown:
     pictures: Pictures
     blocks: Int64[np.ndarray, " n"] | None
     notes: tuple[str, ...]
+    digest: str = ""
+    """A hash of the further pictures; empty where there are none."""
 
 
 def shown(plan: Plan, dataset: Dataset, trained_on: Pictures, cut: Cut | None) -> Shown:
-    """The pictures of the train split and those of `pretrain.pictures` that are in no split of the data.
+    """The pictures of the train split and those of `pretrain.pictures` that are not in the data, in whichever split.
+
+    What --exclude or --skip-bad has taken out of the data is not taken in again.
 
     Raises:
-        UsageError, DataError: `pretrain.pictures` cannot be opened, or holds none.
+        DataError: `pretrain.pictures` cannot be opened, holds none, or holds one that cannot be read.
     """
     if plan.pretrain.pictures:
         return _with_more(plan, dataset, cut)
@@ -52,10 +60,15 @@ def shown(plan: Plan, dataset: Dataset, trained_on: Pictures, cut: Cut | None) -
 
 def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
     more = further(plan.pretrain.pictures, plan.data)
-    arrays = any(isinstance(each.pictures[0], np.ndarray) for each in (dataset.source, more))
-    known = {mark for rows in dataset.splits.values() for mark in _marks(dataset.source, rows, arrays)}
-    marks = _marks(more, np.arange(len(more)), arrays)
+    arrays = any(_holds_values(each) for each in (dataset.source, more))
+    known = set(_marks(dataset.source, arrays))
+    marks = list(_marks(more, arrays))
     new = np.array([row for row, mark in enumerate(marks) if mark not in known], dtype=np.int64)
+    left = {"that are in the data already": len(more) - len(new)}
+    if plan.data.skip_bad:
+        good = np.fromiter(in_order(partial(_is_readable, spec=plan.image), _chosen(more, new)), bool, len(new))
+        left["that cannot be read"] = int((~good).sum())
+        new = new[good]
     train = dataset.splits["train"]
     pictures = [*_chosen(dataset.source, train), *_chosen(more, new)]
     source = Source(
@@ -66,54 +79,101 @@ def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
         ids=[*(dataset.source.ids[row] for row in train.tolist()), *(more.ids[row] for row in new.tolist())],
     )
     note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.pictures} to {len(train):,} for training"
-    left = f", and leaves out {len(more) - len(new):,} that are in the data already" if len(new) < len(more) else ""
+    told = " and ".join(f"{count:,} {why}" for why, count in left.items() if count)
     rows = np.arange(len(pictures))
-    loaded = load(source, rows, plan.image, RESIDENT_BYTES, plan.compute.workers, cut, training=True)
-    return Shown(loaded, None, (f"{note}{left}.",))
+    try:
+        loaded = load(source, rows, plan.image, RESIDENT_BYTES, plan.compute.workers, cut, training=True)
+    except DataError as error:
+        raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
+    digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
+    return Shown(loaded, None, (*more.notes, f"{note}{f', and leaves out {told}' if told else ''}."), digest)
 
 
 def further(name: str, settings: DataSettings) -> Source:
-    """Pictures from a folder, however they lie in it, or from a source; of labels nothing is asked.
+    """Pictures from a folder, however they lie in it, or from a source; of the folder's labels nothing is asked.
 
     Raises:
-        UsageError: there is nothing of that name.
-        DataError: it holds no pictures, or cannot be read.
+        DataError: there is nothing of that name, it holds no pictures, or cannot be read.
     """
     path = Path(name).expanduser()
-    if not path.is_dir():
+    if path.is_dir() and folder_reader(path) is open_class_folders:
+        return _folder(path)
+    try:
         return open_source(name, DataSettings(source=name, data_root=settings.data_root if name in BUILT_IN else ""))
-    files = sorted(_files(path))
+    except DataError as error:
+        other = " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFESTS else ""
+        raise DataError(f"--pretrain.pictures takes a folder of pictures, or a SOURCE. {error}{other}") from error
+
+
+def _folder(folder: Path) -> Source:
+    """All pictures in a folder and its folders, by their endings, or by their first bytes where they have none."""
+    files, links = [], 0
+    for place, inside, names in os.walk(folder):
+        links += sum(Path(place, each).is_symlink() for each in inside)
+        files += [path for path in (Path(place, name) for name in names) if _is_picture(path)]
+    linked = f"{counted(links, 'link')} in {folder} lead to folders and are not followed: name those by themselves."
     if not files:
         raise DataError(
-            f"There are no pictures in {path} or its folders. Leave --pretrain.pictures out, or name others."
+            f"There are no pictures in {folder} or its folders. {f'{linked} ' if links else ''}"
+            "Leave --pretrain.pictures out, or name others."
         )
+    files.sort()
     return Source(
-        name=path.resolve().name,
+        name=folder.resolve().name,
         classes=("",),
         pictures=files,
         targets=np.zeros(len(files), np.int64),
-        ids=[str(file.relative_to(path)) for file in files],
+        ids=[str(file.relative_to(folder)) for file in files],
+        notes=(linked,) if links else (),
     )
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for place, _, names in os.walk(folder):
-        yield from (Path(place, name) for name in names if Path(name).suffix.lower() in ENDINGS and name[0] != ".")
+def _is_picture(path: Path) -> bool:
+    if path.name[0] == "." or path.suffix:
+        return path.name[0] != "." and path.suffix.lower() in ENDINGS
+    try:
+        with path.open("rb") as file:
+            return recognise(file.read(ENOUGH)) is not None
+    except OSError:
+        return False
 
 
 def _chosen(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[Picture]:
     return [source.pictures[row] for row in rows.tolist()]
 
 
-def _marks(source: Source, rows: Int64[np.ndarray, " n"], values: bool) -> Iterator[bytes]:
+def _is_readable(picture: Picture, spec: ImageSpec) -> bool:
+    try:
+        prepare(picture, spec)
+    except DataError:
+        return False
+    return True
+
+
+def _holds_values(source: Source) -> bool:
+    """Whether a source gives pixels, and not encoded files: the first of its pictures that can be had tells."""
+    for picture in source.pictures:
+        try:
+            return isinstance(_stored(picture), np.ndarray)
+        except DataError:
+            continue
+    return False
+
+
+def _marks(source: Source, values: bool) -> Iterator[bytes]:
     """A hash of what each picture stores: of the file's bytes, or of the values in it."""
-    return in_order(_mark_of_values if values else _mark_of_bytes, _chosen(source, rows))
+    return in_order(_mark_of_values if values else _mark_of_bytes, source.pictures)
+
+
+def _stored(picture: Picture) -> bytes | np.ndarray:
+    if isinstance(picture, np.ndarray):
+        return picture
+    return file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
 
 
 def _mark_of_bytes(picture: Picture) -> bytes:
     try:
-        content = file_bytes(picture) if isinstance(picture, Path) else picture
-        content = content if isinstance(content, bytes | np.ndarray) else content.fetch()
+        content = _stored(picture)
     except DataError as error:
         return str(error).encode()  # its turn to be refused comes when it is decoded
     return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).digest()

@@ -13,14 +13,13 @@ import torch
 from jaxtyping import Float, Float64, Int, UInt8
 from torch import Tensor
 
-from ...data.augment import crop_and_flip, resized_crop
+from ...data.augment import crop_and_flip, resized
 from ...data.augmenting import policies
 from ...data.augmenting.erasing import ERASING_DRAWS, erase
 from ...data.augmenting.mixing import MIXING_DRAWS, mix
 from ...data.augmenting.wandering import WANDERING_DRAWS, wander
 from ...data.loader import Batch
 from ...data.regions import Cut
-from ...data.transforms import resize
 from ...randomness import uniform
 from ..plan import Plan
 from ..recipe import Recipe
@@ -74,10 +73,7 @@ def sized(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tens
     if grid == plan.model.grid:
         return images
     size = grid.rows * plan.model.patch[0], grid.columns * plan.model.patch[1]
-    if images.device.type == "cpu":
-        return resize(images, size, plan.image.interpolation)
-    whole = np.tile([0, 0, *images.shape[2:]], (len(images), 1))
-    return resized_crop(images, whole, size, plan.image.interpolation)
+    return resized(images, size, plan.image.interpolation)
 
 
 def _moves(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.Moves | None:

@@ -123,6 +123,10 @@ def prelude_of(
         pictures=pictures,
         targets=np.zeros(len(pictures.indices), np.int64),
         blocks=dataset.blocks("train"),
+        advice=(
+            f"Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
+            f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+        ),
     )
 
 

@@ -15,6 +15,7 @@ from ...randomness import derive
 from .. import prelude as preludes
 from ..dataset import Dataset, class_of
 from ..events import Event, Note
+from ..keeping.started import TEACHER, plan_facts
 from ..plan import Plan
 from ..planning.imbalance import balance
 from ..prelude import Prelude, filled
@@ -25,7 +26,6 @@ from ..stepping.views import augment, mixed
 from .cnn import CNN, create
 
 NAME, TITLE = "teacher", "training of the teacher"
-KEPT = "teacher.safetensors"
 RATE = 3e-3
 """AdamW's, at its peak."""
 
@@ -36,12 +36,12 @@ def first(run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures) -> I
     Raises:
         InterruptedRun, DivergedError: see `prelude.pursue`.
     """
-    path = run.path / KEPT
+    path = run.path / TEACHER
     if path.is_file():
         return
     network = fresh(plan)
     yield from preludes.pursue(run, prelude_of(plan, network, dataset, pictures))
-    tensors.save(path, network.state_dict(), {"steps": str(plan.teacher.steps)}, checksum=True)
+    tensors.save(path, network.state_dict(), {"steps": str(plan.teacher.steps), **plan_facts(plan)}, checksum=True)
     preludes.forget(run, NAME)
     yield Note(_judged(plan, network, dataset))
 
@@ -53,7 +53,7 @@ def kept(run: RunFolder, plan: Plan) -> CNN:
         DamagedFileError: its file is damaged, or of another shape than the plan says.
     """
     network = fresh(plan)
-    filled(run.path / KEPT, network)
+    filled(run.path / TEACHER, network)
     return network
 
 
@@ -98,6 +98,7 @@ def prelude_of(plan: Plan, network: CNN, dataset: Dataset, pictures: Pictures, s
         pictures=pictures,
         targets=targets,
         blocks=dataset.blocks("train"),
+        advice="Look at the pictures (vitrail check), or take another teacher: the rates of this one are fixed.",
     )
 
 

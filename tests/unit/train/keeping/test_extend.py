@@ -149,11 +149,11 @@ def test_what_an_extension_changed_is_no_change_also_where_its_step_was_saved_ag
     save(run, 6)  # done again under the longer plan, because the one before was damaged
     extend.extend(run, SIX)
     newest, _ = state.newest(run.checkpoints)
-    assert resuming._since(run.read_plan(), newest) == []
+    assert resuming._since(run, run.read_plan(), newest) == []
     save(run, 7)
     newest, _ = state.newest(run.checkpoints)
     edited = dataclasses.replace(run.read_plan(), recipe=dataclasses.replace(run.read_plan().recipe, steps=99))
-    assert resuming._since(edited, newest) == [changes.Change("recipe.steps", 15, 99)]
+    assert resuming._since(run, edited, newest) == [changes.Change("recipe.steps", 15, 99)]
 
 
 def test_a_plan_that_was_changed_otherwise_is_refused_before_it_is_extended(run):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import itertools
 import json
+import shutil
+import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from PIL import Image
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.errors import DataError, InterruptedRun, UsageError
+from vitrail.errors import DataError, DivergedError, InterruptedRun, UsageError
 from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
@@ -24,7 +27,7 @@ from vitrail.train.events import Event, Note, Planned, Progress
 from vitrail.train.planning import pace
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.planner import Wishes
-from vitrail.train.pretrain import learning
+from vitrail.train.pretrain import learning, unlabelled
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
@@ -174,6 +177,124 @@ def test_further_pictures_are_added_without_those_that_the_data_has_already(fit,
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"There are no pictures in .*empty"):
         fit("other", pretrain__pictures=tmp_path / "empty", pretrain__steps=2)
+
+
+def folder_of(values: np.ndarray, folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    for number, each in enumerate(values):
+        Image.fromarray(each).save(folder / f"{number:02}.png")
+    return folder
+
+
+def train(given: object, out: Path, data: DataSettings, **said: object) -> list[str]:
+    overrides = {"pretrain.steps": "2", "pretrain.batch": "8"} | {name: str(text) for name, text in said.items()}
+    wishes = Wishes(data=data, model="vit_mu_patch8_16", steps=2, overrides=overrides)
+    return notes(list(training.fit(wishes, MACHINE, out, given=given)))
+
+
+def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
+    values = drawn().pictures
+    more = folder_of(values, tmp_path / "more")
+    pairs = [(Image.fromarray(each), int(label)) for each, label in zip(values, TARGETS, strict=True)]
+    (told,) = (
+        text
+        for text in train(pairs, tmp_path / "run", DataSettings(), **{"pretrain.pictures": more})
+        if text.startswith("Pre-training adds")
+    )
+    assert "adds 0 pictures" in told and "leaves out 16 that are in the data already" in told
+
+
+def test_what_was_taken_out_of_the_data_is_not_taken_in_again_nor_what_cannot_be_read(tmp_path):
+    labelled = tmp_path / "labelled"
+    for kind, rows in (("dark", range(8)), ("light", range(8, 16))):
+        folder_of(drawn().pictures[list(rows)], labelled / kind)
+    out = tmp_path / "out.csv"
+    out.write_text("id\ndark/00.png\nlight/01.png\n")
+    more = folder_of(255 - drawn().pictures[:3], tmp_path / "more")
+    (more / "broken.png").write_bytes((more / "00.png").read_bytes()[:60])
+    (labelled / "dark" / "02.png").write_bytes((labelled / "dark" / "02.png").read_bytes()[:60])
+    for name, copies in (("again", labelled), ("new", more)):
+        data = DataSettings(source=str(labelled), exclude=str(out), skip_bad=True)
+        told = train(None, tmp_path / name, data, **{"pretrain.pictures": copies})
+        (said,) = (text for text in told if text.startswith("Pre-training adds"))
+        expected = {"again": "leaves out 16 that are in the data already.", "new": "leaves out 1 that cannot be read."}
+        assert f"adds {3 * (name == 'new')} pictures" in said and said.endswith(expected[name]), said
+    data = DataSettings(source=str(more.parent / "labelled"), exclude=str(out))
+    (labelled / "dark" / "02.png").unlink()
+    with pytest.raises(DataError, match=r"broken\.png: .* or leave out what cannot be read with --skip-bad"):
+        train(None, tmp_path / "refused", data, **{"pretrain.pictures": more})
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_counted(tmp_path, monkeypatch):
+    more = folder_of(255 - drawn().pictures[:3], tmp_path / "more")
+    (more / "00.png").rename(more / "IM0001")
+    (more / "README").write_text("no picture")
+    (more / "linked").symlink_to(folder_of(255 - drawn().pictures[3:5], tmp_path / "elsewhere"))
+    found = unlabelled.further(str(more), DataSettings())
+    assert list(found.ids) == ["01.png", "02.png", "IM0001"]
+    assert found.notes == (f"1 link in {more} lead to folders and are not followed: name those by themselves.",)
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    with tarfile.open(shards / "a.tar", "w") as shard:
+        for path in sorted(more.glob("*.png")):
+            shard.add(path, path.name)
+            label = tarfile.TarInfo(f"{path.stem}.cls")
+            label.size = 1
+            shard.addfile(label, io.BytesIO(b"0"))
+    assert len(unlabelled.further(str(shards), DataSettings())) == 2
+    (tmp_path / "list.csv").write_text("path\nmore/01.png\n")
+    for name, words in {
+        "nowhere": r"--pretrain\.pictures takes a folder of pictures, or a SOURCE\. There is nothing at nowhere",
+        str(tmp_path / "list.csv"): r"Without labels, name the folder of its pictures\.",
+    }.items():
+        with pytest.raises(DataError, match=words):
+            unlabelled.further(name, DataSettings())
+
+
+def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch):
+    more, whole = folder_of(255 - drawn().pictures[:5], tmp_path / "more"), prelude.stepped
+
+    def broken(*words: object) -> Iterator[object]:
+        yield from itertools.islice(whole(*words), 2)
+        raise DataError("killed")
+
+    monkeypatch.setattr(prelude, "stepped", broken)
+    with pytest.raises(DataError, match="killed"):
+        fit(pretrain__steps=4, pretrain__pictures=more)
+    monkeypatch.undo()
+    shutil.copytree(tmp_path / "run", tmp_path / "same")
+    words = "The pictures of the pre-training are not those that it began with. The results are no longer bit for bit"
+    assert not any(words in text for text in notes(list(training.resume(tmp_path / "same", drawn()))))
+    (more / "00.png").unlink()
+    told = notes(list(training.resume(tmp_path / "run", drawn())))
+    assert any(words in text for text in told) and "Going on after step 2 of 4 of the pre-training." in told
+
+
+def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of_the_training(
+    fit, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(training, "follow", lambda *words: iter([]))
+    monkeypatch.setattr(training, "conclude", lambda *words: iter([]))
+    fit(pretrain__steps=2)
+    monkeypatch.undo()
+    plan = tmp_path / "run" / "plan.toml"
+    text = plan.read_text()
+    assert "\nmask = 0.75" in text
+    plan.write_text(text.replace("\nmask = 0.75", "\nmask = 0.5"))
+    with pytest.raises(UsageError, match=r"pretrain\.mask 0\.75 -> 0\.5.*it has had its effect already"):
+        list(training.resume(tmp_path / "run", drawn()))
+    plan.write_text(text.replace("\nclip = 0.0", "\nclip = 1.0"))
+    told = notes(list(training.resume(tmp_path / "run", drawn())))
+    assert any(text.startswith("Changed since the run was saved: recipe.clip 0.0 -> 1.0.") for text in told), told
+
+
+def test_the_advice_after_a_divergence_names_what_moves_the_rates_of_the_phase(fit, monkeypatch):
+    monkeypatch.setattr(prelude, "_applied", lambda *words: False)
+    with pytest.raises(DivergedError, match=r"pre-training diverged: .* for example --pretrain\.rate 3\.3, and begin"):
+        fit(pretrain__steps=5, pretrain__rate=10)
+    with pytest.raises(DivergedError, match=r"take another teacher: the rates of this one are fixed"):
+        fit("cnn", pretrain=False, teacher__model="cnn", teacher__steps=5, teacher__width=4)
 
 
 def test_settings_that_cannot_apply_are_refused(fit, tmp_path):

@@ -21,6 +21,7 @@ from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
 from vitrail.train import prelude
 from vitrail.train.events import Event, Note, Planned, Progress
+from vitrail.train.keeping.started import START
 from vitrail.train.plan import Plan
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.run import RunFolder
@@ -138,6 +139,14 @@ def test_features_are_learnt_first_and_the_weights_lie_in_the_run_folder(fit, tm
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [row["teacher_loss"] for row in rows if "teacher_loss" in row]
     assert len(losses) == 4 and losses[-1] < losses[0]
+
+
+def test_what_is_kept_as_pretrained_is_what_the_training_begins_with(fit, tmp_path):
+    fit("teacher")
+    teaching = {"teacher__model": tmp_path / "teacher", "teacher__kind": "features", "teacher__steps": 2}
+    fit(**teaching, pretrain__steps=2)
+    kept, start = (tensors.load(tmp_path / "run" / name) for name in ("pretrained/model.safetensors", START))
+    assert kept.keys() == start.keys() and all(torch.equal(kept[name], start[name]) for name in kept)
 
 
 def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
