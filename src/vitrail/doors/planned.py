@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from pathlib import Path
 
 from ..errors import printable
 from ..train.events import Planned
 from ..train.plan import Plan
+from ..train.teacher.settings import CNN
 from .amounts import duration, memory
 
 WIDTH = 118
@@ -30,6 +32,8 @@ def lines(planned: Planned) -> list[str]:
     rows = [
         ("model", f"{plan.model_name}: {model.depth} blocks, width {model.width}".removeprefix(": "), "model_name"),
         ("pictures", pictures, "model.image_size"),
+        ("pre-training", _pretraining(plan), "pretrain.steps"),
+        ("teacher", _teacher(plan), "teacher.steps" if plan.teacher.first else "teacher.model"),
         ("steps", f"{recipe.steps:,} of {recipe.batch} pictures", "recipe.steps"),
         ("early steps", _early(plan), "recipe.keep_patches"),
         ("variety", _variety(plan), "recipe.mixup"),
@@ -62,6 +66,28 @@ def expected(planned: Planned) -> list[str]:
     listed = ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items())
     where = "of memory" if planned.plan.compute.device == "cpu" else "on the device"
     return [f"Expected on this machine: {duration(cost.seconds)} ({listed}), {memory(cost.memory)} {where}."]
+
+
+def _pretraining(plan: Plan) -> str:
+    """What is learnt before any label."""
+    settings = plan.pretrain
+    if not settings.steps:
+        return ""
+    further = f", also of {Path(settings.pictures).name}" if settings.pictures else ""
+    batch = settings.batch or plan.recipe.batch
+    return f"{settings.steps:,} steps of {batch} pictures{further}, {settings.mask:.0%} hidden"
+
+
+def _teacher(plan: Plan) -> str:
+    """Who teaches, and how."""
+    settings = plan.teacher
+    if not settings.wanted:
+        return ""
+    name = "a CNN" if settings.model == CNN else Path(settings.model).name
+    if settings.kind == "features":
+        return f"{settings.steps:,} steps of the features of {name}"
+    own = f" of {settings.steps:,} steps" if settings.model == CNN else ""
+    return f"{name}{own}, {settings.weight:.0%} of the loss"
 
 
 def _early(plan: Plan) -> str:

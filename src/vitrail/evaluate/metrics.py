@@ -106,6 +106,21 @@ class Metrics:
         where = f"on {self.n:,} held-out pictures ({self.split})"
         return f"Accuracy {where}: {self.accuracy:.2%} (95 % interval {low:.2%} to {high:.2%})"
 
+    def doubt(self) -> str:
+        """A sentence where these pictures do not show that the model is better than guessing; empty where they do.
+
+        It is by neither figure that guessing cannot raise: the intervals of kappa and AUROC both reach what it gets.
+        """
+        if self.kappa_interval is None or self.kappa_interval[0] > 0:
+            return ""
+        if self.auroc_interval is not None and self.auroc_interval[0] > 0.5:
+            return ""
+        low, high = self.kappa_interval
+        return (
+            f"These {self.n:,} pictures do not show that it is better than guessing: agreement beyond chance (kappa) "
+            f"lies between {low:.3f} and {high:.3f}."
+        )
+
     def table(self) -> str:
         """The headline and one line per class, for the terminal."""
         n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
@@ -127,7 +142,8 @@ class Metrics:
         lines[0] = lines[0].removesuffix(")") + f", {n})"
         for name, (number, span) in numbers.items():
             lines += [] if number is None else [f"{name:<17} {number:6.4f}{_numbers(span)}"]
-        return "\n".join([*lines, "", *self._per_class()])
+        doubt = self.doubt()
+        return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class()])
 
     def _per_class(self) -> list[str]:
         width = max(5, *(len(one.name) for one in self.per_class))

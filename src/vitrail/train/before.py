@@ -80,9 +80,10 @@ def fixed(plan: Plan, name: Section, seconds_per_step: float | None, reasons: di
         reason = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
     elif not steps and seconds_per_step is not None:
         steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
-        minutes = f"{share * plan.minutes:.3g} of {plan.minutes:g} minutes"
+        minutes = f"{share * plan.minutes:.3g} min of {plan.minutes:g}"
         reason = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
     reasons |= {f"{name}.steps": reason} if reason else {}
+    reasons |= {f"{name}.share": f"{share:g}, which are the steps below"} if share else {}
     changed = (
         dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, steps=steps, share=0.0))
         if name == "pretrain"
@@ -131,6 +132,24 @@ def check_pictures(plan: Plan, dataset: Dataset, pictures: Pictures) -> None:
     """
     if plan.pretrain.pictures:
         learning.seen(plan, dataset, pictures)
+
+
+def sentences(plan: Plan) -> tuple[str, ...]:
+    """What came before the training and what beside its labels, for the report."""
+    said, learnt, teacher = [], plan.pretrain, plan.teacher
+    if learnt.steps:
+        further = f" and of {Path(learnt.pictures).name}" if learnt.pictures else ""
+        said.append(
+            f"Before the training, {learnt.steps:,} steps of masked autoencoding of the training pictures{further}, without "
+            "labels."
+        )
+    if teacher.wanted and teacher.kind == "features":
+        said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.model}.")
+    elif teacher.wanted:
+        own = f"a small CNN, trained first for {teacher.steps:,} steps"
+        whose = own if teacher.model == CNN else teacher.model
+        said.append(f"The answers of {whose} are {teacher.weight:.0%} of the loss.")
+    return tuple(said)
 
 
 def full_name(name: str) -> str:

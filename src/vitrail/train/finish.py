@@ -30,7 +30,7 @@ from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..plural import counted
 from ..report import choice, facts, grouping, model_card, page, thumbnails
-from . import explained, learnt_before
+from . import before, explained, learnt_before
 from .dataset import Dataset
 from .deciding import answers, look, settle
 from .events import Event, Finished, Note
@@ -86,6 +86,7 @@ def conclude(
         return
     pictures = there[judged[-1].said.split].pictures
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
+    yield from map(Note, _doubts(judged[-1].figures))
     yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
 
 
@@ -100,6 +101,11 @@ def _unsure(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[
         takes = f"which takes {fewest(MISS)}"
         found.append(f"{few} tell what is unlike the training, {takes}: no picture is left unanswered for it.")
     return found
+
+
+def _doubts(figures: Figures) -> list[str]:
+    """That nothing may have been learnt, where the figures of held-out pictures leave that open."""
+    return [doubt] if isinstance(figures, Metrics) and (doubt := figures.doubt()) else []
 
 
 def _told(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:
@@ -257,7 +263,13 @@ def _facts(
         label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
         number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
         decisions=decided,
-        notes=(*dataset.source.notes, *dataset.notes, *learnt_before.kept(run), *tried.sentences(run.start_table)),
+        notes=(
+            *dataset.source.notes,
+            *dataset.notes,
+            *before.sentences(plan),
+            *learnt_before.kept(run),
+            *tried.sentences(run.start_table),
+        ),
         start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
     )
 

@@ -11,7 +11,9 @@ from vitrail.doors.amounts import memory
 from vitrail.train.events import Planned
 from vitrail.train.plan import Plan
 from vitrail.train.planning.cost import Cost
+from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Recipe
+from vitrail.train.teacher.settings import Teacher
 
 COST = Cost(preparation=3.0, training=60.0, evaluation=7.0, memory=850_000_000)
 RECIPE = Recipe(keep_patches=0.5, keep_until=0.7, flip=True, flip_vertical=True, crop_padding=1, mixup=0.2)
@@ -75,3 +77,27 @@ def test_what_a_run_takes_is_a_sentence_where_it_was_measured():
 
 def test_bytes_are_said_in_thousands():
     assert (memory(12_345_678), memory(1_234_567_890)) == ("12 MB", "1.2 GB")
+
+
+@pytest.mark.parametrize(
+    ("learnt", "teacher", "said"),
+    [
+        (
+            Pretrain(steps=297, batch=32, pictures="/here/unlabelled"),
+            Teacher(),
+            ["pre-training 297 steps of 32 pictures, also of unlabelled, 75% hidden 0.2 of 0.5 minutes"],
+        ),
+        (Pretrain(), Teacher(model="cnn", steps=120), ["teacher a CNN of 120 steps, 50% of the loss measured"]),
+        (Pretrain(), Teacher(model="runs/large", weight=0.7), ["teacher large, 70% of the loss asked for"]),
+        (
+            Pretrain(),
+            Teacher(model="runs/large", kind="features", steps=9),
+            ["teacher 9 steps of the features of large measured"],
+        ),
+        (Pretrain(), Teacher(), []),
+    ],
+)
+def test_what_comes_before_the_training_is_told_with_its_steps(learnt, teacher, said):
+    reasons = {"pretrain.steps": "0.2 of 0.5 minutes", "teacher.steps": "measured", "teacher.model": "asked for"}
+    lines = words.lines(Planned(Plan(pretrain=learnt, teacher=teacher), reasons))
+    assert [" ".join(line.split()) for line in lines if line.startswith(("pre-training", "teacher"))] == said

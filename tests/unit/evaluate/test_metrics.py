@@ -179,3 +179,17 @@ def test_the_same_seed_gives_the_same_intervals():
     given = drawn()
     assert measure(given, seed=1, samples=10) == measure(given, seed=1, samples=10)
     assert measure(given, seed=1, samples=10) != measure(given, seed=2, samples=10)
+
+
+def test_pictures_that_do_not_show_that_anything_was_learnt_are_named():
+    generator = np.random.default_rng(0)
+    targets = np.arange(24) % 2
+    guessed = measure(table(targets, generator.dirichlet((1, 1), 24)), samples=200)
+    assert guessed.kappa_interval[0] <= 0 and guessed.auroc_interval[0] <= 0.5
+    low, high = guessed.kappa_interval
+    said = f"(kappa) lies between {low:.3f} and {high:.3f}."
+    assert guessed.doubt().startswith("These 24 pictures do not show") and guessed.doubt().endswith(said)
+    assert guessed.doubt() in guessed.table()
+    assert measure(drawn(), samples=200).doubt() == ""
+    ranked = np.where(targets, 0.4, 0.3) + 0.01 * generator.random(24)  # never the answer, and always in order
+    assert measure(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).doubt() == ""

@@ -151,7 +151,7 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
     monkeypatch.setattr(pace, "measure", lambda *words, **more: Pace(((Phase(0.0, 1.0), 1.0),)))
     planned = next(event for event in fit(minutes=10, dry_run=True) if isinstance(event, Planned))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (480, 360)
-    assert planned.reasons["pretrain.steps"] == "4 of 10 minutes at 0.500 s a step, measured before the first one"
+    assert planned.reasons["pretrain.steps"] == "4 min of 10 at 0.500 s a step, measured before the first one"
     assert planned.plan.pretrain.share == 0 and "pretrain.mask" in planned.reasons
     planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, Planned))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
