@@ -115,10 +115,9 @@ class Metrics:
             return ""
         if self.auroc_interval is not None and self.auroc_interval[0] > 0.5:
             return ""
-        low, high = self.kappa_interval
         return (
-            f"These {self.n:,} pictures do not show that it is better than guessing: agreement beyond chance (kappa) "
-            f"lies between {low:.3f} and {high:.3f}."
+            f"These {self.n:,} pictures do not show that it is better than guessing: its agreement beyond chance (kappa) "
+            "may be 0."
         )
 
     def table(self) -> str:

@@ -139,10 +139,8 @@ def sentences(plan: Plan) -> tuple[str, ...]:
     said, learnt, teacher = [], plan.pretrain, plan.teacher
     if learnt.steps:
         further = f" and of {Path(learnt.pictures).name}" if learnt.pictures else ""
-        said.append(
-            f"Before the training, {learnt.steps:,} steps of masked autoencoding of the training pictures{further}, without "
-            "labels."
-        )
+        steps = f"{learnt.steps:,} steps of masked autoencoding"
+        said.append(f"Before the training, {steps} of the training pictures{further}, without labels.")
     if teacher.wanted and teacher.kind == "features":
         said.append(f"Before the training, {teacher.steps:,} steps of learning the features of {teacher.model}.")
     elif teacher.wanted:
