@@ -116,8 +116,8 @@ class Metrics:
         if self.auroc_interval is not None and self.auroc_interval[0] > 0.5:
             return ""
         return (
-            f"These {self.n:,} pictures do not show that it is better than guessing: its agreement beyond chance (kappa) "
-            "may be 0."
+            f"These {self.n:,} pictures do not show that it is better than guessing: its agreement beyond chance "
+            "(kappa) may be 0."
         )
 
     def table(self) -> str:
