@@ -131,8 +131,11 @@ def test_python_extends_as_the_command_does(finished, extended, tmp_path, thread
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--extend"], "--extend needs one budget: --minutes, --epochs or --steps."),
-        (["--extend", "--minutes", "1", "--steps", "3"], "--extend needs one budget"),
+        (["--extend"], "--extend takes one budget, --minutes, --epochs or --steps. Got none."),
+        (
+            ["--extend", "--minutes", "1", "--steps", "3"],
+            "--extend takes one budget, --minutes, --epochs or --steps. Got 2.",
+        ),
         (["--extend", "--minutes", "0"], "--minutes must be above 0. Got 0.0."),
         (["--steps", "3"], "or give this one more time with --extend"),
         (["--extend", "--steps", "3", "--seed", "1"], "so --seed cannot be given with it"),

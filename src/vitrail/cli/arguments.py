@@ -43,6 +43,8 @@ class _Found:
     free: list[str] = dataclasses.field(default_factory=list)
     flags: dict[str, str] = dataclasses.field(default_factory=dict)
     dotted: dict[str, str] = dataclasses.field(default_factory=dict)
+    behind: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Of free words right behind a flag without a value: which flag that is."""
 
 
 def parse(command: type[Verb], line: Sequence[str]) -> Verb:
@@ -54,7 +56,7 @@ def parse(command: type[Verb], line: Sequence[str]) -> Verb:
     """
     found = _sort(command, list(line))
     kinds = kinds_of(command)
-    values: dict[str, Any] = _free(command, kinds, found.free)
+    values: dict[str, Any] = _free(command, kinds, found)
     values |= {name: text for name, text in found.flags.items() if _is_text(kinds[name])}
     if command.DOTTED is not None:
         values[command.DOTTED] = [[name, text] for name, text in found.dotted.items()]
@@ -77,7 +79,7 @@ def _flag(name: str) -> str:
 
 def _sort(command: type[Command], line: list[str]) -> _Found:
     """Which words are flags, which are their values, which stand free; after `--` all stand free."""
-    found, flags, kinds = _Found(), flag_names(command), kinds_of(command)
+    found, flags, kinds, alone = _Found(), flag_names(command), kinds_of(command), ""
     while line:
         word = line.pop(0)
         if word == "--":
@@ -85,6 +87,8 @@ def _sort(command: type[Command], line: list[str]) -> _Found:
             break
         if not word.startswith("-") or word == "-":
             found.free.append(word)
+            found.behind |= {word: alone} if alone else {}
+            alone = ""
             continue
         flag, equals, value = word.partition("=")
         dotted = command.DOTTED is not None and flag.startswith("--") and "." in flag
@@ -94,8 +98,9 @@ def _sort(command: type[Command], line: list[str]) -> _Found:
         into = found.dotted if dotted else found.flags
         if name in into:
             raise UsageError(f"{flag} is given twice. Give it once.")
+        alone = flag if not equals and not dotted and kinds[name] is bool else ""
         if not equals:
-            value = "true" if not dotted and kinds[name] is bool else _next(flag, line)
+            value = "true" if alone else _next(flag, line)
         into[name] = value
     return found
 
@@ -115,6 +120,16 @@ def _unknown(flag: str, flags: Mapping[str, str], command: type[Command]) -> str
     return f"There is no flag {flag} here. {hint}"
 
 
+def _valueless(flag: str, command: type[Command]) -> str:
+    """That a flag takes no value, and which fields of the plan do that belong to it."""
+    from ..train.plan import Plan
+
+    section = f"{flag[2:].replace('-', '_')}."
+    fields = [f"--{one.name}" for one in config.describe(Plan) if one.name.startswith(section)]
+    own = f"; what belongs to it is {', '.join(fields)}" if fields and command.DOTTED is not None else ""
+    return f" {flag} takes no value{own}."
+
+
 def _plan_fields(name: str) -> list[str]:
     """Flags of the plan's fields whose last word is this name, --recipe.batch for --batch; the training's own first."""
     from ..train.plan import Plan
@@ -132,9 +147,10 @@ def _spelled(asked: Verb, name: str, text: str, kind: Any) -> Verb:
         raise UsageError(f"{_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 
-def _free(command: type[Command], kinds: Mapping[str, Any], free: list[str]) -> dict[str, Any]:
+def _free(command: type[Command], kinds: Mapping[str, Any], found: _Found) -> dict[str, Any]:
     """Words without a flag, to the fields that want them."""
     values: dict[str, Any] = {}
+    free = found.free
     for name in command.POSITIONAL:
         if not _is_text(kinds[name]):
             values[name], free = free, []
@@ -144,7 +160,8 @@ def _free(command: type[Command], kinds: Mapping[str, Any], free: list[str]) -> 
             raise UsageError(f"{name.upper()} is missing. See vitrail {command.__name__.lower()} --help.")
     if free:
         takes = " ".join(name.upper() for name in command.POSITIONAL) or "no words without a flag"
-        raise UsageError(f"{free[0]!r} is one word too many. {command.__name__} takes {takes}.")
+        hint = _valueless(found.behind[free[0]], command) if free[0] in found.behind else ""
+        raise UsageError(f"{free[0]!r} is one word too many. {command.__name__} takes {takes}.{hint}")
     return values
 
 

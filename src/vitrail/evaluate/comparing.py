@@ -84,7 +84,7 @@ class Comparison:
             span = f"{one.interval[0]:+.4f} to {one.interval[1]:+.4f}"
             lines.append(
                 f"{one.name:<{width}}  {one.first:>8.4f}  {one.second:>8.4f}  {one.difference:>+10.4f}  {span:>20}  "
-                f"{one.p_value:>6.3f}  {one.adjusted:>7.3f}{'  *' if one.told else ''}"
+                f"{_small(one.p_value):>6}  {_small(one.adjusted):>7}{'  *' if one.told else ''}"
             )
         return "\n".join(lines)
 
@@ -115,6 +115,11 @@ def compare(
         groups=None if groups is None else len(np.unique(groups)),
         differences=tuple(replace(one, adjusted=p) for one, p in zip(found, adjusted, strict=True)),
     )
+
+
+def _small(p: float) -> str:
+    """A p-value, which is never nothing."""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
 class _Means(NamedTuple):

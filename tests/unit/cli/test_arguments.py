@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 
 from vitrail.cli.arguments import Command, flag_names, parse
+from vitrail.cli.commands.train import Train
 from vitrail.errors import UsageError
 
 
@@ -53,6 +54,21 @@ def test_words_and_flags_go_to_their_fields_in_any_order():
 def test_dotted_names_are_collected_with_hyphens_as_underscores():
     asked = parse(Paint, ["wall", "--recipe.batch", "125", "--recipe.keep-patches=0.5"])
     assert asked.changes == (("recipe.batch", "125"), ("recipe.keep_patches", "0.5"))
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["flowers", "--json", "more"], " --json takes no value."),
+        (["flowers", "--pretrain", "more"], " --pretrain takes no value; what belongs to it is --pretrain.share, "),
+        (["flowers", "--pretrain", "--json", "more"], " --json takes no value."),
+        (["flowers", "more", "--pretrain"], " Train takes SOURCE."),
+    ],
+)
+def test_a_word_behind_a_flag_without_value_is_told_so(line, said):
+    with pytest.raises(UsageError, match="'more' is one word too many") as caught:
+        parse(Train, line)
+    assert said in str(caught.value) and (" takes no value" in said or "no value" not in str(caught.value))
 
 
 def test_after_two_hyphens_everything_is_a_word_and_one_hyphen_is_a_word():

@@ -32,7 +32,8 @@ def test_a_better_model_is_found_and_called_so():
     assert accuracy.interval[0] > 0 and accuracy.told and loss.told and loss.difference < 0
     assert found.verdict("A", "B") == "A is better in accuracy, log loss."
     assert compare(second, first).verdict("B", "A") == "A is better in accuracy, log loss."
-    assert "*" in found.table() and read(Comparison, found.to_json(), "json") == found
+    assert "*" in found.table() and "<0.001" in found.table() and " 0.000" not in found.table()
+    assert read(Comparison, found.to_json(), "json") == found
 
 
 def test_a_model_is_not_better_than_itself():

@@ -43,7 +43,7 @@ class Extension:
     def __post_init__(self) -> None:
         given = {name: value for name, value in vars(self).items() if value is not None}
         if len(given) != 1:
-            raise UsageError("--extend needs one budget: --minutes, --epochs or --steps.")
+            raise UsageError(f"--extend takes one budget, --minutes, --epochs or --steps. Got {len(given) or 'none'}.")
         for name, value in given.items():
             if not 0 < value < math.inf:
                 raise UsageError(f"--{name} must be above 0. Got {value}.")

@@ -84,6 +84,7 @@ STANDING = {
     "recipe.shift": "measured for pictures of 28 to 55 pixels alone",
     "recipe.extended_at": "never extended",
     "recipe.extended_from": "never extended",
+    "compute.patience": "a leader may look at a million pictures before the others hear of it",
     "track.to": "metrics.jsonl and the report have all of it",
     "track.project": "as their own variables say",
     "answers.calibrate": "a probability should mean what it says",
