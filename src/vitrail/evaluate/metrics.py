@@ -109,7 +109,7 @@ class Metrics:
     def doubt(self) -> str:
         """A sentence where these pictures do not show that the model is better than guessing; empty where they do.
 
-        It is by neither figure that guessing cannot raise: the intervals of kappa and AUROC both reach what it gets.
+        Told by kappa and AUROC, which guessing does not raise: both intervals reach what it gets, 0 and 0.5.
         """
         if self.kappa_interval is None or self.kappa_interval[0] > 0:
             return ""

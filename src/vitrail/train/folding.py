@@ -43,6 +43,7 @@ from .teacher.settings import CNN
 from .together import SPLIT, Together, of_folds
 
 PATHS = ("pretrain.pictures", "teacher.model", "start.weights")
+"""Plan fields that may name something on this machine."""
 SUSPECTS = "suspects.csv"
 """Labels that models contradict which have not seen them, in the folder of all folds."""
 
