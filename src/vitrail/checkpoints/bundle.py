@@ -28,8 +28,6 @@ FORMAT = 1
 """Raised when a bundle of an older version can no longer be read as it is."""
 CONFIG, WEIGHTS, PREPROCESSOR, CARD = "config.json", "model.safetensors", "preprocessor_config.json", "README.md"
 FAMILIAR = "familiar.safetensors"
-UNANSWERED = "trained"
-"""In `info` of a model that has learnt from pictures and seen no label: by which phase."""
 """What the training pictures look like to the model, where a bundle knows it."""
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from ..model.config import ViTConfig
 from ..spec import ImageSpec
 
+UNANSWERED = "trained"
+"""In a bundle's `info`, of a model that has learnt from pictures and seen no label: by which phase."""
 WHAT = {
     "classes": "one of {n} classes",
     "labels": "any of {n} labels, each with its own probability",
@@ -32,7 +34,7 @@ def card(
     grid = config.grid
     answer = WHAT.get(task, "{n} numbers").format(n=config.outputs)
     title, use = f"that answers with {answer}", "vitrail predict PATH-OF-THIS-FOLDER picture.jpg"
-    if "trained" in info:
+    if UNANSWERED in info:
         title = f"that has seen no label yet, to learn to answer with {answer}"
         train, embed = "vitrail train SOURCE --weights", "vitrail embed"
         use = f"{train} PATH-OF-THIS-FOLDER\n{embed} PATH-OF-THIS-FOLDER pictures/ --to features.npy"

@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from ..checkpoints import bundle
+from ..checkpoints.card import UNANSWERED
 from ..data.source import Task, as_task
 from ..errors import UsageError
 from ..evaluate import decisions
@@ -68,7 +69,7 @@ class Member:
             UsageError: the model has learnt from pictures only, and from no answer.
         """
         found = bundle.load(folder)
-        if bundle.UNANSWERED in found.info:
+        if UNANSWERED in found.info:
             raise UsageError(
                 f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "
                 f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import bundle
+from ..checkpoints.card import UNANSWERED
 from ..checkpoints.place import bundle_in, located
 from ..data import kept_splits
 from ..files import atomic
@@ -61,7 +62,7 @@ def sentence(role: str, path: Path, dataset: Dataset) -> str:
         return _of_run(role, run, dataset)
     info = bundle.describe(folder).info
     data, own = info.get("data"), dataset.source.fingerprint()
-    if bundle.UNANSWERED in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+    if UNANSWERED in info or not isinstance(data, dict) or data.get("fingerprint") != own:
         return ""
     return (
         f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "

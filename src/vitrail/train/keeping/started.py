@@ -6,6 +6,7 @@ import tomllib
 
 from ... import config
 from ...checkpoints import bundle
+from ...checkpoints.card import UNANSWERED
 from ...files import atomic, tensors
 from ...model.vit import ViT
 from ..dataset import Dataset
@@ -33,7 +34,7 @@ def keep(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) ->
     folder, source = run.path / BUNDLE, dataset.source
     if folder.exists():  # of the prelude before this one, or of this one before a kill
         atomic.remove_folder(folder)
-    info = {bundle.UNANSWERED: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
+    info = {UNANSWERED: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
     bundle.save(folder, model, plan.image, source.task, source.classes, info)
     tensors.save(run.path / START, model.state_dict(), {AFTER: name, **plan_facts(plan)}, checksum=True)
 

@@ -23,9 +23,8 @@ from ...data.source import Picture, Source
 from ...data.sources.class_folders import ENDINGS, open_class_folders
 from ...data.transforms import prepare
 from ...errors import DataError
-from ...plural import counted
 from ...spec import ImageSpec
-from ..dataset import RESIDENT_BYTES, Dataset
+from ..dataset import MEMORY, RESIDENT_BYTES, Dataset
 from ..plan import Plan
 
 
@@ -60,7 +59,7 @@ def shown(plan: Plan, dataset: Dataset, trained_on: Pictures, cut: Cut | None) -
 
 def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
     more = further(plan.pretrain.pictures, plan.data)
-    arrays = any(_holds_values(each) for each in (dataset.source, more))
+    arrays = plan.data.source == MEMORY or any(_holds_values(each) for each in (dataset.source, more))
     known = set(_marks(dataset.source, arrays))
     marks = list(_marks(more, arrays))
     new = np.array([row for row, mark in enumerate(marks) if mark not in known], dtype=np.int64)
@@ -111,7 +110,7 @@ def _folder(folder: Path) -> Source:
     for place, inside, names in os.walk(folder):
         links += sum(Path(place, each).is_symlink() for each in inside)
         files += [path for path in (Path(place, name) for name in names) if _is_picture(path)]
-    linked = f"{counted(links, 'link')} in {folder} lead to folders and are not followed: name those by themselves."
+    linked = f"Links to folders are not followed: {links:,} in {folder}. Name what they lead to by itself."
     if not files:
         raise DataError(
             f"There are no pictures in {folder} or its folders. {f'{linked} ' if links else ''}"
@@ -131,6 +130,8 @@ def _folder(folder: Path) -> Source:
 def _is_picture(path: Path) -> bool:
     if path.name[0] == "." or path.suffix:
         return path.name[0] != "." and path.suffix.lower() in ENDINGS
+    if not path.is_file():  # a pipe would be waited for
+        return False
     try:
         with path.open("rb") as file:
             return recognise(file.read(ENOUGH)) is not None

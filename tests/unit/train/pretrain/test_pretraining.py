@@ -6,6 +6,7 @@ import dataclasses
 import io
 import itertools
 import json
+import os
 import shutil
 import tarfile
 from collections.abc import Callable, Iterator
@@ -196,6 +197,7 @@ def test_pictures_given_as_objects_are_known_again_in_files(tmp_path):
     values = drawn().pictures
     more = folder_of(values, tmp_path / "more")
     pairs = [(Image.fromarray(each), int(label)) for each, label in zip(values, TARGETS, strict=True)]
+    pairs[0] = (more / "00.png", 0)  # of several kinds, the first of them a file
     (told,) = (
         text
         for text in train(pairs, tmp_path / "run", DataSettings(), **{"pretrain.pictures": more})
@@ -230,10 +232,12 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     more = folder_of(255 - drawn().pictures[:3], tmp_path / "more")
     (more / "00.png").rename(more / "IM0001")
     (more / "README").write_text("no picture")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(more / "pipe")  # nobody waits for it
     (more / "linked").symlink_to(folder_of(255 - drawn().pictures[3:5], tmp_path / "elsewhere"))
     found = unlabelled.further(str(more), DataSettings())
     assert list(found.ids) == ["01.png", "02.png", "IM0001"]
-    assert found.notes == (f"1 link in {more} lead to folders and are not followed: name those by themselves.",)
+    assert found.notes == (f"Links to folders are not followed: 1 in {more}. Name what they lead to by itself.",)
     shards = tmp_path / "shards"
     shards.mkdir()
     with tarfile.open(shards / "a.tar", "w") as shard:
