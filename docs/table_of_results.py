@@ -14,6 +14,7 @@ PAGE = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 WAYS = {
     "scratch": "solar cells, defective or not, from scratch, 5 folds",
+    "taught": "the same, beside a small CNN that is trained first",
     "chances": "the same, learnt from the experts' chances",
     "probe": "the same from DINOv2-S/14 at 168 pixels, frozen",
     "tuned": "the same from DINOv2-S/14 at 224 pixels, tuned where validation says so",

@@ -64,7 +64,7 @@ def conclude(
         DataError: a held-out picture cannot be read any more; the model is in the run folder by then.
     """
     spent = _spent(run)
-    yield Note("Evaluating on the held-out pictures.")
+    yield Note(_evaluating(plan.recipe.views.count))
     with _kept_if_unreadable(run, learner, plan, dataset):
         seen = {split: look(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
         decided, familiar = _kept(run, learner, dataset) or settle(learner, plan, dataset, seen["val"])
@@ -88,6 +88,12 @@ def conclude(
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
     yield from map(Note, _doubts(judged[-1].figures))
     yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
+
+
+def _evaluating(views: int) -> str:
+    """What comes now; and why its validation figures may differ from those on the way, which look at pictures once."""
+    text = "Evaluating on the held-out pictures"
+    return f"{text}, by the mean of {views} views of each; figures on the way were of one." if views > 1 else f"{text}."
 
 
 def _unsure(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[str]:

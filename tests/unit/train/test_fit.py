@@ -80,6 +80,15 @@ def test_the_reason_of_the_task_and_the_notes_are_told_before_anything_else(fit)
     assert told.count("Left out 3 files.") == 1
 
 
+@pytest.mark.parametrize(
+    ("mirror", "words"),
+    [("true", ", by the mean of 2 views of each; figures on the way were of one."), ("false", ".")],
+)
+def test_answers_by_several_views_are_told_where_figures_on_the_way_were_of_one(fit, mirror, words):
+    told = notes(fit(drawn(), recipe__mirror=mirror, recipe__shift="0"))
+    assert [text for text in told if "held-out" in text] == [f"Evaluating on the held-out pictures{words}"]
+
+
 @pytest.mark.parametrize(("task", "calibrates"), [("classes", True), ("number", False)])
 def test_what_few_validation_pictures_cannot_say_is_told(task, calibrates, fit):
     source = drawn() if task == "classes" else drawn(task=task, classes=("mass", "edema"), targets=BLANK)

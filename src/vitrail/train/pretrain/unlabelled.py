@@ -101,7 +101,10 @@ def further(name: str, settings: DataSettings) -> Source:
         return open_source(name, DataSettings(source=name, data_root=settings.data_root if name in BUILT_IN else ""))
     except DataError as error:
         other = " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFESTS else ""
-        raise DataError(f"--pretrain.pictures takes a folder of pictures, or a SOURCE. {error}{other}") from error
+        raise DataError(
+            "--pretrain.pictures takes a folder of pictures, however they lie in it, or what a training takes as its "
+            f"SOURCE. {error}{other}"
+        ) from error
 
 
 def _folder(folder: Path) -> Source:
