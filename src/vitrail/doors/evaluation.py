@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from ..data.doctor import excluded
 from ..data.open import MANIFESTS, open_source
 from ..data.settings import DataSettings
 from ..data.source import SPLITS, Picture, Source, Task
+from ..data.sources.rows import Chosen
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, join
 from ..evaluate.measuring import Figures, measured
@@ -61,25 +62,10 @@ class Labelled:
     notes: tuple[str, ...] = ()
     """What is not as it was when the run began that held them out."""
 
-
-class Chosen(Sequence[Picture]):
-    """The pictures of some rows, each made when it is asked for."""
-
-    def __init__(self, labelled: Labelled):
-        self._pictures = labelled.source.pictures
-        self._rows = labelled.rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Picture: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Picture]: ...
-    def __getitem__(self, index: int | slice) -> Picture | list[Picture]:
-        if isinstance(index, slice):
-            return [self._pictures[row] for row in self._rows[index].tolist()]
-        return self._pictures[int(self._rows[index])]
+    @property
+    def pictures(self) -> Sequence[Picture]:
+        """The pictures of these rows, each made when it is asked for."""
+        return Chosen[Picture](self.source.pictures, self.rows)
 
 
 def evaluate(
@@ -271,7 +257,7 @@ def _part(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -
 
 def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[Answers]:
     try:
-        yield from predictor.parts(Chosen(labelled), BATCH, skip_bad)
+        yield from predictor.parts(labelled.pictures, BATCH, skip_bad)
     except DataError as error:
         raise unreadable(error) from error
 

@@ -14,7 +14,7 @@ from ..errors import DataError, UsageError
 from ..predict.files import expand
 from ..randomness import derive
 from ..spec import ImageSpec
-from .evaluation import Chosen, Labelled, held_out
+from .evaluation import Labelled, held_out
 
 PICTURES = 100
 """Drawn ones."""
@@ -96,7 +96,7 @@ def drawn(height: int, width: int, channels: int, count: int = PICTURES) -> UInt
 
 def _some(labelled: Labelled, spec: ImageSpec, most: int) -> list[Decoded]:
     """Evenly from all, less those that cannot be read."""
-    pictures = Chosen(labelled)
+    pictures = labelled.pictures
     places = np.linspace(0, len(pictures) - 1, min(most, len(pictures))).astype(np.int64)
     return list(_readable((pictures[place] for place in places.tolist()), spec))
 
