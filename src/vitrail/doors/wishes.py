@@ -104,6 +104,11 @@ def changed(plan: Plan, asked: Asked) -> Plan:
     changes = dict(asked.changes or {})
     check_names(changes)
     _check_once(asked, changes)
+    if asked.folds and "data.fold" not in changes:
+        raise UsageError(
+            f"A plan trains one model. Give --data.fold NUMBER beside --folds {asked.folds}, or leave --plan out to "
+            "train all folds."
+        )
     said = {name: str(value) for name, (_, value) in _same(asked).items() if value is not None}
     return config.override(plan, {**said, **changes})
 

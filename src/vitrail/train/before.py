@@ -15,10 +15,11 @@ from .dataset import Dataset
 from .events import Event
 from .plan import Plan
 from .pretrain import learning
+from .pretrain.settings import Pretrain
 from .run import RunFolder
 from .teacher import teaching
 from .teacher.lesson import Lesson
-from .teacher.settings import CNN
+from .teacher.settings import CNN, Teacher
 
 Section = Literal["pretrain", "teacher"]
 
@@ -45,18 +46,19 @@ def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str,
     Raises:
         UsageError: they leave no time for the training; a teacher that cannot teach this.
     """
-    plan = _located(plan)
+    plan = located(plan)
     teaching.check(plan, dataset)
     spent = 0.0
+    steps = 0.0 if plan.minutes else all_steps(plan)
     if plan.pretrain.wanted:
         check_pictures(plan, dataset, pictures)
         plan = learning.sized(plan, dataset, reasons)
         pace = learning.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
-        plan, seconds = fixed(plan, "pretrain", pace, reasons)
+        plan, seconds = fixed(plan, "pretrain", steps, pace, reasons)
         spent += seconds
     if plan.teacher.first:
         pace = teaching.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
-        plan, seconds = fixed(plan, "teacher", pace, reasons)
+        plan, seconds = fixed(plan, "teacher", steps, pace, reasons)
         spent += seconds
     if plan.minutes and spent >= plan.minutes * 60:
         raise UsageError(
@@ -67,16 +69,35 @@ def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str,
     return plan, spent
 
 
-def fixed(plan: Plan, name: Section, seconds_per_step: float | None, reasons: dict[str, str]) -> tuple[Plan, float]:
+def all_steps(plan: Plan) -> float:
+    """Steps of the training and of what comes before it, of which shares are shares where the budget is steps.
+
+    Raises:
+        UsageError: the shares leave nothing.
+    """
+    first = [section for section, there in _sections(plan) if there]
+    left = 1 - sum(section.share for section in first)
+    if left <= 0:
+        raise UsageError(
+            "pretrain.share and teacher.share together must be below 1, so that the training has steps too. Got "
+            f"{plan.pretrain.share:g} and {plan.teacher.share:g}."
+        )
+    return (plan.recipe.steps + sum(section.steps for section in first)) / left
+
+
+def fixed(
+    plan: Plan, name: Section, of: float, seconds_per_step: float | None, reasons: dict[str, str]
+) -> tuple[Plan, float]:
     """The plan with a number of steps in place of a share, and the seconds that they take of the minutes.
 
     Args:
+        of: what `all_steps` said before any share was replaced.
         seconds_per_step: as measured; None where the budget is steps, of which the share is then a fraction.
     """
     share, steps = (plan.pretrain if name == "pretrain" else plan.teacher).share, _steps(plan, name)
     reason = reasons.get(f"{name}.steps", "")
     if not steps and seconds_per_step is None:
-        steps = max(1, round(share / (1 - share) * plan.recipe.steps))
+        steps = max(1, round(share * of))
         reason = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
     elif not steps and seconds_per_step is not None:
         steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
@@ -99,6 +120,11 @@ def seconds(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
     return first + then
 
 
+def _sections(plan: Plan) -> tuple[tuple[Pretrain | Teacher, bool], ...]:
+    """What may come first, and whether it does."""
+    return (plan.pretrain, plan.pretrain.wanted), (plan.teacher, plan.teacher.first)
+
+
 def check_written(plan: Plan, dataset: Dataset) -> None:
     """Refuse a written plan that leaves open how many steps there are, or whose teacher cannot teach this.
 
@@ -114,11 +140,12 @@ def check_written(plan: Plan, dataset: Dataset) -> None:
             )
 
 
-def _located(plan: Plan) -> Plan:
+def located(plan: Plan) -> Plan:
     """The plan with files and folders by their full names, so that a run can be continued from anywhere."""
-    pictures, model = map(full_name, (plan.pretrain.pictures, plan.teacher.model))
+    pictures, model, weights = map(full_name, (plan.pretrain.pictures, plan.teacher.model, plan.start.weights))
     return dataclasses.replace(
         plan,
+        start=dataclasses.replace(plan.start, weights=weights) if plan.start.from_checkpoint else plan.start,
         pretrain=dataclasses.replace(plan.pretrain, pictures=pictures),
         teacher=dataclasses.replace(plan.teacher, model=model if plan.teacher.model != CNN else CNN),
     )

@@ -132,7 +132,7 @@ def fit_plan(
             team.led(lambda: RunFolder.check_free(out))
         if at := plan.recipe.extended_at:
             yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
-        plan = dataclasses.replace(plan, data=located(plan.data), recipe=plan.recipe.anew())
+        plan = before.located(dataclasses.replace(plan, data=located(plan.data), recipe=plan.recipe.anew()))
         dataset = open_dataset(plan.data, plan.seed, None, given, brought)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
         plan.answers.check(dataset.source.task, dataset.source.classes)

@@ -37,6 +37,7 @@ from .events import Event, Finished, Note, Opened
 from .explained import Shown
 from .finish import THUMBNAILS
 from .keeping.signals import FOLDS
+from .planning.planner import minutes_of
 from .planning.wishes import Wishes
 from .run import RunFolder, make_default
 from .teacher.settings import CNN
@@ -80,6 +81,19 @@ def fit_folds(
                 for name in (FOLDS, atomic.Lock.FILE):
                     (out / name).unlink(missing_ok=True)
                 out.rmdir()
+
+
+def foretell(
+    wishes: Wishes, settings: runtime.RuntimeSettings, given: object | None = None, brought: Brought = NOTHING
+) -> Iterator[Event]:
+    """The plan that the first of the folds would follow; nothing is trained.
+
+    Raises:
+        as `fit_folds`.
+    """
+    _check_alone()
+    yield Note(f"The plan of the first of {wishes.data.folds} folds; the others differ from it by their pictures.")
+    yield from one.fit(_of_fold(wishes, 0), settings, dry_run=True, given=given, brought=brought)
 
 
 def resume(out: Path, given: object | None = None, brought: Brought = NOTHING) -> Iterator[Event]:
@@ -163,17 +177,15 @@ def _follow(
     wishes: Wishes, settings: runtime.RuntimeSettings, out: Path, given: object | None, brought: Brought
 ) -> Iterator[Event]:
     folds = wishes.data.folds
-    share = None if wishes.minutes is None else wishes.minutes / folds
     seconds = 0.0
     for fold in range(folds):
         run = RunFolder(fold_folder(out, fold))
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
         _clear(run)
-        own = dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=share)
         events = (
             one.resume(run.path, given, brought=brought)
             if run.plan_file.is_file()
-            else one.fit(own, settings, run.path, given=given, brought=brought)
+            else one.fit(_of_fold(wishes, fold), settings, run.path, given=given, brought=brought)
         )
         for event in events:
             if isinstance(event, Finished):
@@ -185,6 +197,12 @@ def _follow(
     figures = conclude(out, whole)
     yield Note(_suspected(out, whole))
     yield Finished(out, out / page.NAME, figures, seconds or facts.read(out).seconds)
+
+
+def _of_fold(wishes: Wishes, fold: int) -> Wishes:
+    """The wishes of one fold: the minutes, asked for or usual, are shared by all; steps and epochs are each fold's."""
+    minutes = minutes_of(wishes) / wishes.data.folds
+    return dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=minutes or None)
 
 
 def _clear(run: RunFolder) -> None:

@@ -131,6 +131,7 @@ class Recipe:
     def __post_init__(self) -> None:
         counts = (
             ("recipe.steps", self.steps, 0), ("recipe.batch", self.batch, 1), ("recipe.accumulate", self.accumulate, 1),
+            ("recipe.evaluate_every", self.evaluate_every, 0), ("recipe.save_every", self.save_every, 0),
         )  # fmt: skip
         for name, count, least in counts:
             if count < least:
@@ -138,6 +139,8 @@ class Recipe:
         for name, rate in (("recipe.muon_rate", self.muon_rate), ("recipe.rate", self.rate)):
             if not 0 < rate < math.inf:
                 raise UsageError(f"{name} must be above 0: with {rate} nothing would be learnt.")
+        if not 0 <= self.clip < math.inf:
+            raise UsageError(f"recipe.clip must be a largest norm, or 0 for none. Got {self.clip}.")
         if not 0 <= self.weight_decay <= 1:
             raise UsageError(f"recipe.weight_decay must lie in 0..1. Got {self.weight_decay}.")
         fractions = {"recipe.warmup": self.warmup, "recipe.keep_until": self.keep_until, "recipe.ema": self.ema}

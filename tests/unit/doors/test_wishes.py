@@ -63,6 +63,13 @@ def test_folds_have_a_flag_and_the_fold_its_name():
         wishes(Asked(source="films.csv", folds=5, changes={"data.folds": "3"}))
 
 
+def test_a_plan_trains_one_fold_which_has_to_be_named():
+    with pytest.raises(UsageError, match=r"A plan trains one model\. Give --data\.fold NUMBER beside --folds 5"):
+        changed(Plan(), Asked(folds=5))
+    data = changed(Plan(), Asked(folds=5, changes={"data.fold": "4"})).data
+    assert (data.folds, data.fold) == (5, 4)
+
+
 def test_a_plan_can_go_back_to_seed_0():
     assert changed(Plan(seed=5), Asked(seed=0)).seed == 0
 

@@ -42,6 +42,10 @@ def test_at_least_one_patch_is_kept():
         ({"rate": 0.0}, r"recipe.rate must be above 0: with 0.0"),
         ({"muon_rate": -1.0}, r"recipe.muon_rate must be above 0: with -1.0"),
         ({"weight_decay": 1.5}, r"recipe.weight_decay must lie in 0..1. Got 1.5"),
+        ({"clip": -1.0}, r"recipe.clip must be a largest norm, or 0 for none. Got -1.0"),
+        ({"clip": float("nan")}, r"recipe.clip must be a largest norm, or 0 for none. Got nan"),
+        ({"evaluate_every": -1}, r"recipe.evaluate_every must be at least 0. Got -1"),
+        ({"save_every": -5}, r"recipe.save_every must be at least 0. Got -5"),
         ({"warmup": 1.0}, r"recipe.warmup must lie in 0 <= fraction < 1. Got 1.0"),
         ({"keep_patches": 0.0}, r"recipe.keep_patches must lie in 0 < fraction <= 1. Got 0.0"),
         (

@@ -173,8 +173,8 @@ class Train(Command):
             plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
             return fit.fit_plan(plan, self.out, dry_run=self.dry_run)
         wanted, settings = wishes.wishes(asked)
-        if wishes.wants_all_folds(asked, wanted) and not self.dry_run:
-            return folding.fit_folds(wanted, settings, self.out)
+        if wishes.wants_all_folds(asked, wanted):
+            return folding.foretell(wanted, settings) if self.dry_run else folding.fit_folds(wanted, settings, self.out)
         return fit.fit(wanted, settings, self.out, self.dry_run)
 
     def _check_folds_alone(self) -> None:

@@ -26,6 +26,8 @@ from ..plan import Plan
 from .wishes import Reasons, Wishes
 
 SAMPLE, SIDE, CHUNK = 2000, 16, 100
+MOST_GROUPS = 10
+"""That are asked, the rarest first."""
 FEWEST = 200
 """Pictures of a group below which a coin's toss would prove little."""
 NOTICED = 0.57
@@ -37,8 +39,9 @@ def turned(plan: Plan, pictures: Pictures, dataset: Dataset, wishes: Wishes, rea
     if not plan.recipe.flip:
         return plan
     held = pictures.indices
-    rows = held[np.sort(permutation(plan.seed, "orientation", 0, len(held))[:SAMPLE])]
-    small, groups = _small(pictures, rows), _groups(dataset.source, rows)
+    groups = _groups(dataset.source, held)
+    places = _drawn(groups, plan.seed)
+    small, groups = _small(pictures, held[places]), groups[places]
     recipe, square = plan.recipe, plan.image.height == plan.image.width
     if "recipe.flip_vertical" not in wishes.overrides and _allowed(
         "flip_vertical", "upside down", noticed(small, lambda images: images.flip(-2), groups), reasons
@@ -79,6 +82,18 @@ def noticed(
         right = [one @ other.mean(0) for one, other in (halves, halves[::-1])]
         shares.append(float((np.concatenate(right) > 0).mean()))
     return max(shares)
+
+
+def _drawn(groups: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " m"]:
+    """The places of those that are looked at: `SAMPLE` in all, and `FEWEST` of each group that has as many."""
+    names, counts = np.unique(groups, return_counts=True)
+    asked = names[np.argsort(counts, kind="stable")[:MOST_GROUPS]]
+    order = permutation(seed, "orientation", 0, len(groups))
+    order = order[np.isin(groups[order], asked)]
+    taken = np.arange(len(order)) < SAMPLE
+    for name in asked:
+        taken[np.flatnonzero(groups[order] == name)[:FEWEST]] = True
+    return np.sort(order[taken])
 
 
 def _small(pictures: Pictures, rows: Int64[np.ndarray, " n"]) -> Float[Tensor, "n 16 16"]:

@@ -17,7 +17,7 @@ from ..pretrain import planning as pretraining
 from ..recipe import LOOKED_AT
 from ..stepping import objective
 from ..teacher import planning as teaching
-from . import diet, shape
+from . import diet, idle, shape
 from .pace import Pace
 from .reasons import asked
 from .wishes import Fingerprint, Reasons, Wishes
@@ -64,6 +64,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
     plan = diet.with_budget(plan, found.count, wishes, reasons)
     reasons |= asked(wishes.overrides)
     check_plan(plan, found.classes, found.task)
+    idle.check(plan, wishes.overrides)
     reasons["model.attention"] = attention_words(plan)
     return plan, reasons
 
@@ -88,9 +89,12 @@ def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> P
     Args:
         spent: seconds of the minutes that something else takes.
     """
-    steps = max(FEWEST_STEPS, round((plan.minutes * 60 - spent) / pace.mean))
-    minutes = f"{plan.minutes - spent / 60:.4g} min"
-    reasons["recipe.steps"] = f"{minutes} at {pace.mean:.3f} s a step, measured before the first one"
+    allowed = round((plan.minutes * 60 - spent) / pace.mean)
+    steps = max(FEWEST_STEPS, allowed)
+    why = f"{plan.minutes - spent / 60:.4g} min at {pace.mean:.3f} s a step, measured before the first one"
+    if allowed < steps:
+        why = f"at least, which take about {steps * pace.mean / 60:.3g} min: {why}, are {max(allowed, 0)}"
+    reasons["recipe.steps"] = why
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 
 
@@ -165,6 +169,10 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         raise UsageError(
             "recipe.transpose exchanges rows and columns, which only square pictures have alike. Leave it out, or give "
             f"a square --image-size. Got {plan.image.height}x{plan.image.width}."
+        )
+    if plan.recipe.shift >= plan.image.width:
+        raise UsageError(
+            f"recipe.shift must be below the width of the pictures, {plan.image.width} pixels. Got {plan.recipe.shift}."
         )
     if plan.recipe != plan.recipe.anew():
         raise UsageError("recipe.extended_at and recipe.extended_from are written by --extend alone. Leave them out.")

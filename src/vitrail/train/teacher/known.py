@@ -85,11 +85,14 @@ def order_of(teacher: Known, dataset: Dataset) -> tuple[int, ...]:
 def check_pictures(teacher: Known, plan: Plan) -> None:
     """Refuse a teacher that reads other values than the pictures of this run hold.
 
+    One of features sees them between black and white of this run, as a checkpoint does that a training begins from.
+
     Raises:
         UsageError: another value range or window, or channels that cannot be made of the run's.
     """
     theirs, ours = teacher.spec, plan.image
-    if (theirs.low, theirs.high, theirs.window) != (ours.low, ours.high, ours.window):
+    same = (theirs.low, theirs.high, theirs.window) == (ours.low, ours.high, ours.window)
+    if plan.teacher.kind != "features" and not same:
         raise UsageError(
             f"The teacher takes {theirs.low:g} to {theirs.high:g} (window {theirs.window}) for black to white, and "
             f"this run {ours.low:g} to {ours.high:g} (window {ours.window}), so it would see other pictures. "

@@ -13,10 +13,11 @@ from ...model.vit import create
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
 from ..plan import Plan
-from ..planning import orientation, pace
+from ..planning import idle, orientation, pace
 from ..planning.pace import Pace
 from ..planning.wishes import Reasons, Wishes
 from .begin import BATCH, mirrored
+from .planned import without_steps
 from .probing import MOST_NUMBERS
 from .settings import ONLY_FOR, StartSettings
 
@@ -52,7 +53,7 @@ def settle(
         return _seldom(plan, reasons), None
     features = seconds_before(plan, pictures, dataset)
     found = pace.measure(plan, pictures, dataset, team)
-    return (fixed(plan, features + spent, found, reasons) if by_time else _seldom(plan, reasons)), found
+    return (fixed(plan, features + spent, found, wishes, reasons) if by_time else _seldom(plan, reasons)), found
 
 
 def before_steps(plan: Plan, found: Pace | None, spent: float) -> float:
@@ -81,11 +82,14 @@ def feature_seconds(plan: Plan, pictures: Pictures) -> float:
     return seconds / len(rows)
 
 
-def fixed(plan: Plan, features: float, found: Pace, reasons: Reasons) -> Plan:
+def fixed(plan: Plan, features: float, found: Pace, wishes: Wishes, reasons: Reasons) -> Plan:
     """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
 
     Args:
         features: seconds for all features and probes.
+
+    Raises:
+        UsageError: the probe is the end, and something was asked for that only steps make use of.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
     steps = round((seconds - features) / found.mean)
@@ -93,14 +97,16 @@ def fixed(plan: Plan, features: float, found: Pace, reasons: Reasons) -> Plan:
         reason = f"features take {features:.0f} s of {seconds:g}, too little is left to tune"
         if plan.teacher.wanted:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
+        tunes = [f"start.{name}" for name in ("method", *ONLY_FOR)]
+        if useless := [*(name for name in wishes.overrides if name in tunes), *idle.of_steps(wishes.overrides)]:
+            raise UsageError(f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, or leave it out.")
         reasons["start.method"] = reason
-        reasons["recipe.steps"] = "the probe is the end"
         reasons |= {f"start.{name}": "the probe tunes nothing" for name in ONLY_FOR if f"start.{name}" in reasons}
         asked = plan.start
         start = StartSettings(
             weights=asked.weights, digest=asked.digest, channels_policy=asked.channels_policy, method="probe"
         )
-        return dataclasses.replace(plan, start=start, recipe=dataclasses.replace(recipe, steps=0))
+        return dataclasses.replace(plan, start=start, recipe=without_steps(recipe, reasons))
     reasons["recipe.steps"] = f"{plan.minutes:g} minutes less {features:.0f} s for features, {found.mean:.3f} s a step"
     return _seldom(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)
 

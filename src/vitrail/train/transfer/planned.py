@@ -16,7 +16,7 @@ from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from ..plan import Plan
-from ..planning import diet, imbalance
+from ..planning import diet, idle, imbalance
 from ..planning.diet import MIRROR_CHANGES_MEANING
 from ..planning.planner import attention_words, check_plan, compute_of, minutes_of
 from ..planning.reasons import asked
@@ -73,6 +73,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Chec
     plan = diet.with_budget(plan, found.count, wishes, reasons)
     reasons |= asked(wishes.overrides)
     check_plan(plan, found.classes, found.task)
+    idle.check(plan, wishes.overrides)
     check(checkpoint, plan.model, plan.start)
     reasons["model.attention"] = attention_words(plan)
     return plan, reasons
@@ -208,6 +209,7 @@ def _start(
         share = fits[0] if fits else SHARES[-1]
         chosen = replace(chosen, frozen_blocks=int(share * model.depth))
         why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
+        why = why if seconds else "no minutes to keep to: all are tuned"
         reasons["start.frozen_blocks"] = why
     if "start.method" not in said:
         reasons["start.method"] = f"{found.count:,} pictures; the frozen probe stays if tuning does not beat it"
@@ -261,7 +263,12 @@ def _recipe(found: Fingerprint, model: ViTConfig, wishes: Wishes, start: StartSe
         flip=mirror,
         mirror=mirror,
     )
-    if start.method == "probe":
-        reasons["recipe.steps"] = "the probe is the end"
-        return replace(recipe, steps=0)
-    return recipe
+    return without_steps(recipe, reasons) if start.method == "probe" else recipe
+
+
+def without_steps(recipe: Recipe, reasons: Reasons) -> Recipe:
+    """The recipe of a training that ends with the probe."""
+    reasons["recipe.steps"] = "the probe is the end"
+    if recipe.class_weights != "none":
+        reasons["recipe.class_weights"] = "the probe weighs all pictures alike"
+    return replace(recipe, steps=0, class_weights="none")

@@ -13,6 +13,7 @@ from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.train.dataset import Dataset
 from vitrail.train.plan import Plan
+from vitrail.train.planning import orientation
 from vitrail.train.planning.orientation import noticed, turned
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.recipe import Recipe
@@ -74,6 +75,25 @@ def test_a_class_that_stands_on_its_head_in_another_is_noticed():
 def test_few_pictures_say_nothing_and_nothing_is_turned():
     recipe, reasons = settled(noise(), classes=6)
     assert not recipe.flip_vertical and "too few pictures" in reasons["recipe.flip_vertical"]
+
+
+def test_classes_that_a_sample_of_all_hardly_holds_have_their_own(monkeypatch):
+    monkeypatch.setattr(orientation, "SAMPLE", 100)
+    monkeypatch.setattr(orientation, "FEWEST", 200)
+    recipe, reasons = settled(noise(), classes=3)
+    assert recipe.flip_vertical and "they look the same" in reasons["recipe.flip_vertical"]
+    signs = noise()
+    signs[2::3, :5] += 50
+    assert not settled(signs, classes=3)[0].flip_vertical
+
+
+def test_of_many_classes_the_rarest_are_asked_and_of_two_the_sample_of_all():
+    groups = np.repeat(np.arange(30), np.arange(30) + 250)
+    places = orientation._drawn(groups, 0)
+    names, counts = np.unique(groups[places], return_counts=True)
+    assert list(names) == list(range(10)) and counts.min() >= 200
+    two = np.arange(9000) % 2
+    assert len(orientation._drawn(two, 0)) == 2000
 
 
 @pytest.mark.parametrize("field", ["flip_vertical", "transpose"])

@@ -171,6 +171,50 @@ def test_minutes_become_steps_by_the_measured_pace():
     assert "0.200 s a step" in reasons["recipe.steps"]
 
 
+def test_minutes_that_are_too_few_for_the_fewest_steps_are_told():
+    plan, reasons = draft(CLOTHES, wishes(minutes=1.0), MACHINE)
+    fixed = fix_steps(plan, Pace(((Phase(0.0, 1.0), 30.0),)), reasons)
+    assert fixed.recipe.steps == 20
+    assert reasons["recipe.steps"].startswith("at least, which take about 10 min: 1 min at 30.000 s a step")
+    assert reasons["recipe.steps"].endswith(", are 2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "need"),
+    [
+        ({"recipe.optimizer": "adamw", "recipe.muon_rate": "0.01"}, "--recipe.optimizer muon"),
+        ({"recipe.optimizer": "adamw", "recipe.momentum": "0.9"}, "--recipe.optimizer muon"),
+        ({"recipe.augment_count": "3"}, "--recipe.augment rand"),
+        ({"recipe.augment": "trivial", "recipe.augment_magnitude": "5"}, "--recipe.augment rand"),
+        ({"recipe.keep_patches": "0.4", "recipe.keep_until": "0"}, "a --recipe.keep_until above 0"),
+        ({"recipe.keep_until": "0.4", "recipe.keep_patches": "1"}, "a --recipe.keep_patches below 1"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(asked, need):
+    with pytest.raises(UsageError, match=f"has no effect here without {need}. Give that too, or leave it out"):
+        draft(CLOTHES, wishes(overrides=asked), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"recipe.muon_rate": "0.01"},
+        {"recipe.augment": "rand", "recipe.augment_magnitude": "5", "recipe.augment_count": "1"},
+        {"recipe.keep_patches": "1"},
+        {"recipe.keep_until": "0"},
+        {"recipe.keep_patches": "0.4"},
+    ],
+)
+def test_what_has_an_effect_is_taken(asked):
+    _, reasons = draft(CLOTHES, wishes(overrides=asked), MACHINE)
+    assert all(reasons[name] == "asked for" for name in asked)
+
+
+def test_a_move_as_wide_as_the_pictures_is_refused_before_the_training():
+    with pytest.raises(UsageError, match=r"recipe\.shift must be below the width of the pictures, 28 pixels\. Got 28"):
+        draft(CLOTHES, wishes(overrides={"recipe.shift": "28"}), MACHINE)
+
+
 @pytest.mark.parametrize(("validation", "looks"), [(0, 10), (270, 10), (600, 6), (6000, 3), (6000000, 3)])
 def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_learnt(validation, looks):
     plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "128"}), MACHINE)

@@ -156,6 +156,11 @@ def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
     assert planned.plan.pretrain.share == 0 and "pretrain.mask" in planned.reasons
     planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, Planned))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
+    two = {"pretrain__share": 0.4, "teacher__model": "cnn", "teacher__share": 0.1}
+    both = next(e for e in fit(steps=50, dry_run=True, **two) if isinstance(e, Planned)).plan
+    assert (both.pretrain.steps, both.teacher.steps, both.recipe.steps) == (40, 10, 50)  # of 100
+    with pytest.raises(UsageError, match=r"together must be below 1, so that the training has steps too\. Got 0\.6"):
+        fit(steps=50, dry_run=True, **{**two, "pretrain__share": 0.6, "teacher__share": 0.4})
     planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, Planned))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (10, 30)
     with pytest.raises(UsageError, match=r"comes before the training takes 10\.0 minutes here.*nothing of 10"):
@@ -333,6 +338,17 @@ def test_a_dry_run_of_a_written_plan_counts_its_pretraining_and_makes_nothing(fi
     (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
     assert planned.plan == plan and 2000 < planned.cost.training < 2100
     assert not (tmp_path / "dry").exists()
+
+
+def test_a_written_plan_is_followed_from_anywhere_too(fit, tmp_path, monkeypatch):
+    fit(pretrain__steps=1)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    folder_of(255 - drawn().pictures[:5], Path("more"))
+    plan = RunFolder(tmp_path / "run").read_plan()
+    plan = dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, pictures="more"))
+    list(training.fit_plan(plan, tmp_path / "again", drawn()))
+    assert RunFolder(tmp_path / "again").read_plan().pretrain.pictures == str(tmp_path / "here" / "more")
 
 
 WRONG = [("share", 1.0), ("steps", -1), ("mask", 0.0), ("mask", 1.0), ("decoder_width", 40), ("decoder_depth", 0)]

@@ -20,7 +20,7 @@ from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
 from vitrail.train import prelude
-from vitrail.train.events import Event, Note, Planned, Progress
+from vitrail.train.events import Event, Finished, Note, Planned, Progress
 from vitrail.train.keeping.started import START
 from vitrail.train.plan import Plan
 from vitrail.train.planning.wishes import Wishes
@@ -162,6 +162,13 @@ def test_a_teacher_that_cannot_teach_is_refused_in_a_sentence(fit, tmp_path):
         fit("labels", source=labels, **elder)
     with pytest.raises(UsageError, match=r"takes 0 to 255 .* and this run 0 to 65535"):
         fit("deep", source=drawn(pictures=drawn().pictures.astype(np.uint16) * 250), **elder)
+
+
+def test_features_are_asked_between_black_and_white_of_whatever_pictures(fit, tmp_path):
+    fit("elder")
+    deep = drawn(pictures=drawn().pictures.astype(np.uint16) * 250)
+    asked = {"teacher__model": tmp_path / "elder", "teacher__kind": "features", "teacher__steps": 2}
+    assert isinstance(fit("deep", source=deep, **asked)[-1], Finished)
 
 
 REFUSED = {

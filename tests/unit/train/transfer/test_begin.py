@@ -20,7 +20,7 @@ from vitrail.runtime import Runtime
 from vitrail.spec import ImageSpec
 from vitrail.train.planning.wishes import Fingerprint, Wishes
 from vitrail.train.recipe import Recipe
-from vitrail.train.transfer import head, planned, probing, selecting, tried, weights
+from vitrail.train.transfer import drafting, head, planned, probing, selecting, tried, weights
 from vitrail.train.transfer.settings import StartSettings
 
 BOTH = ViTConfig(
@@ -177,6 +177,46 @@ def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, 
         (PHOTOS, dataclasses.replace(WISHES, weights="none")),
     ):
         assert selecting.selected(fingerprint, wishes, CPU).checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"image_size": (66, 66)}, "66 is not a multiple"),
+        ({"channels": 1}, "trained on pictures of 3 channels, and 1 were asked for"),
+        ({"overrides": {"model.depth": "3"}}, "model.depth comes from the checkpoint"),
+        ({"overrides": {"recipe.momentum": "0.9"}}, "--recipe.momentum has no effect here without"),
+    ],
+)
+def test_a_checkpoint_that_nobody_has_named_gives_way_to_what_was_asked_for(
+    asked, why, checkpoint, monkeypatch, tmp_path
+):
+    (tmp_path / "weights").mkdir()
+    checkpoint.rename(tmp_path / "weights" / "dinov2-small")
+    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "weights"))
+    wishes = dataclasses.replace(WISHES, **asked)
+    plan, reasons, (note,) = drafting.draft(PHOTOS, wishes, CPU)
+    assert plan.start.weights == "none" and why in reasons["start.weights"]
+    assert note == f"From scratch: {reasons['start.weights']}" and "dinov2-small is on this machine, but" in note
+    with pytest.raises(UsageError, match=why):
+        drafting.draft(PHOTOS, dataclasses.replace(wishes, weights=str(tmp_path / "weights" / "dinov2-small")), CPU)
+    assert drafting.draft(PHOTOS, WISHES, CPU)[0].start.weights.endswith("dinov2-small")
+
+
+def test_a_probe_weighs_all_pictures_alike_and_says_so(checkpoint):
+    uneven, opened = dataclasses.replace(PHOTOS, ratio=30.0), weights.open_checkpoint(str(checkpoint))
+    plan, reasons = planned.draft(uneven, WISHES, CPU, opened)
+    assert plan.recipe.class_weights == "root"
+    wishes = dataclasses.replace(WISHES, overrides={"start.method": "probe"})
+    plan, reasons = planned.draft(uneven, wishes, CPU, opened)
+    assert (plan.recipe.class_weights, plan.recipe.steps) == ("none", 0)
+    assert reasons["recipe.class_weights"] == "the probe weighs all pictures alike"
+
+
+def test_without_minutes_all_blocks_are_tuned_and_the_reason_names_none(checkpoint):
+    wishes = dataclasses.replace(WISHES, minutes=None, steps=500)
+    plan, reasons = planned.draft(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
+    assert plan.start.frozen_blocks == 0 and reasons["start.frozen_blocks"] == "no minutes to keep to: all are tuned"
 
 
 def test_a_model_and_a_checkpoint_are_one_too_many(checkpoint):

@@ -203,6 +203,11 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
     assert planned.reasons["start.layer_decay"] == "the probe tunes nothing"
     with pytest.raises(UsageError, match=r"too little is left to tune, so no step asks the teacher"):
         fit(drawn(), dry_run=True, steps=None, minutes=0.03, teacher__model="cnn")
+    for name, text in (("start__method", "lora"), ("start__frozen_blocks", "1"), ("recipe__batch", "8")):
+        dotted = name.replace("__", r"\.")
+        with pytest.raises(UsageError, match=rf"too little is left to tune, which --{dotted} is for\. Give more"):
+            fit(drawn(), dry_run=True, steps=None, minutes=0.03, **{name: text})
+    fit(drawn(), dry_run=True, steps=None, minutes=0.03, start__method="probe", recipe__flip="false")
 
 
 @pytest.mark.parametrize(("words", "steps"), [({"recipe__batch": "8"}, 7), ({"recipe__repeats": "2"}, 13)])
@@ -236,6 +241,8 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
         ({"steps": None, "minutes": 1.0, "recipe__steps": "7"}, r"Got --minutes and --recipe\.steps"),
         ({"start__method": "probe"}, r"start\.method probe tunes nothing, so 4 steps cannot be made"),
         ({"steps": None, "start__method": "probe", "recipe__steps": "5"}, r"so 5 steps cannot be made"),
+        ({"steps": None, "start__method": "probe", "recipe__mixup": "0.2"}, r"makes no step, which --recipe\.mixup is"),
+        ({"recipe__keep_patches": "0.5"}, r"--recipe\.keep_patches has no effect here without a --recipe\.keep_until"),
         ({"steps": None, "start__method": "probe", "teacher__model": "cnn"}, r"no steps in which a teacher could"),
         ({"pretrain": True}, r"--pretrain begins from random values and --weights from a checkpoint"),
         ({"teacher__model": "x", "teacher__kind": "features"}, r"--teacher\.kind features teaches a model that begins"),
