@@ -51,8 +51,6 @@ def until_done(nursery: Nursery, run: Path, begin: list[object], kills: int, lon
         time.sleep(luck.uniform(0, longest))
         os.kill(child.pid, signal.SIGKILL)
         ends.append(nursery.wait(child))
-        if not (run / "plan.toml").is_file() and run.exists():
-            run.rename(run.with_name(f"{run.name}-without-plan-{len(ends)}"))  # killed before there was a plan
     ends.append(nursery.run(*(["train", "--resume", run] if (run / "plan.toml").is_file() else begin)))
     return ends
 

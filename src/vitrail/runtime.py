@@ -194,6 +194,9 @@ def _device(wish: str) -> Choice:
     if not here.get(kind, False):
         usable = " or ".join(name for name, there in here.items() if there)
         raise UsageError(f"The device {wish!r} is not usable with this torch ({torch.__version__}). Use {usable}.")
+    count = torch.cuda.device_count() if kind == "cuda" else 0
+    if kind == "cuda" and (torch.device(wish).index or 0) >= count:
+        raise UsageError(f"The device {wish!r} is not there: the GPUs of this machine are cuda:0 to cuda:{count - 1}.")
     return Choice(wish, "asked for")
 
 
@@ -205,9 +208,7 @@ def _number_format(wish: str, device: str) -> Choice:
     if wish != "auto":
         return Choice(wish, "asked for")
     if device.startswith("cuda"):
-        import torch
-
-        if torch.cuda.is_bf16_supported():
+        if multiplies_bfloat16(device):
             return Choice("bfloat16", "the GPU has bfloat16 products; not yet measured by this project")
         return Choice("float16", "the GPU has no bfloat16; the loss is scaled so that small gradients are not lost")
     if device == "mps":
@@ -215,6 +216,18 @@ def _number_format(wish: str, device: str) -> Choice:
     if cpu_multiplies_bfloat16():
         return Choice("bfloat16", "the CPU has bfloat16 instructions (AVX512-BF16 or AMX)")
     return Choice("float32", "the CPU has no bfloat16 instructions; without them its products are several times slower")
+
+
+def multiplies_bfloat16(device: str) -> bool:
+    """Whether a device has products of bfloat16 numbers, and does not only imitate them, as GPUs before Ampere do."""
+    if device == "cpu":
+        return cpu_multiplies_bfloat16()
+    if not device.startswith("cuda"):
+        return True
+    import torch
+
+    with torch.cuda.device(device):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def cpu_multiplies_bfloat16() -> bool:

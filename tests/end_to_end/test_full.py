@@ -13,8 +13,11 @@ import torch
 from killing import SHORT, draw
 from vitrail.data import ready
 from vitrail.files import atomic, tensors
-from vitrail.train import dataset, loop
+from vitrail.model.vit import create
+from vitrail.train import dataset, follow, loop
 from vitrail.train.keeping import keeper, state
+from vitrail.train.plan import Plan
+from vitrail.train.recipe import Recipe
 from vitrail.train.run import RunFolder
 from vitrail.train.stepping import memory
 
@@ -59,13 +62,50 @@ def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrai
     assert answer.code == 5
     assert answer.err.splitlines()[-1] == (
         "vitrail: The memory is full at step 4: 8 pictures at once do not fit; step-00000003 is saved. 2 at once do "
-        "(tried just now). Go on with the same batches in 4 parts each: "
+        "(tried just now). Take the same batches in 4 parts each: "
         f"vitrail train --resume {run} --recipe.accumulate 4"
     )
     monkeypatch.undo()
     resumed = vitrail("train", "--resume", run, "--recipe.accumulate", 4)
     assert resumed.code == 0 and f"Going on after step 3 of {STEPS}." in resumed.err
     assert "recipe.accumulate 1 -> 4" in resumed.err
+
+
+@pytest.mark.parametrize("words", [("--minutes", 0.2), ("--steps", 9, "--dry-run")])
+def test_F10_memory_that_the_first_measured_steps_fill_is_told_with_the_batch_that_fits(
+    words, vitrail, pictures, tmp_path, monkeypatch
+):
+    true = memory.try_step
+
+    def fits_two(*given: object) -> None:
+        if given[2] > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        true(*given)
+
+    monkeypatch.setattr(loop, "augment", full_from(1, loop.augment, torch.OutOfMemoryError("CUDA out of memory.")))
+    monkeypatch.setattr(memory, "try_step", fits_two)
+    answer = vitrail("train", pictures, *SHORT, *words, "--out", tmp_path / "run")
+    assert answer.code == 5 and not (tmp_path / "run").exists()
+    assert answer.err.splitlines()[-1] == (
+        "vitrail: The memory is full in the first steps: 8 pictures at once do not fit. 2 at once do (tried just now). "
+        "Take the same batches in 4 parts each: the same with --recipe.accumulate 4"
+    )
+
+
+def test_F10_of_several_processes_none_tries_alone_what_would_fit(monkeypatch):
+    monkeypatch.setattr(memory, "try_step", lambda *_: pytest.fail("the others would wait"))
+    plan = Plan(recipe=Recipe(batch=64, accumulate=2))
+    assert memory.at_once(plan, world=4) == 8
+    told = memory.advice(loop.prepare(create(plan.model), plan), plan, "vitrail train --resume runs/a", world=4)
+    assert told == "Take the same batches in 4 parts each: vitrail train --resume runs/a --recipe.accumulate 4"
+
+
+def test_F10_an_evaluation_without_memory_saves_only_what_is_all_here(tmp_path):
+    sharded = keeper.Keeper.__new__(keeper.Keeper)  # which would wait in `save` for processes that evaluate nothing
+    sharded.whole = False
+    run = RunFolder(tmp_path / "run")
+    told = str(follow._ended(run, Plan(), sharded, 7, torch.OutOfMemoryError("CUDA out of memory.")))
+    assert told.startswith("The memory is full in the evaluation after step 7. Close other programs.")
 
 
 def test_F10_half_applied_weights_are_not_saved(vitrail, pictures, tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -35,6 +36,23 @@ def test_a_device_that_is_not_here_names_one_that_is(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UsageError, match=r"The device 'cuda:1' is not usable with this torch .* Use cpu"):
         choose(RuntimeSettings(device="cuda:1"))
+
+
+def test_a_gpu_of_a_number_that_is_not_here_names_those_that_are(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(UsageError, match=r"The device 'cuda:9' is not there: the GPUs of this machine are cuda:0 to c"):
+        choose(RuntimeSettings(device="cuda:9"))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_bfloat16_that_a_gpu_only_imitates_is_not_taken(there, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or there)
+    assert runtime.multiplies_bfloat16("cuda:0") is there
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert choose(RuntimeSettings(device="cuda:0")).number_format == ("bfloat16" if there else "float16")
 
 
 def test_a_number_of_threads_below_zero_is_refused():

@@ -286,9 +286,10 @@ def _begin(
     team: Team,
 ) -> Iterator[Event]:
     if findings is not None:  # rank 0 has looked at the pictures, and writes
-        keep(run, dataset)
-        write_json(run.path / "check.json", findings.to_json())
-        run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
+        with Lock(run.path):
+            keep(run, dataset)
+            write_json(run.path / "check.json", findings.to_json())
+            run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
             sheet.write(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
         except DataError as error:  # pictures that the check had no time for; the training decides about them

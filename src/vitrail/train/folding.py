@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -181,7 +180,6 @@ def _follow(
     for fold in range(folds):
         run = RunFolder(fold_folder(out, fold))
         yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
-        _clear(run)
         events = (
             one.resume(run.path, given, brought=brought)
             if run.plan_file.is_file()
@@ -203,12 +201,6 @@ def _of_fold(wishes: Wishes, fold: int) -> Wishes:
     """The wishes of one fold: the minutes, asked for or usual, are shared by all; steps and epochs are each fold's."""
     minutes = minutes_of(wishes) / wishes.data.folds
     return dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=minutes or None)
-
-
-def _clear(run: RunFolder) -> None:
-    """Take away what a kill has left of a fold before its plan was written; the fold begins with the same again."""
-    if run.path.is_dir() and not run.plan_file.is_file() and not any(run.checkpoints.glob("*")):
-        shutil.rmtree(run.path)
 
 
 def of_folder(out: Path, given: object | None = None) -> Together:

@@ -147,19 +147,21 @@ def _kept(
     else:
         return
     # Outside of the handler: the exception holds the frames that hold the memory.
-    raise ResourceError(_memory_full(run, learner, plan, last, keeper, guards))
+    raise ResourceError(_memory_full(run, learner, plan, last, keeper, guards, team))
 
 
-def _memory_full(run: RunFolder, learner: Learner, plan: Plan, last: int, keeper: Keeper, guards: Guards) -> str:
+def _memory_full(
+    run: RunFolder, learner: Learner, plan: Plan, last: int, keeper: Keeper, guards: Guards, team: Team
+) -> str:
     """Save what is whole, try what would have fitted, and say both."""
     if last and not guards.applying and keeper.whole:
         keeper.save(last)
     learner.model.zero_grad()
     newest, _ = state.newest(run.checkpoints)
     safe = f"{newest.name} is saved" if newest else "nothing was saved yet"
-    advice = memory.advice(learner, plan, run.path)
-    at_once = -(-plan.recipe.batch // plan.recipe.accumulate)
-    return f"The memory is full at step {last + 1}: {at_once} pictures at once do not fit; {safe}. {advice}"
+    advice = memory.advice(learner, plan, f"vitrail train --resume {run.path}", team.world)
+    count = memory.at_once(plan, team.world)
+    return f"The memory is full at step {last + 1}: {count} pictures at once do not fit; {safe}. {advice}"
 
 
 def _agreed(run: RunFolder, plan: Plan, keeper: Keeper, team: Team, step: int, wish: Wish) -> tuple[int, ...]:
@@ -177,10 +179,11 @@ def _ended(run: RunFolder, plan: Plan, keeper: Keeper, step: int, error: Excepti
         return _saved(run, plan, keeper, step, error)
     if not memory_is_full(error):
         return error
-    keeper.save(step)
+    if keeper.whole:
+        keeper.save(step)
+    saved = ", which is saved" if keeper.whole else ""
     return ResourceError(
-        f"The memory is full in the evaluation after step {step}, which is saved. Close other programs. "
-        f"{go_on(run.path)}"
+        f"The memory is full in the evaluation after step {step}{saved}. Close other programs. {go_on(run.path)}"
     )
 
 

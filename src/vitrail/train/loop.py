@@ -75,6 +75,8 @@ class Learner:
 def prepare(model: ViT, plan: Plan, team: Team = ALONE) -> Learner:
     """The model on its device, with the optimisers and the running mean that the recipe asks for."""
     compute = plan.compute
+    if compute.compile:
+        torch.compiler.reset()  # what was compiled before, as for measuring, must not decide what kernels this one gets
     model.to(compute.device).train()
     loosen(model, plan.start, plan.seed)
     fractions = scales(model, plan.start.layer_decay)

@@ -18,9 +18,13 @@ from ..data.open import ARRAYS, MANIFESTS, SHARDS
 from ..errors import ResourceError, UsageError
 from ..files import atomic
 from ..files.disk import flush, resource_errors
+from ..files.lock import Lock
 from .plan import Plan
 from .planning.reasons import chosen, explained
 from .tracking.trackers import Trackers
+
+BEGUN = frozenset({Lock.FILE, "checkpoints", "splits.csv", "data.json", "check.json", "environment.json"})
+"""What may lie in a run folder before its plan does, and so what a kill in that moment leaves."""
 
 
 class RunFolder:
@@ -48,16 +52,28 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """A new, empty run folder.
+        """A new, empty run folder; what a beginning that was killed has left there is taken away.
 
         Raises:
-            UsageError: something is there already; nothing of it is touched.
+            UsageError: something else is there already, or somebody is beginning there; nothing of it is touched.
         """
         cls.check_free(path)
         run = cls(path)
         with resource_errors(path):
+            if cls._was_left(path):
+                with Lock(path):
+                    for file in [file for file in path.iterdir() if file.name != Lock.FILE]:
+                        file.rmdir() if file.is_dir() else file.unlink()
             run.checkpoints.mkdir(parents=True)
         return run
+
+    @staticmethod
+    def _was_left(path: Path) -> bool:
+        """Whether all that lies there is what a training writes before its plan, and no checkpoint."""
+        there = path.iterdir() if path.is_dir() else ()
+        names = {file.name for file in there if not file.name.startswith(atomic.TEMPORARY)}
+        checkpoints = path / "checkpoints"
+        return bool(names) and names <= BEGUN and not (checkpoints.is_dir() and any(checkpoints.iterdir()))
 
     @classmethod
     def check_free(cls, path: Path) -> None:
@@ -66,7 +82,7 @@ class RunFolder:
         Raises:
             UsageError: something is there already; nothing of it is touched.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (not path.is_dir() or any(path.iterdir())) and not cls._was_left(path):
             go_on = f"Continue it with --resume {path}, or choose" if (path / "plan.toml").exists() else "Choose"
             raise UsageError(f"The run folder {path} exists already and is kept. {go_on} another with --out.")
 

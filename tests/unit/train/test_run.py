@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.errors import ResourceError
-from vitrail.train.run import make_default
+from vitrail.errors import ResourceError, UsageError
+from vitrail.files import atomic
+from vitrail.files.lock import Lock
+from vitrail.train.run import RunFolder, make_default
 
 NOW = datetime(2026, 11, 25, 3, 15, 15)
 
@@ -45,6 +47,39 @@ def test_of_folders_made_in_the_same_second_each_is_a_new_one():
         folders = list(threads.map(made, range(8)))
     first = "20261125-031515-digits-vit_a"
     assert sorted(folder.name for folder in folders) == [first, *(f"{first}-{number}" for number in range(2, 9))]
+
+
+def left(here: Path) -> Path:
+    """A folder as a kill leaves it just before its plan is written."""
+    path = here / "run"
+    (path / "checkpoints").mkdir(parents=True)
+    for name in ("splits.csv", "data.json", "check.json", f"{atomic.TEMPORARY}1a2b-plan.toml"):
+        (path / name).write_text("x")
+    return path
+
+
+def test_A1_what_a_kill_left_before_there_was_a_plan_does_not_keep_the_folder(here):
+    path = left(here)
+    RunFolder.check_free(path)
+    assert (path / "splits.csv").is_file(), "a look takes nothing away"
+    RunFolder.create(path)
+    assert [file.name for file in path.iterdir()] == ["checkpoints"]
+
+
+@pytest.mark.parametrize("more", ["plan.toml", "notes.txt", "checkpoints/step-00000003"])
+def test_a_folder_with_anything_else_in_it_is_kept(here, more):
+    path = left(here)
+    (path / more).write_text("mine")
+    with pytest.raises(UsageError, match="exists already and is kept"):
+        RunFolder.create(path)
+    assert (path / "splits.csv").is_file() and (path / more).read_text() == "mine"
+
+
+def test_a_folder_that_somebody_is_beginning_is_kept(here):
+    path = left(here)
+    with Lock(path), pytest.raises(UsageError, match=f"{path} is in use by process"):
+        RunFolder.create(path)
+    assert (path / "splits.csv").is_file()
 
 
 def test_a_file_where_the_folder_of_runs_should_be_is_a_sentence(here):

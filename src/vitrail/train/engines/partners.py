@@ -54,6 +54,7 @@ class Watch:
         self._far = [other for other in others if other.host != own.host]
         self._launcher = os.getppid() if launched else None
         self._over = threading.Event()
+        self._saving = threading.Event()
         self._death: str | None = None
         threading.Thread(target=self._look, name="vitrail-partners", daemon=True).start()
 
@@ -73,11 +74,23 @@ class Watch:
         """Look no more: partners may now go."""
         self._over.set()
 
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Within this block nobody is ended: what is saved may take longer than the grace."""
+        self._saving.set()
+        try:
+            yield
+        finally:
+            self._saving.clear()
+
     def _look(self) -> None:
         while not self._over.wait(LOOK_EVERY):
             self._death = self._seen()
             if self._death is not None:
-                if not self._over.wait(GRACE):
+                ends = self._over.wait(GRACE)
+                while self._saving.is_set() and not ends:
+                    ends = self._over.wait(GRACE)
+                if not ends:
                     end_now(f"{self._death}; this process was still waiting for it and is ended.")
                 return
 

@@ -11,7 +11,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -120,6 +120,12 @@ class Team:
         own = Partner.this(self.rank)
         others = [Partner(**facts) for facts in self.gathered(vars(own)) if facts["rank"] != self.rank]
         self._watch = Watch(own, others, launched="TORCHELASTIC_RUN_ID" in os.environ)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Within this block this process is not ended because a partner has died: it saves, and asks nobody."""
+        with nullcontext() if self._watch is None else self._watch.saving():
+            yield
 
     def leave(self) -> None:
         """Stop looking after the partners, without another word: something went wrong here, or all is over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 
 from ... import config
 from ...errors import ResourceError
@@ -45,10 +46,11 @@ class Keeper:
         shares = None if not learner.sharded else state.shares_of(learner, self._team)
         self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
         try:
-            state.save(
-                folder, step, learner.model, learner.optimizers, learner.average, self._plan_text,
-                {"guards": self._guards.remembered(), **learner.remembered()}, shares,
-            )  # fmt: skip
+            with self._team.saving() if self.whole else nullcontext():
+                state.save(
+                    folder, step, learner.model, learner.optimizers, learner.average, self._plan_text,
+                    {"guards": self._guards.remembered(), **learner.remembered()}, shares,
+                )  # fmt: skip
         except ResourceError as error:
             raise ResourceError(f"{error} {self._safe(step)} {go_on(self._run.path)}") from error
         finally:

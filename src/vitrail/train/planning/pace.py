@@ -9,12 +9,15 @@ import time
 from dataclasses import dataclass
 
 from ...data.loader import Pictures
+from ...errors import ResourceError
 from ...model.vit import create
+from ...runtime import memory_is_full
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
 from ..loop import prepare, train
 from ..plan import Plan
 from ..recipe import Phase
+from ..stepping import memory
 from ..teacher.teaching import lesson
 
 MEASURED_STEPS, WARM_UP = 12, 2
@@ -35,12 +38,23 @@ class Pace:
 
 
 def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE) -> Pace:
-    """Train a copy of the model for at most fourteen steps in each phase; the last, with all to see, comes first."""
+    """Train a copy of the model for at most fourteen steps in each phase; the last, with all to see, comes first.
+
+    Raises:
+        ResourceError: the memory is full; the message says what would fit.
+    """
     long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=FINE))
-    found = {
-        phase: team.told(_seconds(long, pictures, dataset, phase, team)) for phase in reversed(plan.recipe.phases())
-    }
-    return Pace(tuple((phase, found[phase]) for phase in plan.recipe.phases()))
+    phases = plan.recipe.phases()
+    try:
+        found = {phase: team.told(_seconds(long, pictures, dataset, phase, team)) for phase in reversed(phases)}
+        return Pace(tuple((phase, found[phase]) for phase in phases))
+    except (MemoryError, RuntimeError) as error:
+        if not memory_is_full(error):
+            raise
+    # Outside of the handler: the exception holds the frames that hold the memory.
+    count = memory.at_once(plan, team.world)
+    advice = memory.advice(prepare(create(plan.model, plan.seed), plan, team), plan, "the same with", team.world)
+    raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
 
 
 def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, team: Team) -> float:

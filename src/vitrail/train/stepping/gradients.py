@@ -43,7 +43,8 @@ def measured(engine: Engine, loss: LossOf, plan: Plan) -> Measure:
             outputs = engine.answer(x, rows)
         return loss(outputs, targets)[0], outputs
 
-    return torch.compile(measure) if plan.compute.compile else measure
+    # Each size by itself: kernels for any size would depend on what was met before, and so would a resumed run's bits.
+    return torch.compile(measure, dynamic=False) if plan.compute.compile else measure
 
 
 def backward(

@@ -41,14 +41,26 @@ def try_step(learner: Learner, plan: Plan, batch: int) -> None:
         learner.model.zero_grad()
 
 
-def advice(learner: Learner, plan: Plan, run: object) -> str:
-    """What to type after the memory was full."""
-    at_once = -(-plan.recipe.batch // plan.recipe.accumulate)
-    size = largest_batch(lambda batch: try_step(learner, plan, batch), at_once)
+def at_once(plan: Plan, world: int = 1) -> int:
+    """Pictures that go through the model of one process together."""
+    return -(-plan.recipe.batch // (world * plan.recipe.accumulate))
+
+
+def advice(learner: Learner, plan: Plan, command: str, world: int = 1) -> str:
+    """What to type after the memory was full.
+
+    Args:
+        command: what goes on, or begins anew, and takes a flag more.
+        world: of several processes none can try alone what would fit.
+    """
+    if world > 1:
+        parts = 2 * plan.recipe.accumulate
+        return f"Take the same batches in {parts} parts each: {command} --recipe.accumulate {parts}"
+    size = largest_batch(lambda batch: try_step(learner, plan, batch), at_once(plan))
     if not size:
         return "Not even a single picture fits: use a smaller --image-size or model."
     parts = -(-plan.recipe.batch // size)
     return (
-        f"{size} at once do (tried just now). Go on with the same batches in {parts} parts each: "
-        f"vitrail train --resume {run} --recipe.accumulate {parts}"
+        f"{size} at once do (tried just now). Take the same batches in {parts} parts each: {command} "
+        f"--recipe.accumulate {parts}"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...runtime import cpu_multiplies_bfloat16
+from ...runtime import multiplies_bfloat16
 from ..recipe import Recipe
 from .muon import Muon
 
@@ -35,13 +35,12 @@ def build(
         return [_adamw(blocks | matrices, rest, recipe, fused, scales or {})]
     joint = {name: matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")}
     single = {name: matrix for name, matrix in blocks.items() if name not in joint}
-    fast_bfloat16 = device != "cpu" or cpu_multiplies_bfloat16()
     muon = Muon(
         [group | {"parts": 3} for group in _groups(joint, scales or {})] + _groups(single, scales or {}),
         lr=recipe.muon_rate,
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
-        compute=torch.bfloat16 if fast_bfloat16 else torch.float32,
+        compute=torch.bfloat16 if multiplies_bfloat16(device) else torch.float32,
         sharded=sharded,
         compiled=compiled,
     )

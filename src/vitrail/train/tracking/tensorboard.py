@@ -45,8 +45,9 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         folder = self._folder if axis == "step" else self._folder / axis.removesuffix("_step")
+        fresh = not any(folder.glob("events.out.tfevents.*"))
         writer = SummaryWriter(str(folder), purge_step=forget_from)
-        if axis == "step" and forget_from <= 1:
+        if axis == "step" and fresh:
             rows = "".join(f"| {name} | {value} |\n" for name, value in self._settings.items())
             writer.add_text("plan", f"| field | value |\n|---|---|\n{rows}", 0)
         return writer

@@ -16,7 +16,8 @@ from ..plan import Plan
 from ..planning import idle, orientation, pace
 from ..planning.pace import Pace
 from ..planning.wishes import Reasons, Wishes
-from .begin import BATCH, mirrored
+from .begin import mirrored
+from .extracting import BATCH
 from .planned import without_steps
 from .probing import MOST_NUMBERS
 from .settings import ONLY_FOR, StartSettings

@@ -18,7 +18,8 @@ from ..plan import Plan
 from ..run import RunFolder
 from ..stepping.optimizer import averaged
 from . import tried
-from .begin import BATCH, kept
+from .begin import kept
+from .extracting import BATCH
 from .settings import MOST_JUDGED
 from .tried import Tried, judged
 from .tuning import tightened

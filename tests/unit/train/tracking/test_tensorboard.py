@@ -28,6 +28,15 @@ def test_curves_lie_in_the_run_folder_those_of_a_prelude_beside(tmp_path):
     assert "| recipe.steps | 5 |" in texts(tmp_path / FOLDER)["plan"]
 
 
+def test_the_plan_is_there_once_whatever_step_is_recorded_first(tmp_path):
+    for steps in ((20, 40), (60, 80)):  # of a long training only every so many steps are recorded
+        writer = opened(tmp_path)
+        for step in steps:
+            writer.record("step", step, {"loss": 1.0})
+        writer.close(whole=False)
+    assert "| recipe.steps | 5 |" in texts(tmp_path / FOLDER)["plan"]
+
+
 def test_steps_that_a_resumed_run_does_again_are_there_once(tmp_path):
     first = opened(tmp_path)
     for step in (1, 2, 3, 4):

@@ -1,0 +1,131 @@
+"""Features of all pictures of a split, a portion at a time; about once a minute those so far go to the disk.
+
+Portions hold whole batches and are always the same, so that a run which was stopped here ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import nn
+
+from ... import config
+from ...data.loader import Pictures
+from ...errors import DamagedFileError, InterruptedRun
+from ...evaluate.collect import collect, made_ready
+from ...evaluate.pooled import Pooled
+from ...files import tensors
+from ...model.vit import ViT
+from ..dataset import Dataset, class_of
+from ..events import Event, Note, Worked
+from ..keeping.keeper import SECONDS_BETWEEN_SAVES
+from ..keeping.signals import Wish, go_on
+from ..plan import Plan
+from ..run import RunFolder
+from .probing import Seen
+
+BATCH = 64
+PORTIONS = 100
+FOLDER = "features"
+"""Of a run, while its features are not all there."""
+OF = "of"
+"""In a file's header: what its numbers were computed with and from."""
+
+
+def seen(
+    run: RunFolder, model: ViT, plan: Plan, dataset: Dataset, split: str, wish: Wish, mirrored: bool = False
+) -> Generator[Event, None, Seen]:
+    """All pictures of a split, or their mirror images, as features, in the split's order, with their targets.
+
+    Args:
+        wish: signals; after the portion at hand they are followed.
+
+    Raises:
+        InterruptedRun: a signal asked to stop; what is computed is saved.
+        DataError: a picture cannot be read.
+    """
+    rows, width = dataset.splits[split], plan.model.pooled_width
+    targets = class_of(dataset.source, rows) if split == "val" and dataset.source.soft else dataset.learnt(split)
+    if not len(rows):
+        return Seen(np.zeros((0, width), np.float32), targets)
+    pictures = dataset.pictures(split, plan.image, plan.compute.workers)
+    pooled = made_ready(Pooled(model, mirrored), plan.compute.number_format)
+    parts = Parts(run, plan, f"{split}{'-mirrored' * mirrored}", rows)
+    kept = parts.kept()
+    done = first = sum(map(len, kept))
+    if done:
+        yield Note(f"Going on after the features of {done:,} of {len(rows):,} {split} pictures.")
+    fresh: list[np.ndarray] = []
+    began = saved = time.perf_counter()
+    for features in _computed(pooled, plan, pictures, rows[done:], len(rows)):
+        fresh.append(features)
+        done += len(features)
+        if wish or wish.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
+            kept.append(parts.keep(fresh, done))
+            fresh, wish.save, saved = [], False, time.perf_counter()
+        if wish:
+            where = f"{done:,} of {len(rows):,} {split} pictures"
+            raise InterruptedRun(f"Interrupted in the features of {where}, saved. {go_on(run.path)}", wish.exit_code)
+        left = (time.perf_counter() - began) / (done - first) * (len(rows) - done)
+        yield Worked(f"features of the {split} pictures", done, len(rows), left)
+    return Seen(np.concatenate([*kept, *fresh]), targets)
+
+
+class Parts:
+    """The features of one split on the disk, in files that are named by where they end."""
+
+    def __init__(self, run: RunFolder, plan: Plan, name: str, rows: np.ndarray):
+        self._folder, self._name = run.path / FOLDER, name
+        made_of = config.to_toml(plan, {}).encode() + rows.astype(np.int64).tobytes()
+        self._of = hashlib.sha256(made_of).hexdigest()
+
+    def kept(self) -> list[Float32[np.ndarray, "n P"]]:
+        """What is there from the first picture on; nothing of another plan or other pictures, nor what is damaged."""
+        found: list[np.ndarray] = []
+        for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
+            try:
+                if tensors.metadata(path).get(OF) != self._of:
+                    break
+                part = tensors.load(path)[FOLDER].numpy()
+            except DamagedFileError:
+                break
+            if path != self._path(sum(map(len, found)) + len(part)):
+                break
+            found.append(part)
+        return found
+
+    def keep(self, portions: list[np.ndarray], end: int) -> Float32[np.ndarray, "n P"]:
+        """Write what came since the last time, up to picture `end`; it in one piece."""
+        part = np.concatenate(portions)
+        self._folder.mkdir(exist_ok=True)
+        tensors.save(self._path(end), {FOLDER: torch.from_numpy(part)}, {OF: self._of}, checksum=True)
+        return part
+
+    def _path(self, end: int) -> Path:
+        return self._folder / f"{self._name}-{end:012d}.safetensors"
+
+
+def forget(run: RunFolder) -> None:
+    """Remove the features of a run whose probes are done."""
+    shutil.rmtree(run.path / FOLDER, ignore_errors=True)
+
+
+def _computed(
+    pooled: nn.Module, plan: Plan, pictures: Pictures, rows: np.ndarray, count: int
+) -> Iterator[Float32[np.ndarray, "b P"]]:
+    """Portions of whole batches, so that somebody can watch.
+
+    Args:
+        count: pictures of the split, of which `rows` are left to compute.
+    """
+    portion = -(-max(count // PORTIONS, 1) // BATCH) * BATCH
+    for start in range(0, len(rows), portion):
+        few = rows[start : start + portion]
+        yield collect(pooled, pictures, few, plan.image, BATCH, plan.compute.device, plan.compute.number_format)

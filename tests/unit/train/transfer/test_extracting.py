@@ -1,0 +1,137 @@
+"""Features that are stopped on the way: what is on the disk is kept, and the run ends with the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from unit.train.test_fit import drawn, notes
+from vitrail.checkpoints.save import save
+from vitrail.data.settings import DataSettings
+from vitrail.errors import InterruptedRun
+from vitrail.files.tensors import load
+from vitrail.model.config import ViTConfig
+from vitrail.model.vit import create
+from vitrail.runtime import RuntimeSettings
+from vitrail.spec import ImageSpec
+from vitrail.train import fit as training
+from vitrail.train.events import Event
+from vitrail.train.planning.wishes import Wishes
+from vitrail.train.run import RunFolder
+from vitrail.train.transfer import extracting
+
+MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
+SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
+PICTURES = (20, 20)  # 30 learnt, 4 to validate on: four portions, one, and four of mirror images
+
+
+def fit(run: Path, weights: Path) -> list[Event]:
+    overrides = {"start.method": "probe"}
+    wishes = Wishes(data=DataSettings(), weights=str(weights), overrides=overrides)
+    return list(training.fit(wishes, MACHINE, run, given=drawn(PICTURES)))
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(extracting, "BATCH", 8)
+    save(tmp_path / "theirs", create(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    return tmp_path / "theirs"
+
+
+class Collect:
+    """`collect`, counted; something happens in the n-th call."""
+
+    def __init__(self, at: int = 0, what: object = None):
+        self.calls, self._at, self._what = 0, at, what
+
+    def __call__(self, *words: object) -> object:
+        self.calls += 1
+        if self.calls == self._at:
+            self._what()
+        return extracting_collect(*words)
+
+
+extracting_collect = extracting.collect
+
+
+def killed() -> None:
+    raise KeyboardInterrupt
+
+
+def stopped_in(run: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, portion: int) -> Path:
+    """A run that was killed in a portion; all before it were saved."""
+    monkeypatch.setattr(extracting, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(extracting, "collect", Collect(portion, killed))
+    with pytest.raises(KeyboardInterrupt):
+        fit(run, weights)
+    return run
+
+
+def begins(run: Path) -> tuple[dict[str, bytes], str]:
+    """The weights at step 0, and all that was tried."""
+    tensors = load(run / "start.safetensors")
+    return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, (run / "start.json").read_text()
+
+
+@pytest.mark.parametrize(("portion", "left"), [(3, 7), (7, 3)])
+def test_A1_features_that_a_kill_found_half_done_go_on_with_the_same_bits(
+    portion, left, weights, tmp_path, monkeypatch
+):
+    fit(tmp_path / "whole", weights)
+    run = stopped_in(tmp_path / "run", weights, monkeypatch, portion)
+    counted = Collect()
+    monkeypatch.setattr(extracting, "collect", counted)
+    told = notes(list(training.resume(run, drawn(PICTURES))))
+    assert counted.calls == left and "Going on after the features of " in " ".join(told)
+    assert begins(run) == begins(tmp_path / "whole")
+    assert not (run / "features").exists() and (run / "report.html").is_file()
+
+
+def test_A1_features_of_another_plan_and_damaged_ones_are_computed_again(weights, tmp_path, monkeypatch):
+    run = stopped_in(tmp_path / "run", weights, monkeypatch, 4)
+    (first, second, third) = sorted((run / "features").iterdir())
+    second.write_bytes(second.read_bytes()[:-4])
+    counted = Collect(3, killed)
+    monkeypatch.setattr(extracting, "collect", counted)
+    with pytest.raises(KeyboardInterrupt):
+        list(training.resume(run, drawn(PICTURES)))
+    assert first.is_file() and third.is_file() and counted.calls == 3  # the first portion alone was good
+    plan = (run / "plan.toml").read_text()
+    (run / "plan.toml").write_text(plan.replace("crop_fraction = 1.0", "crop_fraction = 0.9"))
+    counted = Collect()
+    monkeypatch.setattr(extracting, "collect", counted)
+    list(training.resume(run, drawn(PICTURES)))
+    assert counted.calls == 9
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signal here")
+def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, tmp_path, monkeypatch):
+    fit(tmp_path / "whole", weights)
+    asked = Collect(2, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(extracting, "collect", asked)
+    run = tmp_path / "run"
+    with pytest.raises(
+        InterruptedRun, match=rf"Interrupted in the features of 16 of \d+ train .*--resume {run}"
+    ) as end:
+        fit(run, weights)
+    assert end.value.exit_code == 143 and len(list((run / "features").iterdir())) == 1
+    monkeypatch.setattr(extracting, "collect", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
+    told = notes(list(training.resume(run, drawn(PICTURES))))
+    assert any(text.startswith("Going on after the features of 16 of ") for text in told)
+    assert begins(run) == begins(tmp_path / "whole")
+
+
+def test_parts_that_do_not_meet_are_left(tmp_path, weights):
+    run = RunFolder.create(tmp_path / "run")
+    fit(tmp_path / "whole", weights)
+    parts = extracting.Parts(run, RunFolder(tmp_path / "whole").read_plan(), "train", np.arange(9))
+    numbers = np.arange(36, dtype=np.float32).reshape(9, 4)
+    parts.keep([numbers[:2], numbers[2:3]], 3)
+    parts.keep([numbers[5:]], 9)
+    assert np.array_equal(np.concatenate(parts.kept()), numbers[:3])
+    assert np.array_equal(parts.keep([numbers[3:5]], 5), numbers[3:5])
+    assert np.array_equal(np.concatenate(parts.kept()), numbers)
