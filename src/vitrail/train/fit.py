@@ -101,7 +101,7 @@ def fit(
         agreement.check(team, plan)
         cost = None
         if measured is not None and team.leads:
-            cost = forecast.foretell(plan, measured, spent, watch, pictures, dataset)
+            cost = forecast.foretell(plan, measured, spent, watch, pictures, dataset, team)
         yield Planned(plan, reasons, cost)
         if not dry_run:
             run = _new_folder(out, plan, team)
@@ -236,7 +236,7 @@ def _foretold(plan: Plan, pictures: Pictures, dataset: Dataset, watch: Watch, te
     spent = before.seconds(plan, dataset, pictures)
     spent += budget.seconds_before(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
     found = pace.measure(plan, pictures, dataset, team)
-    return forecast.foretell(plan, found, spent, watch, pictures, dataset) if team.leads else None
+    return forecast.foretell(plan, found, spent, watch, pictures, dataset, team) if team.leads else None
 
 
 def _told(dataset: Dataset) -> Iterator[Event]:

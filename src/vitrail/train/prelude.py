@@ -13,6 +13,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from torch.nn.utils import clip_grad_norm_
 
 from .. import config
 from ..data.loader import Batch, Pictures, steps
-from ..errors import DamagedFileError, DivergedError, InterruptedRun
+from ..errors import DamagedFileError, DivergedError, InterruptedRun, ResourceError
 from ..files import atomic, tensors
 from ..randomness import derive
+from ..runtime import memory_is_full
 from .events import Event, Note, Progress
 from .keeping import changes, state
 from .keeping.signals import go_on, listening
@@ -135,24 +137,41 @@ def stepped(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], start
     recipe, bad = prelude.recipe, 0
     prelude.module.train()
     began = time.perf_counter()
-    for step, epoch, batch in steps(
+    batches = steps(
         prelude.pictures, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.blocks
-    ):
-        if step >= recipe.steps:
-            return
-        rates.set_rates(optimizers, recipe, step)
-        torch.manual_seed(derive(prelude.seed, "dropout", step))
-        loss = mean(*prelude.loss_of(batch, step, epoch))
-        loss.backward()
-        bad = 0 if _applied(prelude, optimizers, loss) else bad + 1
-        if bad == BAD_STEPS:
-            raise DivergedError(
-                f"The {prelude.title} diverged: its loss or gradient was not finite in steps {step - bad + 2} to "
-                f"{step + 1}. {prelude.advice}"
-            )
-        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
-        yield Done(step + 1, passed, loss.item(), len(batch.indices), time.perf_counter() - began)
-        began = time.perf_counter()
+    )
+    with _enough_memory(prelude):
+        for step, epoch, batch in batches:
+            if step >= recipe.steps:
+                return
+            rates.set_rates(optimizers, recipe, step)
+            torch.manual_seed(derive(prelude.seed, "dropout", step))
+            loss = mean(*prelude.loss_of(batch, step, epoch))
+            loss.backward()
+            bad = 0 if _applied(prelude, optimizers, loss) else bad + 1
+            if bad == BAD_STEPS:
+                raise DivergedError(
+                    f"The {prelude.title} diverged: its loss or gradient was not finite in steps {step - bad + 2} to "
+                    f"{step + 1}. {prelude.advice}"
+                )
+            passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
+            yield Done(step + 1, passed, loss.item(), len(batch.indices), time.perf_counter() - began)
+            began = time.perf_counter()
+
+
+@contextmanager
+def _enough_memory(prelude: Prelude) -> Iterator[None]:
+    """Within this block a full memory is a sentence with what to type."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not memory_is_full(error):
+            raise
+        flag, batch = ("pretrain" if prelude.name == "pretrain" else "recipe"), prelude.recipe.batch
+        raise ResourceError(
+            f"The memory is full in the {prelude.title}: {batch} pictures at once do not fit. Begin with a smaller "
+            f"--{flag}.batch, such as {max(batch // 2, 1)}."
+        ) from None
 
 
 def seconds_per_step(prelude: Prelude) -> float:

@@ -18,10 +18,16 @@ SHARE_FOR_PICTURES = 0.25  # of a GPU's free memory
 
 def held(pictures: Pictures, device: str) -> Pictures:
     """The same pictures, decoded ones in the GPU's memory if they take at most a quarter of what is free there."""
+    return pictures.to(device) if isinstance(pictures, Resident) and bytes_held(pictures, device) else pictures
+
+
+def bytes_held(pictures: Pictures, device: str) -> int:
+    """What they take of a GPU's memory; nothing where they stay outside of it."""
     if not device.startswith("cuda") or not isinstance(pictures, Resident):
-        return pictures
+        return 0
     free, _ = torch.cuda.mem_get_info(torch.device(device))
-    return pictures.to(device) if pictures.images.nbytes <= SHARE_FOR_PICTURES * free else pictures
+    size = pictures.images.nbytes
+    return size if size <= SHARE_FOR_PICTURES * free else 0
 
 
 def on_device(batches: Iterator[Numbered], device: str) -> Iterator[Numbered]:

@@ -29,7 +29,7 @@ def peak(device: str) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def on_device(plan: Plan, shares: int = 1) -> int:
+def on_device(plan: Plan, shares: int = 1, world: int = 1) -> int:
     """Bytes that a training needs on each of its devices at the highest point of a step.
 
     They are the weights, their gradients, the optimisers' moments and the running mean, all in float32; the weights
@@ -39,9 +39,10 @@ def on_device(plan: Plan, shares: int = 1) -> int:
 
     Args:
         shares: devices among which weights, gradients and moments are parted, as FSDP2 does; 1 has them whole.
+        world: processes that share the plan's batch.
     """
     blocks = max(plan.model.depth, 1)
-    forward = kept(plan) * (1 + 1 / blocks)
+    forward = kept(plan) / world * (1 + 1 / blocks)
     whole = weights(plan)
     gathered = 2 * whole / blocks if shares > 1 else 0.0
     if plan.compute.device == "cpu":

@@ -11,10 +11,13 @@ import torch
 
 from ...data.loader import Pictures
 from ...evaluate.collect import collect
-from ...model.vit import create
+from ...model.vit import create, parameter_count
 from ...report.explanations import MOST
 from ..dataset import Dataset
 from ..deciding import FAMILIAR_PICTURES
+from ..engines import ahead
+from ..engines.engine import chosen
+from ..engines.team import ALONE, Team
 from ..events import Event, Finished
 from ..explained import LEAST, SHARE
 from ..plan import Plan
@@ -66,12 +69,15 @@ class Watch:
             yield event
 
 
-def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictures, dataset: Dataset) -> Cost:
+def foretell(
+    plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictures, dataset: Dataset, team: Team = ALONE
+) -> Cost:
     """The cost of the run that this plan describes on this machine, from what its beginning took.
 
     Args:
         spent: seconds of the training that come before its first step.
         pictures: the training pictures; a fresh model answers some of them to see how long that takes.
+        team: on GPUs each process needs memory for its part.
     """
     answer = _seconds_per_answer(plan, pictures)
     decoded = watch.decoding / max(len(pictures.indices), 1)
@@ -89,8 +95,16 @@ def foretell(plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictu
         preparation=watch.elapsed(),
         training=training,
         evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
-        memory=footprint.on_device(plan) if on_gpu else footprint.peak(plan.compute.device) + REPORT_BYTES,
+        memory=_on_gpu(plan, pictures, team) if on_gpu else footprint.peak(plan.compute.device) + REPORT_BYTES,
     )
+
+
+def _on_gpu(plan: Plan, pictures: Pictures, team: Team) -> int:
+    """Bytes that a process needs on its GPU."""
+    device = plan.compute.device
+    sharded = chosen(plan.compute.engine, team, parameter_count(plan.model), device)[0] == "fsdp"
+    steps = footprint.on_device(plan, team.world if sharded else 1, team.world)
+    return steps + ahead.bytes_held(pictures, device)
 
 
 def _seconds_per_answer(plan: Plan, pictures: Pictures) -> float:

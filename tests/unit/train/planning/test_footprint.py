@@ -51,6 +51,14 @@ def test_the_formula_is_within_a_quarter_of_what_is_kept(name, number_format, pa
     assert told + cast == pytest.approx(saved(config, 4, number_format), rel=0.25)
 
 
+def test_processes_share_the_batch_and_under_fsdp_the_weights():
+    plan = dataclasses.replace(Plan(), recipe=Recipe(batch=64), compute=ComputeSettings(device="cuda"))
+    alone, two, shared = (footprint.on_device(plan, *parts) for parts in ((1, 1), (1, 2), (2, 2)))
+    whole = footprint.SLACK * footprint.weights(plan)
+    assert two - whole == pytest.approx((alone - whole) / 2, rel=1e-6)
+    assert shared == pytest.approx(two - whole * (1 / 2 - 2 / plan.model.depth), rel=1e-6)
+
+
 def test_a_second_computation_keeps_less():
     plan = Plan()
     again = dataclasses.replace(plan, model=dataclasses.replace(plan.model, recompute=True))

@@ -19,7 +19,7 @@ from PIL import Image
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.errors import DataError, DivergedError, InterruptedRun, UsageError
+from vitrail.errors import DataError, DivergedError, InterruptedRun, ResourceError, UsageError
 from vitrail.files import tensors
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
@@ -32,6 +32,7 @@ from vitrail.train.pretrain import learning, unlabelled
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Phase
 from vitrail.train.run import RunFolder
+from vitrail.train.teacher import first
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8
@@ -145,6 +146,22 @@ def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
         fit(pretrain__steps=4)
     assert stopped.value.exit_code == 143
     assert (tmp_path / "run" / "checkpoints" / "pretrain" / "step-00000002").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("room", "words", "flag"),
+    [(learning, {"pretrain__steps": 4}, "pretrain"), (first, {"teacher__model": "cnn", "teacher__steps": 4}, "recipe")],
+)
+@pytest.mark.parametrize("budget", [{"steps": 4}, {"minutes": 1}])
+def test_F10_a_full_memory_says_which_batch_to_make_smaller(room, words, flag, budget, fit, monkeypatch):
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(room, "augment", full)
+    with pytest.raises(
+        ResourceError, match=rf"pictures at once do not fit\. Begin with a smaller --{flag}\.batch, such as "
+    ):
+        fit(**budget, **words)
 
 
 def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
