@@ -1,4 +1,8 @@
-"""One writer per folder: a small file that says which process holds it, and that a dead process holds nothing."""
+"""One writer per folder: a small file that says which process holds it, and that a dead process holds nothing.
+
+Whether a process of this machine lives can be asked. One of another machine gives a sign of life by dating its file
+anew; when the signs have stopped for some minutes it counts as dead, so that a job can go on elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import os
 import secrets
 import socket
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +20,15 @@ from typing import Any
 from ..errors import UsageError
 from .disk import resource_errors
 
+SIGN_EVERY, SILENT_FOR = 15.0, 180.0
+"""Seconds between signs of life, and without one after which a process of another machine counts as dead."""
+
 
 class Lock:
     """Hold a folder while inside `with Lock(folder):`.
 
     Raises:
-        UsageError: a living process, or one on another machine, holds it; the message says which and since when.
+        UsageError: a living process holds it; the message says which and since when.
         ResourceError: the lock file cannot be written.
     """
 
@@ -31,24 +39,38 @@ class Lock:
         self.since = 0.0
         """When the folder was taken, by the clock that dates its files, in seconds; 0 before that."""
         self._own = _this_process()
+        self._over = threading.Event()
 
     def __enter__(self) -> Lock:
         with resource_errors(self.path):
             while not _claim(self.path, self._own):
                 self._put_aside_if_dead()
             self.since = self.path.stat().st_mtime
+        self._over.clear()
+        threading.Thread(target=self._give_signs, name="vitrail-lock", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
         if _holder(self.path) == self._own:
             self.path.unlink(missing_ok=True)
 
+    def _give_signs(self) -> None:
+        while not self._over.wait(SIGN_EVERY):
+            with suppress(OSError):
+                if _holder(self.path) == self._own:
+                    os.utime(self.path)
+
     def _put_aside_if_dead(self) -> None:
         holder = _holder(self.path)
-        if _is_alive(holder):
+        here = holder.get("host") == socket.gethostname()
+        silent = 0.0 if here or not holder else _silence(self.path)
+        if holder and (_lives_here(holder) if here else silent < SILENT_FOR):
+            elsewhere = f"try again in {SILENT_FOR - silent:.0f} s, when it counts as dead, or "
             raise UsageError(
                 f"{self.path.parent} is in use by process {holder['pid']} on {holder['host']} since {holder['since']}. "
-                f"Wait for it or choose another folder; if that process is gone, delete {self.path}."
+                f"Wait for it or choose another folder; if that process is gone, {'' if here else elsewhere}"
+                f"delete {self.path}."
             )
         aside = self.path.with_name(f"{self.FILE}-{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):  # somebody else was quicker
@@ -92,11 +114,20 @@ def _holder(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _is_alive(holder: dict[str, Any]) -> bool:
-    if not holder:
-        return False
-    if holder["host"] != socket.gethostname():
-        return True  # cannot be asked from here
+def _silence(path: Path) -> float:
+    """Seconds since a lock file was dated, by the clock of the file system that it lies on."""
+    asked = path.with_name(f"{Lock.FILE}-{secrets.token_hex(4)}")
+    try:
+        dated = path.stat().st_mtime
+        asked.touch(exist_ok=False)
+        return max(0.0, asked.stat().st_mtime - dated)
+    except FileNotFoundError:  # it is gone this moment
+        return 0.0
+    finally:
+        asked.unlink(missing_ok=True)
+
+
+def _lives_here(holder: dict[str, Any]) -> bool:
     return _runs(int(holder["pid"])) and _started(int(holder["pid"])) == holder["started"]
 
 

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -74,14 +75,37 @@ def test_a_reused_process_number_is_not_taken_for_the_old_process(tmp_path, monk
         pass
 
 
-def test_a_process_of_another_machine_counts_as_alive(tmp_path):
-    holder = {"pid": 1, "host": "elsewhere", "started": None, "since": "2026-01-01 09:12"}
-    (tmp_path / Lock.FILE).write_text(json.dumps(holder))
-    with (
-        pytest.raises(UsageError, match=r"process 1 on elsewhere since 2026-01-01 09:12.*delete .*\.lock"),
-        Lock(tmp_path),
-    ):
+ELSEWHERE = {"pid": 1, "host": "elsewhere", "started": None, "since": "2026-01-01 09:12"}
+
+
+def test_a_process_of_another_machine_lives_as_long_as_it_gives_signs(tmp_path):
+    path = tmp_path / Lock.FILE
+    path.write_text(json.dumps(ELSEWHERE))
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 100))
+    words = r"process 1 on elsewhere since 2026-01-01 09:12.*try again in (79|80) s, .*or delete .*\.lock"
+    with pytest.raises(UsageError, match=words), Lock(tmp_path):
         pass
+    assert [file.name for file in tmp_path.iterdir()] == [Lock.FILE]
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 100))
+    with Lock(tmp_path):
+        assert json.loads(path.read_text())["pid"] == os.getpid()
+    assert not list(tmp_path.iterdir())
+
+
+def test_who_holds_a_folder_gives_signs_of_life_until_it_leaves(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "SIGN_EVERY", 0.02)
+    path = tmp_path / Lock.FILE
+    with Lock(tmp_path) as held:
+        since = held.since
+        os.utime(path, (1.0, 1.0))
+        until = time.monotonic() + 5
+        while path.stat().st_mtime < since and time.monotonic() < until:
+            time.sleep(0.02)
+        assert path.stat().st_mtime >= since and held.since == since
+        path.write_text(json.dumps(ELSEWHERE))
+        os.utime(path, (1.0, 1.0))
+        time.sleep(0.2)
+        assert path.stat().st_mtime == 1.0, "that of another holder is left alone"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
