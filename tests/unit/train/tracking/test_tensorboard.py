@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import types
 from pathlib import Path
+
+import pytest
+from tensorboard.summary.writer import event_file_writer
 
 from curves_of_tensorboard import curves, texts
 from vitrail.train.tracking.tensorboard import FOLDER, TensorBoard
 from vitrail.train.tracking.tracker import Filed
+
+
+@pytest.fixture(autouse=True)
+def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second goes by between any two writers, as between a run and its resume: files are read in their order."""
+    clock = itertools.count(1_795_000_000)
+    monkeypatch.setattr(event_file_writer, "time", types.SimpleNamespace(time=lambda: float(next(clock))))
 
 
 def opened(folder: Path) -> TensorBoard:
