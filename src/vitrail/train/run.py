@@ -62,8 +62,9 @@ class RunFolder:
         with resource_errors(path):
             if cls._was_left(path):
                 with Lock(path):
-                    for file in [file for file in path.iterdir() if file.name != Lock.FILE]:
-                        file.rmdir() if file.is_dir() else file.unlink()
+                    for file in [file for file in path.iterdir() if file.name not in (Lock.FILE, "checkpoints")]:
+                        file.unlink()
+                    (path / "checkpoints").rmdir()  # last: by it a folder is known as one that a training began
             run.checkpoints.mkdir(parents=True)
         return run
 
@@ -73,7 +74,7 @@ class RunFolder:
         there = path.iterdir() if path.is_dir() else ()
         names = {file.name for file in there if not file.name.startswith(atomic.TEMPORARY)}
         checkpoints = path / "checkpoints"
-        return bool(names) and names <= BEGUN and not (checkpoints.is_dir() and any(checkpoints.iterdir()))
+        return checkpoints.is_dir() and names <= BEGUN and not any(checkpoints.iterdir())
 
     @classmethod
     def check_free(cls, path: Path) -> None:

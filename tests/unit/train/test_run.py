@@ -66,6 +66,14 @@ def test_A1_what_a_kill_left_before_there_was_a_plan_does_not_keep_the_folder(he
     assert [file.name for file in path.iterdir()] == ["checkpoints"]
 
 
+def test_files_of_such_names_that_no_training_has_left_are_kept(here):
+    (here / "mine").mkdir()
+    (here / "mine" / "splits.csv").write_text("mine")
+    with pytest.raises(UsageError, match="exists already and is kept"):
+        RunFolder.create(here / "mine")
+    assert (here / "mine" / "splits.csv").read_text() == "mine"
+
+
 @pytest.mark.parametrize("more", ["plan.toml", "notes.txt", "checkpoints/step-00000003"])
 def test_a_folder_with_anything_else_in_it_is_kept(here, more):
     path = left(here)

@@ -8,12 +8,12 @@ from collections.abc import Generator
 import numpy as np
 
 from ...checkpoints.build import build
-from ...errors import DamagedFileError
+from ...errors import DamagedFileError, InterruptedRun
 from ...files import tensors
 from ...model.vit import ViT
 from ..dataset import Dataset
 from ..events import Event, Note
-from ..keeping.signals import listening
+from ..keeping.signals import go_on, listening
 from ..plan import Plan
 from ..planning.wishes import FEW_PICTURES
 from ..run import RunFolder
@@ -46,6 +46,8 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
             other = yield from extracting.seen(run, model, plan, dataset, "train", wish, mirrored=True)
             features = np.concatenate([train.features, other.features])
             train = Seen(features, np.concatenate([train.targets, other.targets]))
+    if wish:  # with the last portion
+        raise InterruptedRun(f"Interrupted after the features. {go_on(run.path)}", wish.exit_code)
     count = len(train.features) + len(valid.features)
     yield Note(f"Features of {count:,} pictures{words}, computed once, in {_since(first)}.")
     began = time.perf_counter()

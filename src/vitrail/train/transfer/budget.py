@@ -100,7 +100,10 @@ def fixed(plan: Plan, features: float, found: Pace, wishes: Wishes, reasons: Rea
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
         tunes = [f"start.{name}" for name in ("method", *ONLY_FOR)]
         if useless := [*(name for name in wishes.overrides if name in tunes), *idle.of_steps(wishes.overrides)]:
-            raise UsageError(f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, or leave it out.")
+            raise UsageError(
+                f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, leave it out, or begin without the "
+                "checkpoint: --weights none."
+            )
         reasons["start.method"] = reason
         reasons |= {f"start.{name}": "the probe tunes nothing" for name in ONLY_FOR if f"start.{name}" in reasons}
         asked = plan.start

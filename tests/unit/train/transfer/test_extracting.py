@@ -19,7 +19,7 @@ from vitrail.model.vit import create
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
-from vitrail.train.events import Event
+from vitrail.train.events import Event, Worked
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.run import RunFolder
 from vitrail.train.transfer import extracting
@@ -123,6 +123,19 @@ def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, t
     told = notes(list(training.resume(run, drawn(PICTURES))))
     assert any(text.startswith("Going on after the features of 16 of ") for text in told)
     assert begins(run) == begins(tmp_path / "whole")
+
+
+def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
+    wishes = Wishes(data=DataSettings(), weights=str(weights), overrides={"start.method": "probe"})
+    events = training.fit(wishes, MACHINE, tmp_path / "run", given=drawn(PICTURES))
+    whole = 0
+    with pytest.raises(InterruptedRun, match="Interrupted after the features") as end:
+        for event in events:
+            whole += isinstance(event, Worked) and event.done == event.total and "features of the" in event.what
+            if whole == 3:  # train, val, and now the mirror images of train
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert whole == 3 and end.value.exit_code == 143
+    assert not (tmp_path / "run" / "start.safetensors").exists()
 
 
 def test_parts_that_do_not_meet_are_left(tmp_path, weights):
