@@ -31,19 +31,25 @@ bench: $(TOOLS)
 	for name in $(SPEED); do $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Trainings whose row in benchmarks/results/ is missing, hours of them, and then the page of figures. ELPV is the folder of the
-# solar cells, DINOV2 that of the weights; without them what needs them is left out.
+# solar cells, DINOV2 that of the weights; without them what needs them is left out. The scripts know more ways and levers.
+WAYS := scratch taught probe tuned labels number
+LEVERS := adamw "all patches" "class token" "no rotation" mimetic "small pictures" "trivial augment" "mixup 0.2"
+LARGEST := adamw "trivial augment"
+FIRST := "masked pictures first" "a CNN teaches"
 figures: $(TOOLS)
 	$(BIN)/python docs/figures.py
 	$(BIN)/python benchmarks/digits_folds.py
 	$(BIN)/python benchmarks/fashion_mnist.py --minutes 13
 	$(BIN)/python benchmarks/fashion_mnist.py --minutes 60 --seeds 0
 	$(BIN)/python benchmarks/fashion_mnist_peer.py --minutes 13
-	$(BIN)/python benchmarks/elpv.py $(if $(ELPV),$(ELPV) $(DINOV2))
+	$(BIN)/python benchmarks/elpv.py $(if $(ELPV),$(ELPV) $(DINOV2)) --ways $(WAYS)
 	$(BIN)/python benchmarks/transfer.py $(if $(DINOV2),$(DINOV2) $(ELPV))
 	$(BIN)/python benchmarks/imbalance.py
 	$(BIN)/python benchmarks/predictions.py
 	$(BIN)/python benchmarks/plans.py $(if $(ELPV),--elpv $(ELPV))
-	$(BIN)/python benchmarks/ablation.py
+	$(BIN)/python benchmarks/ablation.py --levers $(LEVERS)
+	$(BIN)/python benchmarks/ablation.py --levers $(LARGEST) --minutes 10
+	$(if $(ELPV),$(BIN)/python benchmarks/ablation.py --levers $(FIRST) --minutes 5 --source elpv --elpv $(ELPV))
 	$(BIN)/python docs/table_of_records.py
 	$(BIN)/python docs/table_of_results.py
 

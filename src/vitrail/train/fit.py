@@ -330,9 +330,9 @@ def _lead(
         yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
     if plan.recipe.steps:
         yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
-    learner = whole_learner(learner, plan, team)
-    team.part()
     with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
+        learner = whole_learner(learner, plan, team)
+        team.part()
         if plan.recipe.steps and begins:
             learner = yield from choosing.chosen(run, plan, learner, dataset)
         yield from conclude(run, plan, reasons, learner, dataset)
