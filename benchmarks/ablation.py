@@ -35,6 +35,7 @@ LEVERS: dict[str, Words] = {
     "relative positions": ("--model.rotary", "none", "--model.relative", 2),
     "mimetic": ("--model.init", "mimetic"),
     "small pictures": ("--recipe.small_size", 0.6, "--recipe.small_until", 0.5),
+    "small, longer": ("--recipe.small_size", 0.6, "--recipe.small_until", 0.7),
     "small, no dropping": ("--recipe.small_size", 0.7, "--recipe.small_until", 0.7, "--recipe.keep_until", 0),
     "trivial augment": ("--recipe.augment", "trivial"),
     "mixup 0.2": ("--recipe.mixup", 0.2),
