@@ -6,11 +6,11 @@
     python benchmarks/ablation.py --source digits --minutes 0.5
     python benchmarks/ablation.py --source elpv --elpv DATA --minutes 5 --levers "masked pictures first" "a CNN teaches"
 
-The baseline is the plan's own choice with the model of longer runs, pico; every lever changes the named fields of it
-and is compared with the baseline of the same seed (same split, same initial values where the shape is the same). Each
-makes as many steps as take the minutes on all cores of a quiet machine (`making/paces.py`); the trainings themselves
-run two at a time with one thread each. The figure is accuracy on validation pictures, which no training has seen. Runs
-that are there are not run again.
+The baseline is the plan's own choice with the model of longer runs, pico, but for the smaller pictures of early steps,
+which the plan has from this comparison; every lever changes the named fields of it and is compared with the baseline of
+the same seed (same split, same initial values where the shape is the same). Each makes as many steps as take the
+minutes on all cores of a quiet machine (`making/paces.py`); the trainings themselves run two at a time with one thread
+each. The figure is accuracy on validation pictures, which no training has seen. Runs that are there are not run again.
 Writes benchmarks/results/ablation-SOURCE-MINUTESmin.json, a table in Markdown beside it, and the paces.
 """
 
@@ -70,7 +70,7 @@ def main() -> None:
     name = f"ablation-{options.source}-{options.minutes:g}min"
     levers = (BASELINE, *options.levers)
     model = ("--model", f"vit_pico_patch{case.patch}_{case.size}")
-    plans = {lever: (*case.words, *model, *LEVERS.get(lever, ())) for lever in levers}
+    plans = {lever: (*case.words, *model, *changed(lever, case.one_size)) for lever in levers}
     steps = steps_of(f"{name}-paces", plans, options.minutes)
     jobs: list[Job] = []
     for seed in options.seeds:
@@ -82,13 +82,19 @@ def main() -> None:
     for row in results.side_by_side(jobs, options.stop_after):
         shown = f"{number(row, 'val_accuracy'):.4f}, {row['steps']:,} steps"
         print(f"seed {row['seed']}, {row['lever']}: {shown}", flush=True)
-    compared = comparison(results.rows)
+    compared = comparison(results.rows, case.one_size)
     results.write({"comparison": compared})
     (RESULTS / f"{results.path.stem}.md").write_text(table(compared), encoding="utf-8")
     print(table(compared))
 
 
-def comparison(rows: list[Row]) -> list[Row]:
+def changed(lever: str, one_size: Words) -> Words:
+    """What a lever changes of the plan's own choice, without smaller pictures unless it is about them."""
+    words = LEVERS.get(lever, ())
+    return words if "--recipe.small_until" in words else (*one_size, *words)
+
+
+def comparison(rows: list[Row], one_size: Words) -> list[Row]:
     """For each lever: accuracy, and what it is worth against the baseline of the same seeds."""
     by_lever: dict[str, dict[int, Row]] = {}
     for row in rows:
@@ -102,16 +108,16 @@ def comparison(rows: list[Row]) -> list[Row]:
         ours = [number(by_lever[lever][seed], "val_accuracy") for seed in seeds]
         theirs = [number(base[seed], "val_accuracy") for seed in seeds]
         steps = spread(number(by_lever[lever][seed], "steps") for seed in seeds)["mean"]
-        changed = " ".join(map(str, LEVERS.get(lever, ())))
+        fields = " ".join(map(str, LEVERS.get(lever, one_size)))
         worth = None if lever == BASELINE else paired(ours, theirs)
-        found.append({"lever": lever, "changed": changed, "accuracy": spread(ours), "steps": steps, "worth": worth})
+        found.append({"lever": lever, "changed": fields, "accuracy": spread(ours), "steps": steps, "worth": worth})
     return found
 
 
 def table(compared: list[Row]) -> str:
     """The comparison in Markdown, the most harmful change first; points are hundredths of accuracy."""
     rows = ["| change | fields | steps | validation accuracy | difference, points (95 %) |", "|---|---|---:|---:|---:|"]
-    base = [row for row in compared if row["worth"] is None]
+    base = [row for row in compared if row["worth"] is None]  # its fields are what it has not from the plan
     rest = sorted((row for row in compared if row["worth"]), key=lambda row: row["worth"]["mean"])
     for row in (*base, *rest):
         worth, interval = row["worth"], (row["worth"] or {}).get("interval")

@@ -18,6 +18,8 @@ class Case:
     """Pixels of a side as the plan reads it."""
     patch: int
     """Pixels of a side of the plan's own patches."""
+    one_size: tuple[object, ...] = ()
+    """What leaves out the smaller pictures of early steps where the plan has them, which came of these comparisons."""
 
 
 def cases(elpv: Path | None, folder: Path) -> dict[str, Case]:
@@ -29,7 +31,7 @@ def cases(elpv: Path | None, folder: Path) -> dict[str, Case]:
     """
     third, scratch = ("--data.val_fraction", 0.3), ("--weights", "none")
     found = {
-        "fashion-mnist": Case(("fashion-mnist", *scratch), 28, 4),
+        "fashion-mnist": Case(("fashion-mnist", *scratch), 28, 4, ("--recipe.small_until", 0)),
         "digits": Case(("digits", *third, *scratch), 8, 2),
     }
     if elpv is not None:

@@ -19,7 +19,7 @@ def lever(name: str, seed: int, accuracy: float) -> dict[str, object]:
 def test_a_lever_is_compared_with_the_baseline_of_the_same_seeds():
     rows = [lever("baseline", seed, 0.80 + seed / 100) for seed in range(3)]
     rows += [lever("adamw", seed, 0.78 + seed / 100) for seed in range(2)] + [lever("mimetic", 7, 0.9)]
-    base, adamw = ablation.comparison(rows)
+    base, adamw = ablation.comparison(rows, ())
     assert (base["lever"], base["accuracy"]["n"], base["worth"]) == ("baseline", 3, None)
     assert adamw["worth"]["mean"] == pytest.approx(-0.02) and adamw["worth"]["n"] == 2
     table = ablation.table([base, adamw]).splitlines()

@@ -30,10 +30,10 @@ TASKS = {
 }
 AUGMENTATION = (
     *("crop_padding", "crop_scale", "flip", "flip_vertical", "transpose", "turn", "stretch", "move", "augment"),
-    *("erase", "mixup", "cutmix", "smoothing", "repeats", "keep_patches"),
+    *("erase", "mixup", "cutmix", "smoothing", "repeats", "keep_patches", "small_size"),
 )
 RATES = ("optimizer", "muon_rate", "momentum", "rate", "weight_decay", "warmup", "decay", "ema")
-AT_REST = {"keep_patches": 1.0, "repeats": 1, "augment": "none"}
+AT_REST = {"keep_patches": 1.0, "small_size": 1.0, "repeats": 1, "augment": "none"}
 """Of the others nothing is at rest."""
 MOST = 20
 """Classes or findings that an answer lists."""

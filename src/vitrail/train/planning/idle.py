@@ -18,6 +18,8 @@ NEEDS: dict[str, tuple[Callable[[Recipe], bool], str]] = {  # of a field that wa
     "augment_magnitude": (lambda one: one.augment == "rand", "--recipe.augment rand"),
     "keep_patches":      (lambda one: one.keep_patches == 1 or one.keep_until > 0, "a --recipe.keep_until above 0"),
     "keep_until":        (lambda one: one.keep_until == 0 or one.keep_patches < 1, "a --recipe.keep_patches below 1"),
+    "small_size":        (lambda one: one.small_size == 1 or one.small_until > 0, "a --recipe.small_until above 0"),
+    "small_until":       (lambda one: one.small_until == 0 or one.small_size < 1, "a --recipe.small_size below 1"),
 }
 # fmt: on
 

@@ -57,7 +57,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
         model=model,
         pretrain=pretraining.wished(wishes.pretrain, wishes.overrides, reasons),
         teacher=teaching.wished(wishes.overrides, reasons),
-        recipe=diet.first(found, model, wishes, reasons),
+        recipe=diet.first(found, model, wishes, runtime.device, reasons),
         compute=compute_of(runtime),
     )
     plan = config.override(plan, wishes.overrides)
@@ -160,11 +160,6 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
     if plan.model.outputs != classes:
         what = {"classes": "class", "labels": "label", "number": "column of numbers"}[task]
         raise UsageError(f"The model needs one output per {what}, {classes}. Got outputs={plan.model.outputs}.")
-    if (plan.recipe.small_size < 1) != (plan.recipe.small_until > 0):
-        raise UsageError(
-            "Smaller pictures in early steps need both a size and an end: --recipe.small_size 0.6 --recipe.small_until "
-            f"0.5, or neither. Got {plan.recipe.small_size:g} and {plan.recipe.small_until:g}."
-        )
     if plan.recipe.transpose and plan.image.height != plan.image.width:
         raise UsageError(
             "recipe.transpose exchanges rows and columns, which only square pictures have alike. Leave it out, or give "

@@ -33,11 +33,21 @@ def drafted(found: Fingerprint = CLOTHES, **changes: object):
         (100, "folder", {"batch": 16, "keep_patches": 0.6, "keep_until": 0.9, "smoothing": 0.1, "flip": True}),
         (1_258, "digits", {"batch": 128, "keep_patches": 0.6, "keep_until": 0.9, "smoothing": 0.1, "flip": False}),
         (54_000, "clothes", {"batch": 128, "keep_patches": 0.5, "keep_until": 0.7, "smoothing": 0.0, "flip": True}),
+        (4_999, "clothes", {"small_size": 1.0, "small_until": 0.0}),
+        (5_000, "clothes", {"small_size": 0.6, "small_until": 0.5}),
     ],
 )
-def test_the_number_of_pictures_decides_batch_patches_and_smoothing(count, name, expected):
+def test_the_number_of_pictures_decides_batch_patches_sizes_and_smoothing(count, name, expected):
     recipe = drafted(dataclasses.replace(CLOTHES, count=count, name=name))[0].recipe
     assert {field: value for field, value in dataclasses.asdict(recipe).items() if field in expected} == expected
+
+
+def test_pictures_have_one_size_on_a_gpu_and_where_it_was_asked_for():
+    on_a_gpu = draft(CLOTHES, wishes(), dataclasses.replace(MACHINE, device="cuda"))[0]
+    assert [phase.share for phase in on_a_gpu.recipe.phases()] == pytest.approx([0.7, 0.3])
+    for asked in ({"recipe.small_size": "1"}, {"recipe.small_until": "0"}):
+        assert drafted(overrides=asked)[0].recipe.phases() == on_a_gpu.recipe.phases()
+    assert [phase.share for phase in drafted()[0].recipe.phases()] == pytest.approx([0.5, 0.2, 0.3])
 
 
 def test_more_pictures_never_make_a_batch_smaller():
