@@ -33,8 +33,8 @@ bench: $(TOOLS)
 # Trainings whose row in benchmarks/results/ is missing, hours of them, and then the page of figures. ELPV is the folder of the
 # solar cells, DINOV2 that of the weights; without them what needs them is left out. The scripts know more ways and levers.
 WAYS := scratch taught probe tuned labels number
-LEVERS := adamw "all patches" "class token" "no rotation" mimetic "small pictures" "trivial augment" "mixup 0.2"
-LARGEST := adamw "trivial augment"
+LEVERS := adamw "all patches" "class token" "no rotation" mimetic "small pictures" "small, longer" "trivial augment" "mixup 0.2"
+LARGEST := adamw "trivial augment" "small pictures"
 FIRST := "masked pictures first" "a CNN teaches"
 figures: $(TOOLS)
 	$(BIN)/python docs/figures.py
