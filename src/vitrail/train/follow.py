@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from .keeping.keeper import Keeper
 from .keeping.signals import Wish, go_on, listening
 from .loop import Learner, Step, train
 from .plan import Plan
+from .planning import cost
 from .recipe import LOOKED_AT
 from .run import RunFolder
 from .stepping import lonely, memory
@@ -61,13 +63,14 @@ def follow(
     valid = dataset.sample("val", LOOKED_AT, plan.seed)
     valid_pictures = dataset.pictures("val", plan.image, plan.compute.workers) if len(valid) else None
     pace: deque[float] = deque(maxlen=50)
+    foretold = cost.step_seconds(run.path)
     keeper = Keeper(run, plan, learner, guards, team)
     stop = 0  # the number of a signal
     yield from _warned(plan, dataset, pictures, start)
     with listening() as wish:
         for done in _kept(run, learner, plan, dataset, pictures, start, keeper, guards, team):
             pace.append(done.seconds)
-            progress = _progress(done, plan, pace)
+            progress = _progress(done, plan, pace, foretold)
             if done.step % record_every == 0 or done.step == steps:
                 run.record(_row(done, progress))
             yield progress
@@ -206,25 +209,31 @@ def _unwritten(run: RunFolder) -> list[str]:
     return [f"{run.unwritten} The training goes on without these lines."]
 
 
-def _progress(done: Step, plan: Plan, pace: deque[float]) -> Progress:
+def _progress(done: Step, plan: Plan, pace: deque[float], foretold: Sequence[float]) -> Progress:
     return Progress(
         step=done.step,
         steps=plan.recipe.steps,
         epoch=done.epoch,
         loss=done.loss,
         images_per_second=done.pictures / statistics.median(pace),
-        left=_seconds_left(done.step, plan, statistics.median(pace)),
+        left=seconds_left(done.step, plan, statistics.median(pace), foretold),
     )
 
 
-def _seconds_left(step: int, plan: Plan, now: float) -> float:
-    """Steps to come times the present pace, those of another phase in proportion to the patches that they see."""
-    recipe, grid = plan.recipe, plan.model.grid
-    present = recipe.tokens_at(max(step - 1, 0), grid)
-    ends = [math.ceil((phase.begin + phase.share) * recipe.steps) for phase in recipe.phases()]
-    begins = [max(step, begin) for begin in [0, *ends[:-1]]]
-    stretches = [(recipe.tokens_at(begin, grid), end - begin) for begin, end in zip(begins, ends, strict=True)]
-    return sum(now * tokens / present * count for tokens, count in stretches if count > 0)
+def seconds_left(step: int, plan: Plan, now: float, foretold: Sequence[float] = ()) -> float:
+    """Steps to come times the present pace; those of another phase are dearer or cheaper by as much as was foretold.
+
+    Args:
+        foretold: seconds of a step in each phase; without them steps cost in proportion to the patches that they see.
+    """
+    recipe, phases = plan.recipe, plan.recipe.phases()
+    ends = [math.ceil((phase.begin + phase.share) * recipe.steps) for phase in phases]
+    begins = [0, *ends[:-1]]
+    seen = [recipe.tokens_at(begin, plan.model.grid) for begin in begins]
+    prices = foretold if len(foretold) == len(phases) else seen
+    present = prices[bisect_right(ends, max(step - 1, 0))]
+    to_come = [max(0, end - max(step, begin)) for begin, end in zip(begins, ends, strict=True)]
+    return now * sum(price / present * count for price, count in zip(prices, to_come, strict=True))
 
 
 def _evaluate(

@@ -96,6 +96,7 @@ def foretell(
         training=training,
         evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
         memory=_on_gpu(plan, pictures, team) if on_gpu else footprint.peak(plan.compute.device) + REPORT_BYTES,
+        step_seconds=tuple(seconds for _, seconds in pace.phases),
     )
 
 

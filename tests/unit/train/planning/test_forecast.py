@@ -31,6 +31,15 @@ def test_the_parts_of_a_cost_add_up_and_survive_their_file(tmp_path):
     assert cost.read(tmp_path / "nowhere") == {"predicted": None, "actual": None}
 
 
+def test_seconds_of_a_step_in_each_phase_survive_the_file_and_a_damaged_one_tells_nothing(tmp_path):
+    assert cost.step_seconds(tmp_path) == ()
+    cost.write(tmp_path, dataclasses.replace(PREDICTED, step_seconds=(0.0251234, 0.1)), PREDICTED)
+    assert cost.step_seconds(tmp_path) == (0.02512, 0.1)
+    assert "step_seconds" not in cost.read(tmp_path)["actual"]
+    (tmp_path / cost.NAME).write_text('{"predicted": ')
+    assert cost.step_seconds(tmp_path) == ()
+
+
 def test_a_pace_is_the_mean_over_its_phases():
     assert Pace(((Phase(0.0, 0.75), 0.1), (Phase(0.75, 0.25), 0.3))).mean == pytest.approx(0.15)
 
