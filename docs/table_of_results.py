@@ -100,8 +100,9 @@ def peers() -> str:
         mixed = f"mixup {peer['mixup']:g}" if peer["mixup"] else "no mixup, which its recipe begins at 30 epochs"
         how.append(f"timm's ViT by AdamW at the best of three rates, label smoothing, {mixed}; pictures, batches")
     last = (
-        "and number format are the same. Vitrail's row is older than the table above: no smaller pictures in the early\n"
-        "steps, and answers averaged over the mirrored views, not the moved ones.\n`python benchmarks/fashion_mnist_peer.py`"
+        "and number format are the same. Vitrail's row is older than the table above: no smaller pictures in the\n"
+        "early steps, and answers averaged over the mirrored views, not the moved ones.\n"
+        "`python benchmarks/fashion_mnist_peer.py`"
     )
     return "\n".join([*lines, "", *how, last])
 
