@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -101,6 +102,9 @@ class Run:
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Figures:
         """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
 
+        Warns (UserWarning) of what `vitrail evaluate` notes: pictures of a source that the run has learnt from, or a
+        source that is not as it was.
+
         Args:
             source: as `fit` takes it; None is what the run was trained on.
             split: train, val, test or all; None takes test, or what there is of held-out pictures.
@@ -130,7 +134,7 @@ class Run:
         Args:
             source, split, skip_bad: as `evaluate`.
         """
-        labelled = self._labelled(source, split)
+        labelled = self._warned(source, split)
         whole = evaluation.answer(self.predictor, labelled, skip_bad)
         return shortcuts.look_at_border(self.predictor, labelled, whole, skip_bad)
 
@@ -148,7 +152,7 @@ class Run:
             suite: "imagenet-c" or "films".
             most: how many pictures are disturbed. The others are as in `evaluate`.
         """
-        labelled = self._labelled(source, split)
+        labelled = self._warned(source, split)
         return robustness.disturbed(self.predictor, labelled, suite, most, skip_bad).robustness
 
     def suspects(self, source: object | None = None, split: str = evaluation.ALL, skip_bad: bool = False) -> Listed:
@@ -168,15 +172,23 @@ class Run:
             split: of the run's own pictures, as `evaluate`.
         """
         own = evaluation.held_out(self.path, split, self._trained_on)
+        _warn(own)
         return unlike.told_apart(self.predictor, own, unlike.whole(other), skip_bad)
 
     def _measured(
         self, source: object | None, split: str | None, skip_bad: bool
     ) -> tuple[evaluation.Labelled, evaluation.Evaluation]:
         if source is None and folding.is_folds(self.path):
-            return folds.out_of_fold(self.path, split, self._trained_on)
-        labelled = self._labelled(source, split)
+            labelled, measured = folds.out_of_fold(self.path, split, self._trained_on)
+            _warn(labelled)
+            return labelled, measured
+        labelled = self._warned(source, split)
         return labelled, evaluation.evaluate(self.predictor, labelled, skip_bad)
+
+    def _warned(self, source: object | None, split: str | None) -> evaluation.Labelled:
+        labelled = self._labelled(source, split)
+        _warn(labelled if source is None else comparing.learnt_told(self.path, labelled))
+        return labelled
 
     def _labelled(self, source: object | None, split: str | None) -> evaluation.Labelled:
         if source is None:
@@ -345,3 +357,8 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
+
+
+def _warn(labelled: evaluation.Labelled) -> None:
+    for note in labelled.notes:
+        warnings.warn(note, UserWarning, stacklevel=4)

@@ -47,9 +47,20 @@ def test_figures_slices_and_shortcuts_are_those_of_the_command_line(vitrail, run
         run.slices("ward", beds)
 
 
+def test_what_the_command_line_notes_python_warns_of(vitrail, run_folder, flowers):
+    noted = vitrail("evaluate", run_folder, flowers).err
+    run = package.open(run_folder)
+    for ask in (run.evaluate, run.shortcuts, run.corruptions):
+        with pytest.warns(UserWarning, match="has learnt from 6 of these 10 pictures") as warned:
+            ask(source=flowers)
+        assert str(warned[0].message) in noted
+
+
 def test_corruptions_are_those_of_the_command_line(vitrail, run_folder, flowers):
     both = told(vitrail, "evaluate", run_folder, flowers, "--corruptions", "films", "--most", 4)
-    assert package.open(run_folder).corruptions("films", flowers, most=4).to_json() == both["robustness"]
+    with pytest.warns(UserWarning, match="has learnt from"):
+        found = package.open(run_folder).corruptions("films", flowers, most=4)
+    assert found.to_json() == both["robustness"]
 
 
 def test_suspects_are_those_of_the_command_line(vitrail, run_folder, tmp_path):
@@ -78,7 +89,9 @@ def test_fit_trains_all_folds_as_the_command_line_does(vitrail, flowers, tmp_pat
     assert [one.path.name for one in run.folds] == ["fold-0", "fold-1"] and not run.folds[0].folds
     figures = json.loads((run.path / "metrics-out-of-fold.json").read_text())
     assert run.evaluate().to_json() == figures == told(vitrail, "evaluate", run.path)["metrics"]
-    assert len(run.predict([flowers / "disc" / "0.png"])) == 1 and run.evaluate(flowers).n == 10
+    assert len(run.predict([flowers / "disc" / "0.png"])) == 1
+    with pytest.warns(UserWarning, match="has learnt from 8 of these 10 pictures"):
+        assert run.evaluate(flowers).n == 10
     again = package.open(run.path).resume(quiet=True)
     assert again.evaluate() == run.evaluate()
 
