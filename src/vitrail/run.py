@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ from .doors import (
     explaining,
     exporting,
     folds,
+    judged,
     notebook,
     progress,
     publishing,
@@ -102,8 +102,7 @@ class Run:
     def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Figures:
         """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
 
-        Warns (UserWarning) of what `vitrail evaluate` notes: pictures of a source that the run has learnt from, or a
-        source that is not as it was.
+        Warns (UserWarning) of what the command notes, such as pictures of a source that the run has learnt from.
 
         Args:
             source: as `fit` takes it; None is what the run was trained on.
@@ -152,8 +151,7 @@ class Run:
             suite: "imagenet-c" or "films".
             most: how many pictures are disturbed. The others are as in `evaluate`.
         """
-        labelled = self._warned(source, split)
-        return robustness.disturbed(self.predictor, labelled, suite, most, skip_bad).robustness
+        return robustness.disturbed(self.predictor, self._warned(source, split), suite, most, skip_bad).robustness
 
     def suspects(self, source: object | None = None, split: str = evaluation.ALL, skip_bad: bool = False) -> Listed:
         """Labels that are likely to be wrong; what `vitrail evaluate --suspects` does, `write_csv` keeps the list.
@@ -171,8 +169,7 @@ class Run:
             other: as `fit` takes a source; its labels do not matter.
             split: of the run's own pictures, as `evaluate`.
         """
-        own = evaluation.held_out(self.path, split, self._trained_on)
-        _warn(own)
+        own = judged.warned(evaluation.held_out(self.path, split, self._trained_on))
         return unlike.told_apart(self.predictor, own, unlike.whole(other), skip_bad)
 
     def _measured(
@@ -180,21 +177,16 @@ class Run:
     ) -> tuple[evaluation.Labelled, evaluation.Evaluation]:
         if source is None and folding.is_folds(self.path):
             labelled, measured = folds.out_of_fold(self.path, split, self._trained_on)
-            _warn(labelled)
-            return labelled, measured
+            return judged.warned(labelled), measured
         labelled = self._warned(source, split)
         return labelled, evaluation.evaluate(self.predictor, labelled, skip_bad)
 
+    def _labelled(self, source: object | None, split: str | None) -> evaluation.Labelled:
+        return judged.labelled(self.path, self._trained_on, lambda: self.predictor.task, source, split)
+
     def _warned(self, source: object | None, split: str | None) -> evaluation.Labelled:
         labelled = self._labelled(source, split)
-        _warn(labelled if source is None else comparing.learnt_told(self.path, labelled))
-        return labelled
-
-    def _labelled(self, source: object | None, split: str | None) -> evaluation.Labelled:
-        if source is None:
-            return evaluation.held_out(self.path, split, self._trained_on)
-        settings = evaluation.reading(self.path, source, {}, task=self.predictor.task)
-        return evaluation.other_source(source, split, settings)
+        return judged.warned(labelled if source is None else comparing.learnt_told(self.path, labelled))
 
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
         """Both models on the same pictures, with a p-value for each figure; what `vitrail evaluate --against` does.
@@ -267,11 +259,8 @@ class Run:
             raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
         given = self._trained_on if source is None else source
         brought = Brought(loss, augment) or self._brought
-        if folding.is_folds(self.path):
-            events = folding.resume(self.path, given, brought)
-        else:
-            events = training.resume(self.path, given, brought=brought)
-        progress.follow(events, progress.stream(quiet))
+        go_on = folding.resume if folding.is_folds(self.path) else training.resume
+        progress.follow(go_on(self.path, given, brought=brought), progress.stream(quiet))
         return Run(self.path, given, self._device, brought)
 
     def extend(
@@ -357,8 +346,3 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
-
-
-def _warn(labelled: evaluation.Labelled) -> None:
-    for note in labelled.notes:
-        warnings.warn(note, UserWarning, stacklevel=4)
