@@ -54,6 +54,7 @@ def test_what_the_command_line_notes_python_warns_of(vitrail, run_folder, flower
         with pytest.warns(UserWarning, match="has learnt from 6 of these 10 pictures") as warned:
             ask(source=flowers)
         assert str(warned[0].message) in noted
+        assert not Path(warned[0].filename).is_relative_to(Path(package.__file__).parent), "the caller's line is named"
 
 
 def test_corruptions_are_those_of_the_command_line(vitrail, run_folder, flowers):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,10 @@ def labelled(
 
 
 def warned(labelled: Labelled) -> Labelled:
-    """The same pictures; each of their notes is a UserWarning."""
+    """The same pictures; each of their notes is a UserWarning, of the line outside of the package that asked."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("vitrail."):
+        frame, level = frame.f_back, level + 1
     for note in labelled.notes:
-        warnings.warn(note, UserWarning, stacklevel=4)
+        warnings.warn(note, UserWarning, stacklevel=level)
     return labelled
