@@ -50,6 +50,7 @@ figures: $(TOOLS)
 	$(BIN)/python benchmarks/ablation.py --levers $(LEVERS)
 	$(BIN)/python benchmarks/ablation.py --levers $(LARGEST) --minutes 10
 	$(BIN)/python benchmarks/ablation.py --levers "small pictures" --minutes 1
+	$(BIN)/python benchmarks/ablation.py --levers "small pictures" --minutes 0.5 --source digits
 	$(if $(ELPV),$(BIN)/python benchmarks/ablation.py --levers $(FIRST) --minutes 5 --source elpv --elpv $(ELPV))
 	$(BIN)/python docs/table_of_records.py
 	$(BIN)/python docs/table_of_results.py

@@ -205,11 +205,11 @@ def elpv(results: Path) -> list[str]:
 
 
 def transfer(results: Path) -> list[str]:
-    """One row a start, data and way."""
+    """One row a start, data and way; what the plan does by itself is WiSE-FT, of lp-ft and the probe."""
     lines = table("start", "data", "way", "accuracy", "seeds")
     for one in read(results / "transfer.json").get("summary", ()):
-        accuracy = one["accuracy"]
-        lines.append(line(one["start"], one["data"], one["way"], plus_minus(accuracy), accuracy["n"]))
+        accuracy, way = one["accuracy"], "automatic: WiSE" if one["way"] == "automatic" else one["way"]
+        lines.append(line(one["start"], one["data"], way, plus_minus(accuracy), accuracy["n"]))
     return lines if len(lines) > 2 else []
 
 

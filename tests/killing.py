@@ -24,8 +24,11 @@ CLOCK = ("seconds", "images_per_second")
 SHORT = ("--model", "vit_mu_patch8_16", "--recipe.batch", "8", "--compute.threads", "1")
 EVERYTHING = (
     "--model", "vit_mu_patch4_16", "--recipe.batch", "8", "--recipe.repeats", "2", "--recipe.crop_padding", "1",
-    "--recipe.flip", "true", "--recipe.crop_scale", "0.5", "--recipe.augment", "rand", "--recipe.erase", "0.2",
-    "--recipe.mixup", "0.3", "--recipe.cutmix", "0.5", "--recipe.smoothing", "0.1", "--recipe.ema", "0.9",
+    "--recipe.flip", "true", "--recipe.flip_vertical", "true", "--recipe.transpose", "true", "--recipe.turn", "10",
+    "--recipe.stretch", "0.1", "--recipe.move", "0.1", "--recipe.crop_scale", "0.5", "--recipe.augment", "rand",
+    "--recipe.erase", "0.2", "--recipe.small_size", "0.5", "--recipe.small_until", "0.3",
+    "--recipe.class_weights", "root", "--recipe.mixup", "0.3", "--recipe.cutmix", "0.5",
+    "--recipe.smoothing", "0.1", "--recipe.ema", "0.9",
     "--recipe.warmup", "0.3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6", "--recipe.clip", "1",
     "--recipe.skip_spikes", "true", "--recipe.accumulate", "2", "--model.drop_path", "0.1", "--model.dropout", "0.1",
     "--model.attention_dropout", "0.1", "--compute.number_format", "bfloat16", "--compute.threads", "1",

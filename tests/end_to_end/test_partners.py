@@ -22,6 +22,7 @@ import partners
 from vitrail.files import tensors
 
 STEPS = 150
+PRETRAINED = ("--pretrain.steps", "300", "--pretrain.batch", "16")
 
 
 @pytest.fixture(scope="module")
@@ -35,19 +36,19 @@ def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def line(blobs: Path, out: Path, *more: str, steps: int = STEPS) -> list[str]:
+def line(blobs: Path, out: Path, *more: str, steps: int = STEPS, model: str = "vit_mu_patch8_16") -> list[str]:
     recipe = ["--recipe.batch", "8", "--recipe.evaluate_every", "75", "--recipe.optimizer", "adamw"]
     compute = ["--compute.number_format", "float32", "--compute.threads", "1"]
-    model = ["--model", "vit_mu_patch8_16", "--steps", str(steps)]
-    return ["-m", "vitrail", "train", str(blobs), *model, *recipe, *compute, "--out", str(out), *more]
+    begin = ["-m", "vitrail", "train", str(blobs), *(["--model", model] if model else []), "--steps", str(steps)]
+    return [*begin, *recipe, *compute, "--out", str(out), *more]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
     return tensors.load(run / "model" / "model.safetensors")
 
 
-def equal(ours: Path, theirs: Path) -> bool:
-    mine, others = weights(ours), weights(theirs)
+def equal(ours: Path, theirs: Path, file: str = "model/model.safetensors") -> bool:
+    mine, others = tensors.load(ours / file), tensors.load(theirs / file)
     return mine.keys() == others.keys() and all(torch.equal(mine[name], others[name]) for name in mine)
 
 
@@ -180,6 +181,68 @@ def test_every_rank_goes_on_with_the_teacher_that_the_run_has_kept(blobs, unbrok
     assert all(torch.equal(whole[name], each) for name, each in weights(run).items())
 
 
+@pytest.fixture(scope="module")
+def pretrained(blobs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two ranks with pre-training that nobody disturbed."""
+    run = tmp_path_factory.mktemp("runs") / "pretrained"
+    answers = partners.ended(partners.start(line(blobs, run, *PRETRAINED, steps=20)))
+    assert [code for code, _, _ in answers] == [0, 0], answers
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "number", "codes"),
+    [
+        (1, signal.SIGTERM, [143, 143]),
+        (0, signal.SIGINT, [130, 130]),
+        (1, signal.SIGKILL, [7, -signal.SIGKILL]),
+    ],
+)
+def test_a_signal_to_one_rank_or_its_death_in_the_pre_training_saves_it_once_and_it_goes_on_with_the_same_bits(
+    asked, number, codes, blobs, pretrained, tmp_path
+):
+    run = tmp_path / "run"
+    answers = stop_at(partners.start(line(blobs, run, *PRETRAINED, steps=20)), run, 40, [asked], number)
+    assert [code for code, _, _ in answers] == codes, answers
+    said = re.compile(
+        r"Interrupted at step (\d+) of 300 of the pre-training, saved\. Continue with: .* --resume (\S+)\n$"
+    )
+    told = [said.search(err) for code, _, err in answers if code > 0]
+    assert {(found[1], found[2]) for found in told if found} == {(told[0][1], str(run))}, answers  # type: ignore[index]
+    (kept,) = (run / "checkpoints" / "pretrain").glob("step-*")
+    assert kept.name == f"step-{int(told[0][1]):08d}"  # type: ignore[index]
+
+    again = partners.ended(partners.start(["-m", "vitrail", "train", "--resume", str(run)]))
+    assert [code for code, _, _ in again] == [0, 0], again
+    assert f"Going on after step {int(told[0][1])} of 300 of the pre-training." in again[0][2]  # type: ignore[index]
+    assert equal(run, pretrained, "start.safetensors") and equal(run, pretrained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["a checkpoint", "a CNN teacher"])
+def test_what_rank_0_does_alone_before_the_first_step_is_what_one_process_does(
+    first, blobs, unbroken, tmp_path, vitrail
+):
+    """Features and probes of a checkpoint, or a CNN that teaches."""
+    two, one = tmp_path / "two", tmp_path / "one"
+    if first == "a checkpoint":
+        more, model, kept = ("--weights", str(unbroken), "--start.frozen_blocks", "0"), "", "start.safetensors"
+    else:
+        more, model, kept = (
+            ("--teacher.model", "cnn", "--teacher.steps", "10"),
+            "vit_mu_patch8_16",
+            "teacher.safetensors",
+        )
+    answers = partners.ended(partners.start(line(blobs, two, *more, steps=10, model=model)))
+    assert [code for code, _, _ in answers] == [0, 0], answers
+    assert vitrail(*line(blobs, one, *more, steps=10, model=model)[2:]).code == 0
+    assert equal(two, one, kept)
+    rows = [[json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()] for run in (two, one)]
+    losses = [[row["loss"] for row in those if "lr" in row] for those in rows]
+    assert len(losses[0]) == 10 and losses[0] == pytest.approx(losses[1], abs=0.02)
+
+
 def test_H8_figures_of_an_uneven_split_are_those_of_one_process(unbroken, vitrail):
     """They are made by rank 0 alone, after the others have gone: no batch is filled up with anything."""
     kept = json.loads((unbroken / "metrics-test.json").read_text())
@@ -189,10 +252,12 @@ def test_H8_figures_of_an_uneven_split_are_those_of_one_process(unbroken, vitrai
     assert json.loads(answer.out)["metrics"]["accuracy"] == kept["accuracy"]
 
 
-def stop_at(processes: partners.Processes, run: Path, step: int, ranks: list[int]) -> list[tuple[int, str, str]]:
+def stop_at(
+    processes: partners.Processes, run: Path, step: int, ranks: list[int], number: int = signal.SIGTERM
+) -> list[tuple[int, str, str]]:
     wait_for_step(run, step)
     for rank in ranks:
-        processes[rank].send_signal(signal.SIGTERM)
+        processes[rank].send_signal(number)
     answers = partners.ended(processes)
     assert not partners.orphans(processes)  # H10
     return answers

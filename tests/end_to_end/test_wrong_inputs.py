@@ -172,6 +172,8 @@ def test_resuming_what_is_no_run(vitrail, flowers):
 
 
 def test_a_plan_settles_the_model(vitrail, run_folder):
+    said = sentence(vitrail("train", "--plan", run_folder / "plan.toml", "--recipe.small_size", 0.5), 2)
+    assert "--recipe.small_size has no effect here without a --recipe.small_until" in said
     said = sentence(vitrail("train", "--plan", run_folder / "plan.toml", "--minutes", 1), 2)
     assert said.startswith("A plan has settled --minutes already.")
 

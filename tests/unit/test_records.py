@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -192,11 +194,25 @@ def test_a_share_of_the_peers_time_is_that_of_the_first_checkpoint_as_good():
     peer = script("fashion_mnist_peer")
     ours = peer.ended([[60, 0.80], [120, 0.91], [180, 0.90]])
     theirs = peer.ended([[300, 0.7], [600, 0.905]])
-    assert peer.comparison(ours, theirs) == {
+    short = {"accuracy": 0.906, "seconds": 90.0}
+    assert peer.comparison(ours, short, theirs) == {
         "ours": 0.90, "peer": 0.905, "ours_reaches_it_after": 120, "share": pytest.approx(0.2),
+        "short": 0.906, "short_seconds": 90.0, "short_share": pytest.approx(0.15),
     }  # fmt: skip
-    assert peer.comparison(theirs, ours)["share"] == pytest.approx(600 / 180)
-    assert peer.comparison(peer.ended([[9, 0.1]]), theirs)["share"] is None
+    assert peer.comparison(theirs, short, ours)["share"] == pytest.approx(600 / 180)
+    assert peer.comparison(peer.ended([[9, 0.1]]), short, theirs)["share"] is None
+
+
+def test_beside_the_peer_nothing_is_trained_whose_row_is_there(tmp_path, monkeypatch):
+    peer = script("fashion_mnist_peer")
+    measured = records.RESULTS / "peer-fashion-mnist-13min.json"
+    kept = Path(shutil.copy(measured, tmp_path))
+    monkeypatch.setattr(peer, "Results", partial(peer.Results, folder=tmp_path))
+    monkeypatch.setattr(peer, "declare_torchvision", lambda: None)
+    monkeypatch.setattr(peer, "begun", lambda *_: pytest.fail("a training was begun"))
+    monkeypatch.setattr(sys, "argv", ["fashion_mnist_peer.py", "--minutes", "13"])
+    peer.main()
+    assert json.loads(kept.read_text()) == json.loads(measured.read_text())
 
 
 def test_made_imbalance_and_its_figures_follow_their_formulas():

@@ -14,6 +14,7 @@ from . import learnt_before
 from .dataset import Dataset
 from .events import Event
 from .plan import Plan
+from .planning.settle import is_measured
 from .pretrain import learning
 from .pretrain.settings import Pretrain
 from .run import RunFolder
@@ -40,24 +41,26 @@ def begin(
     return (yield from teaching.taught(run, plan, model, dataset, pictures))
 
 
-def settled(plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str, str]) -> tuple[Plan, float]:
-    """The plan with the steps of what comes first, and their seconds; measured here where the budget is minutes.
+def settled(
+    plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str, str], dry_run: bool = False
+) -> tuple[Plan, float]:
+    """The plan with the steps of what comes first, and their seconds; 0 where `settle.is_measured` says no.
 
     Raises:
         UsageError: they leave no time for the training; a teacher that cannot teach this.
     """
     plan = located(plan)
     teaching.check(plan, dataset)
-    spent = 0.0
+    spent, pace, measured = 0.0, 0.0, is_measured(plan, dry_run)
     steps = 0.0 if plan.minutes else all_steps(plan)
     if plan.pretrain.wanted:
         check_pictures(plan, dataset, pictures)
         plan = learning.sized(plan, dataset, reasons)
-        pace = learning.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
+        pace = learning.seconds_per_step(plan, dataset, pictures) if measured else 0.0
         plan, seconds = fixed(plan, "pretrain", steps, pace, reasons)
         spent += seconds
     if plan.teacher.first:
-        pace = teaching.seconds_per_step(plan, dataset, pictures) if plan.minutes else None
+        pace = teaching.seconds_per_step(plan, dataset, pictures) if measured else 0.0
         plan, seconds = fixed(plan, "teacher", steps, pace, reasons)
         spent += seconds
     if plan.minutes and spent >= plan.minutes * 60:
@@ -85,21 +88,19 @@ def all_steps(plan: Plan) -> float:
     return (plan.recipe.steps + sum(section.steps for section in first)) / left
 
 
-def fixed(
-    plan: Plan, name: Section, of: float, seconds_per_step: float | None, reasons: dict[str, str]
-) -> tuple[Plan, float]:
-    """The plan with a number of steps in place of a share, and the seconds that they take of the minutes.
+def fixed(plan: Plan, name: Section, of: float, seconds_per_step: float, reasons: dict[str, str]) -> tuple[Plan, float]:
+    """The plan with a number of steps in place of a share of its minutes or of all steps, and their seconds.
 
     Args:
-        of: what `all_steps` said before any share was replaced.
-        seconds_per_step: as measured; None where the budget is steps, of which the share is then a fraction.
+        of: what `all_steps` said before any share was replaced; not looked at where the budget is minutes.
+        seconds_per_step: as measured; 0 where nobody measured, which a budget of steps allows.
     """
     share, steps = (plan.pretrain if name == "pretrain" else plan.teacher).share, _steps(plan, name)
     reason = reasons.get(f"{name}.steps", "")
-    if not steps and seconds_per_step is None:
+    if not steps and not plan.minutes:
         steps = max(1, round(share * of))
         reason = f"{share:g} of all steps; {plan.recipe.steps:,} of training follow"
-    elif not steps and seconds_per_step is not None:
+    elif not steps:
         steps = max(1, round(share * plan.minutes * 60 / seconds_per_step))
         minutes = f"{share * plan.minutes:.3g} min of {plan.minutes:g}"
         reason = f"{minutes} at {seconds_per_step:.3f} s a step, measured before the first one"
@@ -110,7 +111,7 @@ def fixed(
         if name == "pretrain"
         else dataclasses.replace(plan, teacher=dataclasses.replace(plan.teacher, steps=steps, share=0.0))
     )
-    return changed, steps * (seconds_per_step or 0.0)
+    return changed, steps * seconds_per_step
 
 
 def seconds(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:

@@ -13,7 +13,7 @@ from ..data.doctor.findings import Findings
 from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import Lock, write_json
-from ..model.vit import create, parameter_count
+from ..model.vit import ViT, create, parameter_count
 from ..plural import counted
 from ..report.page import SHEET
 from . import before, sheet
@@ -21,7 +21,7 @@ from .accompany import accompany
 from .brought import NOTHING, Brought
 from .checked import checked, told_of
 from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
-from .engines import agreement
+from .engines import agreement, awaited
 from .engines.engine import chosen
 from .engines.group import found
 from .engines.team import Team, joined
@@ -35,15 +35,16 @@ from .keeping.signals import ending, go_on, unharmed
 from .logbook import logged
 from .loop import prepare
 from .plan import Plan
-from .planning import forecast, pace, planner
+from .planning import forecast, idle, pace, planner
 from .planning.cost import Cost
 from .planning.forecast import Watch
 from .planning.reading import look
-from .planning.settle import settle
+from .planning.settle import NO_STEPS
 from .planning.wishes import Reasons, Wishes
 from .run import RunFolder, make_default
 from .stepping.guards import Guards
 from .stepping.views import cut_of
+from .teacher.lesson import Lesson
 from .teacher.teaching import lesson, shared
 from .tracking import settings as tracking
 from .tracking.tracked import tracked
@@ -81,7 +82,7 @@ def fit(
         if busy := runtime.crowded(machine):
             yield Note(busy)
         found_here = look(dataset, wishes.data, wishes.overrides, wishes.seed)
-        plan, reasons, notes = drafting.draft(found_here, wishes, machine)
+        plan, reasons, notes = drafting.draft(found_here, wishes, machine, team.world)
         plan.answers.check(dataset.source.task, dataset.source.classes)
         brought.check(plan)
         for text in notes:
@@ -92,11 +93,9 @@ def fit(
         with watch.decodes():
             pictures = _pictures(dataset, plan)
         plan = plan if plan.start.from_checkpoint else _measured(plan, pictures, wishes, reasons)
-        plan, spent = before.settled(plan, dataset, pictures, reasons)
+        plan, spent = before.settled(plan, dataset, pictures, reasons, dry_run)
         plan, spent = agreement.the_leaders(team, plan), team.told(spent)
-        settled = budget.settle if plan.start.from_checkpoint else settle
-        plan, measured = settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
-        spent = budget.before_steps(plan, measured, spent)
+        plan, measured, spent = drafting.settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
         plan = agreement.the_leaders(team, plan)
         agreement.check(team, plan)
         cost = None
@@ -116,11 +115,14 @@ def fit_plan(
     given: object | None = None,
     brought: Brought = NOTHING,
     dry_run: bool = False,
+    changes: Mapping[str, str] | None = None,
 ) -> Iterator[Event]:
     """Follow a written plan from its first step into a new run folder; it is taken as it is, but for an extension.
 
     Args:
         dry_run: stop before the first step, when it is known what the run would take.
+        changes: fields of the plan by their dotted names that were asked for beside it, and are in it already; one
+            that would have no effect is refused.
 
     Raises:
         as `fit`.
@@ -135,6 +137,7 @@ def fit_plan(
         plan = before.located(dataclasses.replace(plan, data=located(plan.data), recipe=plan.recipe.anew()))
         dataset = open_dataset(plan.data, plan.seed, None, given, brought)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
+        idle.check(plan, changes or {})
         plan.answers.check(dataset.source.task, dataset.source.classes)
         brought.check(plan)
         before.check_written(plan, dataset)
@@ -230,12 +233,10 @@ def _new_folder(out: Path | None, plan: Plan, team: Team) -> RunFolder:
 
 
 def _foretold(plan: Plan, pictures: Pictures, dataset: Dataset, watch: Watch, team: Team) -> Cost | None:
-    """What a written plan would take, by some of its steps and of what comes before them; a probe makes no steps."""
-    if not plan.recipe.steps:
-        return None
+    """What a written plan would take, by some of its steps, if it has any, and of what comes before them."""
     spent = before.seconds(plan, dataset, pictures)
     spent += budget.seconds_before(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
-    found = pace.measure(plan, pictures, dataset, team)
+    found = pace.measure(plan, pictures, dataset, team) if plan.recipe.steps else NO_STEPS
     return forecast.foretell(plan, found, spent, watch, pictures, dataset, team) if team.leads else None
 
 
@@ -302,6 +303,7 @@ def _go(
 ) -> Iterator[Event]:
     """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
     if not team.leads:
+        awaited.waited(team, go_on(run.path))
         model = create(plan.model, plan.seed)
         team.spread(model)
         learner = prepare(model, plan, team)
@@ -318,8 +320,7 @@ def _lead(
 ) -> Generator[Event]:
     """What rank 0 does of it."""
     begins = plan.start.from_checkpoint
-    model = (yield from begin.begun(run, plan, dataset)) if begins else create(plan.model, plan.seed)
-    followed = yield from before.begin(run, plan, model, dataset, pictures)
+    model, followed = yield from awaited.led(team, _first(run, plan, dataset, pictures), go_on(run.path))
     team.spread(model)
     learner = prepare(model, plan, team)
     learner.lesson = shared(team, followed, plan)
@@ -336,3 +337,12 @@ def _lead(
         if plan.recipe.steps and begins:
             learner = yield from choosing.chosen(run, plan, learner, dataset)
         yield from conclude(run, plan, reasons, learner, dataset)
+
+
+def _first(
+    run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures
+) -> Generator[Event, None, tuple[ViT, Lesson | None]]:
+    """The model that the training begins with, and who teaches it."""
+    begins = plan.start.from_checkpoint
+    model = (yield from begin.begun(run, plan, dataset)) if begins else create(plan.model, plan.seed)
+    return model, (yield from before.begin(run, plan, model, dataset, pictures))

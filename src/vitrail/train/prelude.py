@@ -7,13 +7,14 @@ figures bear the prelude's name.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from .. import config
 from ..data.loader import Batch, Pictures, steps
-from ..errors import DamagedFileError, DivergedError, InterruptedRun, ResourceError
+from ..errors import DamagedFileError, InterruptedRun, ResourceError
 from ..files import atomic, tensors
 from ..randomness import derive
 from ..runtime import memory_is_full
@@ -35,10 +36,11 @@ from .keeping.signals import go_on, listening
 from .plan import Plan
 from .recipe import Recipe
 from .run import RunFolder
+from .stepping import memory
 from .stepping import optimizer as rates
+from .stepping.guards import Before, Guards
 from .stepping.objective import Loss, mean
 
-BAD_STEPS = 3
 RECORDS = 200
 SECONDS_BETWEEN_SAVES = 60.0
 MEASURED_STEPS = 12
@@ -71,6 +73,8 @@ class Prelude:
     blocks: Int64[np.ndarray, " n"] | None = None
     advice: str
     """What to do where it diverges."""
+    names: Sequence[str] = ()
+    """Of the rows in `pictures.indices`, to name pictures by."""
     seen: str = ""
     """A hash of the pictures, where they are others than those of the training."""
 
@@ -93,11 +97,11 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
 
     Raises:
         InterruptedRun: Ctrl-C or SIGTERM came; it is saved and the message says how to go on.
-        DivergedError: three steps in a row gave a loss or gradient that is not finite.
+        DataError, DivergedError, ResourceError: see `stepped`.
     """
     folder, last = checkpoints_of(run, prelude.name), prelude.recipe.steps
     optimizers = rates.build(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
-    start = 0
+    guards, start = guards_of(prelude, run.path), 0
     newest, complaints = state.newest(folder)
     for complaint in complaints:
         yield Note(f"{complaint} Falling back to the checkpoint before it.")
@@ -111,67 +115,119 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
                 f"The pictures of the {prelude.title} are not those that it began with. {changes.NO_LONGER_EQUAL}"
             )
         start = state.load(newest, prelude.module, optimizers, None)
+        guards.remember(state.facts(newest).get("guards", {}))
         yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
     forget_rows(run, prelude.name, start)
     pace: deque[float] = deque(maxlen=50)
     plan_text = config.to_toml(prelude.plan, {})
     saved_at, record_every = time.monotonic(), max(1, last // RECORDS)
     with listening() as wish:
-        for done in stepped(prelude, optimizers, start):
+        for done in stepped(prelude, optimizers, start, guards):
             pace.append(done.seconds)
             if done.step % record_every == 0 or done.step == last:
                 run.record(_row(prelude.name, done))
             yield _progress(prelude, done, statistics.median(pace))
+            yield from map(Note, guards.told(done.step))
             due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
             due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
             if due or wish or wish.save or done.step == last:
-                state.save(folder, done.step, prelude.module, optimizers, None, plan_text, {SEEN: prelude.seen})
+                more = {SEEN: prelude.seen, "guards": guards.remembered()}
+                state.save(folder, done.step, prelude.module, optimizers, None, plan_text, more)
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"
                 raise InterruptedRun(message, wish.exit_code)
 
 
-def stepped(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], start: int = 0) -> Generator[Done]:
-    """The optimiser steps after `start`, one at a time; everything random depends on the seed and the step alone."""
-    recipe, bad = prelude.recipe, 0
+def stepped(
+    prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], start: int = 0, guards: Guards | None = None
+) -> Generator[Done]:
+    """The optimiser steps after `start`, one at a time; everything random depends on the seed and the step alone.
+
+    Args:
+        guards: decide which steps are applied; new ones, which write nothing down, unless given.
+
+    Raises:
+        DataError, DivergedError: see `Guards.allow`.
+        ResourceError: the memory is full; the message says which batch fits.
+    """
+    try:
+        yield from _steps(prelude, optimizers, start, guards or guards_of(prelude))
+        return
+    except (MemoryError, RuntimeError) as error:
+        if not memory_is_full(error):
+            raise
+    # Outside of the handler: the exception holds the frames that hold the memory.
+    raise ResourceError(_memory_full(prelude, optimizers))
+
+
+def guards_of(prelude: Prelude, folder: Path | None = None) -> Guards:
+    """The guards of its steps, which have seen none yet."""
+    return Guards(prelude.recipe, folder, prelude.names, Before(prelude.name, prelude.title, prelude.advice))
+
+
+def _steps(
+    prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], start: int, guards: Guards
+) -> Generator[Done]:
+    recipe = prelude.recipe
     prelude.module.train()
     began = time.perf_counter()
     batches = steps(
         prelude.pictures, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.blocks
     )
-    with _enough_memory(prelude):
-        for step, epoch, batch in batches:
-            if step >= recipe.steps:
-                return
-            rates.set_rates(optimizers, recipe, step)
-            torch.manual_seed(derive(prelude.seed, "dropout", step))
-            loss = mean(*prelude.loss_of(batch, step, epoch))
-            loss.backward()
-            bad = 0 if _applied(prelude, optimizers, loss) else bad + 1
-            if bad == BAD_STEPS:
-                raise DivergedError(
-                    f"The {prelude.title} diverged: its loss or gradient was not finite in steps {step - bad + 2} to "
-                    f"{step + 1}. {prelude.advice}"
-                )
-            passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
-            yield Done(step + 1, passed, loss.item(), len(batch.indices), time.perf_counter() - began)
-            began = time.perf_counter()
+    for step, epoch, batch in batches:
+        if step >= recipe.steps:
+            return
+        rates.set_rates(optimizers, recipe, step)
+        torch.manual_seed(derive(prelude.seed, "dropout", step))
+        loss = mean(*prelude.loss_of(batch, step, epoch))
+        loss.backward()
+        answer = _applied(prelude, optimizers, guards, step, loss, batch)
+        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
+        yield Done(step + 1, passed, answer, len(batch.indices), time.perf_counter() - began)
+        began = time.perf_counter()
 
 
-@contextmanager
-def _enough_memory(prelude: Prelude) -> Iterator[None]:
-    """Within this block a full memory is a sentence with what to type."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not memory_is_full(error):
-            raise
-        flag, batch = ("pretrain" if prelude.name == "pretrain" else "recipe"), prelude.recipe.batch
-        raise ResourceError(
-            f"The memory is full in the {prelude.title}: {batch} pictures at once do not fit. Begin with a smaller "
-            f"--{flag}.batch, such as {max(batch // 2, 1)}."
-        ) from None
+def _applied(
+    prelude: Prelude,
+    optimizers: Sequence[torch.optim.Optimizer],
+    guards: Guards,
+    step: int,
+    loss: Tensor,
+    batch: Batch,
+) -> float:
+    """Move the parameters by their gradients, or leave them if the guards do not allow it. Gives the loss."""
+    parameters = [each for each in prelude.module.parameters() if each.requires_grad]
+    norm = clip_grad_norm_(parameters, prelude.recipe.clip or float("inf"))
+    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
+    allowed = guards.allow(step, answer, size, batch)
+    for optimizer in optimizers:
+        if allowed:
+            optimizer.step()
+        optimizer.zero_grad()
+    return float(answer)
+
+
+def _memory_full(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer]) -> str:
+    """Try what would have fitted, and say what to type. The steps move the module, which is not saved any more."""
+    recipe, flag = prelude.recipe, "pretrain" if prelude.name == "pretrain" else "recipe"
+    distinct = min(recipe.batch // recipe.repeats, len(prelude.targets))
+
+    def fits(few: int) -> None:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        smaller = dataclasses.replace(prelude, recipe=dataclasses.replace(recipe, batch=few * recipe.repeats))
+        with closing(_steps(smaller, optimizers, 0, guards_of(smaller))) as walk:
+            next(walk)
+
+    size = memory.largest_batch(fits, distinct) * recipe.repeats
+    if size:
+        advice = f"{size} at once do (tried just now). Begin with --{flag}.batch {size}."
+    else:
+        advice = "Nor does any smaller batch: use a smaller --image-size or model."
+    return (
+        f"The memory is full in the {prelude.title}: {distinct * recipe.repeats} pictures at once do not fit. {advice}"
+    )
 
 
 def seconds_per_step(prelude: Prelude) -> float:
@@ -230,18 +286,6 @@ def spent(rows: Sequence[dict[str, float]], name: str) -> tuple[float, float]:
             seconds, images = seconds + steps * row[f"{name}_seconds"], images + steps * row[f"{name}_images"]
             before = row[f"{name}_step"]
     return seconds, images
-
-
-def _applied(prelude: Prelude, optimizers: Sequence[torch.optim.Optimizer], loss: Tensor) -> bool:
-    """Move the parameters by their gradients, or leave them if anything is not finite. Says which."""
-    parameters = [each for each in prelude.module.parameters() if each.requires_grad]
-    norm = clip_grad_norm_(parameters, prelude.recipe.clip or float("inf"))
-    finite = bool(torch.isfinite(loss) & torch.isfinite(norm))
-    for optimizer in optimizers:
-        if finite:
-            optimizer.step()
-        optimizer.zero_grad()
-    return finite
 
 
 def _progress(prelude: Prelude, done: Done, pace: float) -> Progress:

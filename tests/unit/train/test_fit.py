@@ -326,9 +326,10 @@ def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before
     assert told["actual"]["memory"] > 50e6
 
 
-def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path):
-    planned = next(event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, Planned))
-    assert planned.cost is not None and planned.cost.training > 0 and planned.cost.memory > 50e6
+def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path, monkeypatch):
+    monkeypatch.setattr(settle.pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.5),)))
+    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, Planned)]
+    assert planned.cost.training == 20.0 and planned.cost.evaluation > 4 and planned.cost.memory > 50e6
     assert not (tmp_path / "run").exists()
 
 

@@ -171,7 +171,7 @@ class Train(Command):
         asked = self._asked()
         if self.plan is not None:
             plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
-            return fit.fit_plan(plan, self.out, dry_run=self.dry_run)
+            return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
         wanted, settings = wishes.wishes(asked)
         if wishes.wants_all_folds(asked, wanted):
             return folding.foretell(wanted, settings) if self.dry_run else folding.fit_folds(wanted, settings, self.out)

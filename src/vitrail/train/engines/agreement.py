@@ -75,10 +75,11 @@ def check(team: Team, plan: Plan) -> None:
             f"{batch // world}. Use at most that."
         )
     if world > 1 and (plan.start.method != "full" or plan.start.frozen_blocks):
+        tunes_all = plan.start.method == "full"
+        asked = f"frozen_blocks {plan.start.frozen_blocks}" if tunes_all else f"method {plan.start.method}"
         raise UsageError(
-            f"start.method {plan.start.method} with {plan.start.frozen_blocks} frozen blocks trains only some weights, "
-            "which several processes cannot do yet. Start one without torchrun, or tune all of them with "
-            "--start.method full --start.frozen_blocks 0."
+            f"start.{asked} leaves weights as they are, which several processes cannot do yet. Start one without "
+            "torchrun, or tune all of them with --start.method full --start.frozen_blocks 0."
         )
     if world == 1 and plan.compute.engine != "auto":
         raise UsageError(

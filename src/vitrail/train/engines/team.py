@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -63,11 +63,11 @@ class Team:
             try:
                 answer = {"value": work()}
             except VitrailError as error:
-                self.told({"error": type(error).__name__, "text": str(error)})
+                self.told(in_words(error))
                 raise
         answer = self.told(answer)
         if "error" in answer:
-            raise _FAMILY.get(answer["error"], VitrailError)(answer["text"])
+            raise out_of_words(answer)
         return answer["value"]
 
     def gathered(self, value: Any) -> list[Any]:
@@ -92,12 +92,20 @@ class Team:
         """
         if self.world == 1:
             return numbers
-        if self._watch is not None and (death := self._watch.death()):
-            raise PartnerError(self._sentence(death))
+        self.see_that_all_live()
         with self.noticing():
             largest = torch.tensor(numbers)
             dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._steps)
         return tuple(largest.tolist())
+
+    def see_that_all_live(self) -> None:
+        """Ask nobody, and wait for nobody.
+
+        Raises:
+            PartnerError: a partner or the launcher has died.
+        """
+        if self._watch is not None and (death := self._watch.death()):
+            raise PartnerError(self._sentence(death))
 
     def part(self) -> None:
         """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
@@ -242,6 +250,18 @@ def joined(device: str, patience: float) -> Iterator[Team]:
         raise
     finally:
         team.leave()
+
+
+def in_words(error: VitrailError) -> dict[str, Any]:
+    """An error as it can be told to the others."""
+    return {"error": type(error).__name__, "text": str(error), "code": error.exit_code}
+
+
+def out_of_words(told: Mapping[str, Any]) -> VitrailError:
+    """The same error, to be raised where it was told."""
+    error = _FAMILY.get(told["error"], VitrailError)(told["text"])
+    error.exit_code = told["code"]  # that of InterruptedRun depends on the signal
+    return error
 
 
 def leads() -> bool:

@@ -47,18 +47,37 @@ class Wish:
 def listening() -> Iterator[Wish]:
     """Within this block signals become wishes; a second one that stops does what it always did."""
     wish = Wish()
-    before = {number: signal.getsignal(number) for number in STOPPING}
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        wish.signal = number
-        for other, handler in before.items():
-            signal.signal(other, handler)
 
     def save(number: int, frame: FrameType | None) -> None:
         wish.save = True
 
-    with _handled({**dict.fromkeys(STOPPING, stop), **dict.fromkeys(SAVING, save)}):
+    with _handled({**dict.fromkeys(STOPPING, _Stop(wish)), **dict.fromkeys(SAVING, save)}):
         yield wish
+
+
+def pass_on(number: int) -> None:
+    """Let a signal that another process got become a wish here, if somebody listens and has no such wish yet."""
+    stop = next((found for found in map(signal.getsignal, STOPPING) if isinstance(found, _Stop)), None)
+    if stop is not None:
+        stop(number)
+
+
+class _Stop:
+    """The handler of `listening`; a second signal does what it did outside of all listening."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._outside = {number: self._beneath(number) for number in STOPPING}
+
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        self._wish.signal = number
+        for other, handler in self._outside.items():
+            signal.signal(other, handler)
+
+    @staticmethod
+    def _beneath(number: signal.Signals) -> Any:
+        found = signal.getsignal(number)
+        return found._outside[number] if isinstance(found, _Stop) else found
 
 
 @contextmanager

@@ -40,12 +40,12 @@ def keep(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) ->
 
 
 def plan_facts(plan: Plan) -> dict[str, str]:
-    """What to note in the header of a prelude's outcome: the plan that it followed."""
+    """What to note in the header of the weights that a training begins with: the plan that was followed until there."""
     return {PLAN: config.to_toml(plan, {})}
 
 
 def saved_plan(run: RunFolder) -> Plan | None:
-    """The plan that the last prelude of a run followed; None where none is done, or by an older version.
+    """The plan that was followed before the first step; None where nothing came before it, or by an older version.
 
     Raises:
         UsageError: it was saved by a version with other settings.

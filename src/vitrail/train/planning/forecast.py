@@ -75,7 +75,8 @@ def foretell(
     """The cost of the run that this plan describes on this machine, from what its beginning took.
 
     Args:
-        spent: seconds of the training that come before its first step.
+        pace: of a plan without steps `settle.NO_STEPS`.
+        spent: seconds of the training that come before its first step: pre-training, teacher, features and probes.
         pictures: the training pictures; a fresh model answers some of them to see how long that takes.
         team: on GPUs each process needs memory for its part.
     """
@@ -88,7 +89,8 @@ def foretell(
     training = plan.recipe.steps * pace.mean + spent
     held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
     tuned = plan.start.from_checkpoint and plan.recipe.steps > 0
-    compared = min(val, MOST_JUDGED) * (1 + len(plan.start.average)) if tuned else 0
+    finalists = 2 * val if val > MOST_JUDGED else 0
+    compared = min(val, MOST_JUDGED) * (1 + len(plan.start.average)) + finalists if tuned else 0
     maps = min(2 * MOST * PASSES * answer, max(LEAST, SHARE * training))
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return Cost(

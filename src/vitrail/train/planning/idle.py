@@ -10,6 +10,8 @@ from ..recipe import Recipe
 
 PROBE_READS = ("recipe.flip", "recipe.mirror", "recipe.shift", "recipe.steps")
 """Of a recipe, all that a probe without steps makes use of."""
+STEPS_READ = ("model.dropout", "model.attention_dropout", "model.mlp_dropout", "model.drop_path", "model.recompute")
+"""Of a model's shape, what only steps make use of."""
 # fmt: off
 NEEDS: dict[str, tuple[Callable[[Recipe], bool], str]] = {  # of a field that was asked for: when it is read, its need
     "muon_rate":         (lambda one: one.optimizer == "muon", "--recipe.optimizer muon"),
@@ -33,6 +35,8 @@ def check(plan: Plan, overrides: Mapping[str, str]) -> None:
     Raises:
         UsageError: there is one, and what it would need.
     """
+    if plan.start.from_checkpoint and "model.init" in overrides:
+        raise UsageError("--model.init has no effect on weights that come from a checkpoint. Leave one of them out.")
     if plan.start.from_checkpoint and plan.start.method == "probe" and (useless := of_steps(overrides)):
         raise UsageError(f"start.method probe makes no step, which --{useless[0]} is for. Leave one of them out.")
     for name, (is_read, need) in NEEDS.items():
@@ -42,4 +46,5 @@ def check(plan: Plan, overrides: Mapping[str, str]) -> None:
 
 def of_steps(overrides: Mapping[str, str]) -> list[str]:
     """Those that only steps make use of."""
-    return [name for name in overrides if name.startswith("recipe.") and name not in PROBE_READS]
+    recipe = (name for name in overrides if name.startswith("recipe.") and name not in PROBE_READS)
+    return [*recipe, *(name for name in overrides if name in STEPS_READ)]

@@ -13,6 +13,13 @@ from .wishes import Reasons, Wishes
 
 WORTH_MEASURING = 500
 """Steps from which a run whose number of steps was asked for is measured all the same, to say how long it will take."""
+NO_STEPS = Pace(())
+"""The pace of a plan without steps, a probe: what it takes comes before them."""
+
+
+def is_measured(plan: Plan, dry_run: bool) -> bool:
+    """Whether a run is measured before it begins: for minutes, in a dry run, and where its steps are many."""
+    return bool(plan.minutes) or dry_run or plan.recipe.steps >= WORTH_MEASURING
 
 
 def settle(
@@ -50,6 +57,6 @@ def settle(
         drafted, told = diet.length_of(fixed, count), diet.length_of(final, count)
         reasons |= {name: why.replace(drafted, told) for name, why in reasons.items()}
         return space_looks(final, len(dataset.splits["val"]), wishes, reasons), found
-    if dry_run or settled.recipe.steps >= WORTH_MEASURING:
+    if is_measured(settled, dry_run):
         found = pace.measure(settled, pictures, dataset, team)
     return settled, found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     Afterwards the weights that the training begins with lie in the run folder.
 
     Raises:
-        InterruptedRun, DivergedError: see `prelude.pursue`.
+        InterruptedRun, DivergedError, ResourceError: see `prelude.pursue`.
     """
     if not plan.pretrain.steps:
         return
@@ -49,7 +49,7 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     for text in looked_at.notes:
         yield Note(text)
     autoencoder = Autoencoder(model, plan.pretrain, plan.seed)
-    prelude = prelude_of(plan, autoencoder, looked_at)
+    prelude = dataclasses.replace(prelude_of(plan, autoencoder, looked_at), names=_names(plan, dataset))
     yield from preludes.pursue(run, prelude)
     try:
         figure.write(run.figures / figure.NAME, autoencoder, dataset, plan)
@@ -116,6 +116,12 @@ def prelude_of(plan: Plan, autoencoder: Autoencoder, looked_at: Shown, steps: in
         advice=f"Lower its rates, for example --pretrain.rate {settings.rate / 3:.2g}, and begin again.",
         seen=looked_at.digest,
     )
+
+
+def _names(plan: Plan, dataset: Dataset) -> Sequence[str]:
+    """Of the rows that the phase looks at: the source's; where there are further pictures, the train split's first."""
+    ids = dataset.source.ids
+    return [ids[row] for row in dataset.splits["train"].tolist()] if plan.pretrain.pictures else ids
 
 
 def recipe_of(plan: Plan, steps: int = 0) -> Recipe:

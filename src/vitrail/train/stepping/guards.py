@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,15 +30,33 @@ LEARNT_BY, EARLY, FALLEN = 500, 100, 0.98
 SHOWN = 10
 
 
+class Before(NamedTuple):
+    """A phase before the training, whose steps are counted by themselves."""
+
+    name: str
+    """Begins the names of its files, such as pretrain."""
+    title: str
+    """For people, such as "pre-training"."""
+    advice: str
+    """What to do where it diverges."""
+
+
 class Guards:
     """Decides for every step whether the optimisers may take it, and remembers what it has seen.
 
     Args:
         folder: where `nan-step-000123.json` is written; None writes nothing, as on all ranks but the first.
         names: of the rows of the source, to name pictures by.
+        before: the phase whose steps these are, `pretrain-nan-step-000123.json` then; None is the training itself.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path | None = None, names: Sequence[str] = ()):
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path | None = None,
+        names: Sequence[str] = (),
+        before: Before | None = None,
+    ):
         self.recipe = recipe
         self.refused = 0
         """Steps that were not applied because their loss or gradient was not finite."""
@@ -50,6 +68,7 @@ class Guards:
         """Whether the optimisers are at work: an error now leaves weights that nobody trained."""
         self._folder = folder
         self._names = names
+        self._before = before
         self._in_a_row = 0
         self._finite: deque[float] = deque(maxlen=WINDOW)
         self._early: list[float] = []
@@ -85,13 +104,16 @@ class Guards:
             self._early.append(loss)
         if jumped:
             self.skipped += 1
-            self._news.append(f"Step {step + 1} was skipped: its loss jumped to {loss:.3g}.")
+            self._news.append(f"{self._called(step)} was skipped: its loss jumped to {loss:.3g}.")
         return not jumped
 
     def told(self, step: int) -> list[str]:
-        """What a person should know after `step` finished steps, each thing once."""
+        """What a person should know after `step` finished steps, each thing once.
+
+        Whether the loss has fallen is judged in the training alone: what comes before it has losses of other kinds.
+        """
         news, self._news = self._news, []
-        if step >= LEARNT_BY and not self._advised and len(self._finite) == WINDOW:
+        if self._before is None and step >= LEARNT_BY and not self._advised and len(self._finite) == WINDOW:
             self._advised = True
             before, now = fmean(self._early), fmean(self._finite)
             if now > FALLEN * before:
@@ -144,40 +166,50 @@ class Guards:
         self._keep(step, loss, norm, batch, logits)
         if rows := _infinite(batch.targets):  # pictures are whole numbers and cannot be
             raise DataError(
-                f"Step {step + 1} read numbers that are not finite with {self._listed(batch, rows)}. "
+                f"{self._called(step)} read numbers that are not finite with {self._listed(batch, rows)}. "
                 "Mend or remove them, and begin again."
             )
         if self._in_a_row == BAD_STEPS:
-            recipe = self.recipe
             raise DivergedError(
-                f"Training diverged: the loss or its gradient was not finite in steps {step - BAD_STEPS + 2} to "
-                f"{step + 1}. Lower the rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
-                f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+                f"{f'The {self._before.title}' if self._before else 'Training'} diverged: the loss or its gradient was "
+                f"not finite in steps {step - BAD_STEPS + 2} to {step + 1}. {self._remedy()}"
             )
+
+    def _remedy(self) -> str:
+        if self._before is not None:
+            return self._before.advice
+        return (
+            f"Lower the rates, for example --recipe.muon_rate {self.recipe.muon_rate / 3:.2g} "
+            f"--recipe.rate {self.recipe.rate / 3:.2g}, and begin again."
+        )
 
     def _keep(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
         """Write down what the step looked like; that this fails is no reason to stop."""
-        said = f"Step {step + 1} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
+        said = f"{self._called(step)} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
         if self._folder is None:
             self._news.append(said)
             return
-        path = self._folder / f"nan-step-{step + 1:06d}.json"
+        path = self._folder / f"{f'{self._before.name}-' if self._before else ''}nan-step-{step + 1:06d}.json"
         factor = self.recipe.rate_factor(step)
-        odd = [] if logits is None else _not_finite(logits)
-        facts = {
+        facts: dict[str, Any] = {
             "step": step + 1,
             "loss": str(loss),  # JSON has no word for NaN
             "gradient_norm": str(norm),
             "rates": {"muon": factor * self.recipe.muon_rate, "adamw": factor * self.recipe.rate},
             "pictures": [self._name(row) for row in batch.indices.tolist()],
-            "pictures_without_a_finite_answer": [self._name(int(batch.indices[row])) for row in odd],
         }
+        if logits is not None:
+            odd = [self._name(int(batch.indices[row])) for row in _not_finite(logits)]
+            facts["pictures_without_a_finite_answer"] = odd
         try:
             write_json(path, facts)
         except (ResourceError, OSError) as error:
             self._news.append(f"{said} {error}")
         else:
             self._news.append(f"{said} Its pictures are in {path}.")
+
+    def _called(self, step: int) -> str:
+        return f"Step {step + 1}{f' of the {self._before.title}' if self._before else ''}"
 
     def _name(self, row: int) -> str:
         return self._names[row] if row < len(self._names) else str(row)

@@ -9,6 +9,7 @@ import torch
 from ...runtime import memory_is_full
 from ..loop import Learner
 from ..plan import Plan
+from .gradients import FORMATS
 
 
 def largest_batch(fits: Callable[[int], None], batch: int) -> int:
@@ -31,10 +32,10 @@ def try_step(learner: Learner, plan: Plan, batch: int) -> None:
 
     Leaves the learner as it was, but for gradients, which are dropped.
     """
-    device = plan.compute.device
+    device, dtype = plan.compute.device, FORMATS[plan.compute.number_format]
     images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
     try:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+        with torch.autocast(images.device.type, dtype, enabled=dtype != torch.float32):
             answers = learner.model(images)
         answers.float().sum().backward()
     finally:

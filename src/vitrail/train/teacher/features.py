@@ -64,7 +64,7 @@ def features(
     """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
 
     Raises:
-        InterruptedRun, DivergedError: see `prelude.pursue`.
+        InterruptedRun, DivergedError, ResourceError: see `prelude.pursue`.
     """
     if started.has_done(run, NAME):
         filled(run.path / started.START, model)
@@ -127,6 +127,7 @@ def prelude_of(
             f"Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
             f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
         ),
+        names=dataset.source.ids,
     )
 
 

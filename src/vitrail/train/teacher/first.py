@@ -34,7 +34,7 @@ def first(run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures) -> I
     """Train the CNN of a plan, unless the run has one; it then lies in the run folder.
 
     Raises:
-        InterruptedRun, DivergedError: see `prelude.pursue`.
+        InterruptedRun, DataError, DivergedError, ResourceError: see `prelude.pursue`.
     """
     path = run.path / TEACHER
     if path.is_file():
@@ -99,6 +99,7 @@ def prelude_of(plan: Plan, network: CNN, dataset: Dataset, pictures: Pictures, s
         targets=targets,
         blocks=dataset.blocks("train"),
         advice="Look at the pictures (vitrail check), or take another teacher: the rates of this one are fixed.",
+        names=dataset.source.ids,
     )
 
 

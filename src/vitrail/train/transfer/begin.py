@@ -14,6 +14,7 @@ from ...model.vit import ViT
 from ..dataset import Dataset
 from ..events import Event, Note
 from ..keeping.signals import go_on, listening
+from ..keeping.started import plan_facts
 from ..plan import Plan
 from ..planning.wishes import FEW_PICTURES
 from ..run import RunFolder
@@ -61,7 +62,8 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
     tried.write(run.start_table, result.tried)
     seconds = time.perf_counter() - first
     run.record({"step": 0, f"{NAME}_step": 1, f"{NAME}_seconds": round(seconds, 4), f"{NAME}_images": count})
-    tensors.save(run.start_file, model.state_dict(), {"format": "pt"}, checksum=True)  # last: a resume looks for it
+    header = {"format": "pt", **plan_facts(plan)}
+    tensors.save(run.start_file, model.state_dict(), header, checksum=True)  # last: a resume looks for it
     extracting.forget(run)
     return model
 

@@ -15,15 +15,17 @@ from ..engines.team import ALONE, Team
 from ..plan import Plan
 from ..planning import idle, orientation, pace
 from ..planning.pace import Pace
+from ..planning.settle import NO_STEPS, is_measured
 from ..planning.wishes import Reasons, Wishes
 from .begin import mirrored
 from .extracting import BATCH
-from .planned import without_steps
+from .planned import unread, without_steps
 from .probing import MOST_NUMBERS
 from .settings import ONLY_FOR, StartSettings
 
 EVALUATIONS = 3
 LEAST_STEPS = 10
+"""Fewer are not worth beginning."""
 MEASURED = 32
 PROBE_SECONDS = 2.0, 1.5e-6
 """For all probes: at least, and for each number of the features."""
@@ -38,30 +40,24 @@ def settle(
     spent: float = 0.0,
     dry_run: bool = False,
     team: Team = ALONE,
-) -> tuple[Plan, Pace | None]:
-    """The plan as it will be followed, and what its steps take if that was measured.
+) -> tuple[Plan, Pace | None, float]:
+    """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
 
-    The counterpart of `settle.settle` for runs from a checkpoint.
+    The counterpart of `settle.settle` for runs from a checkpoint. A probe has no steps to fix, so that its features are
+    measured in a dry run alone.
 
     Args:
-        spent: seconds of the minutes that something else takes.
+        spent: seconds that something else takes before the steps.
     """
     if plan.start.method == "probe":
-        return plan, None
+        return (plan, NO_STEPS, spent + seconds_before(plan, pictures, dataset)) if dry_run else (plan, None, spent)
     plan = orientation.turned(plan, pictures, dataset, wishes, reasons)
-    by_time = bool(plan.minutes)
-    if not (by_time or dry_run):
-        return _seldom(plan, reasons), None
-    features = seconds_before(plan, pictures, dataset)
+    if not is_measured(plan, dry_run):
+        return _seldom(plan, reasons), None, spent
+    spent += seconds_before(plan, pictures, dataset)
     found = pace.measure(plan, pictures, dataset, team)
-    return (fixed(plan, features + spent, found, wishes, reasons) if by_time else _seldom(plan, reasons)), found
-
-
-def before_steps(plan: Plan, found: Pace | None, spent: float) -> float:
-    """Seconds of the training that are not for steps: of minutes with a checkpoint, all that the steps leave."""
-    if found is None or not plan.minutes or not plan.start.from_checkpoint:
-        return spent
-    return max(spent, plan.minutes * 60 - plan.recipe.steps * found.mean)
+    plan = fixed(plan, spent, found, wishes, reasons, team.world) if plan.minutes else _seldom(plan, reasons)
+    return plan, found if plan.recipe.steps else NO_STEPS, spent
 
 
 def seconds_before(plan: Plan, pictures: Pictures, dataset: Dataset) -> float:
@@ -83,19 +79,25 @@ def feature_seconds(plan: Plan, pictures: Pictures) -> float:
     return seconds / len(rows)
 
 
-def fixed(plan: Plan, features: float, found: Pace, wishes: Wishes, reasons: Reasons) -> Plan:
+def fixed(plan: Plan, spent: float, found: Pace, wishes: Wishes, reasons: Reasons, world: int = 1) -> Plan:
     """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
 
     Args:
-        features: seconds for all features and probes.
+        spent: seconds of all features and probes, and of the teacher that is trained before them.
+        world: processes; several cannot end with the probe and make the fewest steps that are worth beginning.
 
     Raises:
         UsageError: the probe is the end, and something was asked for that only steps make use of.
     """
     recipe, seconds = plan.recipe, plan.minutes * 60
-    steps = round((seconds - features) / found.mean)
+    steps = round((seconds - spent) / found.mean)
+    first = "features and the teacher" if plan.teacher.first else "features"
+    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {found.mean:.3f} s a step"
+    if steps < LEAST_STEPS and world > 1:
+        why = f"at least, for {world} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
+        steps = LEAST_STEPS
     if steps < LEAST_STEPS:
-        reason = f"features take {features:.0f} s of {seconds:g}, too little is left to tune"
+        reason = f"{first} take {spent:.0f} s of {seconds:g}, too little is left to tune"
         if plan.teacher.wanted:
             raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
         tunes = [f"start.{name}" for name in ("method", *ONLY_FOR)]
@@ -105,13 +107,13 @@ def fixed(plan: Plan, features: float, found: Pace, wishes: Wishes, reasons: Rea
                 "checkpoint: --weights none."
             )
         reasons["start.method"] = reason
-        reasons |= {f"start.{name}": "the probe tunes nothing" for name in ONLY_FOR if f"start.{name}" in reasons}
+        reasons |= unread("probe")
         asked = plan.start
         start = StartSettings(
             weights=asked.weights, digest=asked.digest, channels_policy=asked.channels_policy, method="probe"
         )
         return dataclasses.replace(plan, start=start, recipe=without_steps(recipe, reasons))
-    reasons["recipe.steps"] = f"{plan.minutes:g} minutes less {features:.0f} s for features, {found.mean:.3f} s a step"
+    reasons["recipe.steps"] = why
     return _seldom(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import replace
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data.loader import Pictures
@@ -30,8 +32,8 @@ def chosen(run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset) -> Ge
 
     Tried are the start, which is the frozen probe, and (1 - share) * start + share * tuned for every share of the plan
     (Wortsman et al. 2022); the figure decides, then the loss, then the smaller share. They answer as the model will,
-    with all views of its plan. So the result is never below the probe on these pictures, of which at most `MOST_JUDGED`
-    are looked at.
+    with all views of its plan, to at most `MOST_JUDGED` of these pictures; where there are more, the best answers to
+    all of them, and so does the start, which is kept unless the best is better. So the result is never below the probe.
     """
     model = learner.model
     assert isinstance(model, ViT)
@@ -41,13 +43,21 @@ def chosen(run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset) -> Ge
     plain = kept(run, plan).to(plan.compute.device)
     rows: list[Tried] = []
     pictures = dataset.pictures("val", plan.image, plan.compute.workers)
+    few = dataset.sample("val", MOST_JUDGED, plan.seed)
     shares = (0.0, *sorted(plan.start.average))
     for number, share in enumerate(shares):
         _put(plain, start, tuned, share)
-        if (judgement := _judged(plain, plan, dataset, pictures, share)) is not None:
+        if (judgement := _judged(plain, plan, dataset, pictures, share, few)) is not None:
             rows.append(judgement)
         yield Worked("means of start and tuned weights", number + 1, len(shares), 0.0)
     best = max(range(len(rows)), key=lambda place: rows[place].rank) if rows else len(shares) - 1
+    if rows and best and len(few) < len(every := dataset.splits["val"]):
+        for place in (0, best):
+            _put(plain, start, tuned, shares[place])
+            judgement = _judged(plain, plan, dataset, pictures, shares[place], every)
+            assert judgement is not None  # something is known of a part of them
+            rows[place] = replace(judgement, name=f"{judgement.name}, on all {len(every):,}")
+        best = best if rows[best].rank > rows[0].rank else 0
     rows = [replace(row, chosen=place == best) for place, row in enumerate(rows)]
     tried.write(run.start_table, tried.read(run.start_table)[0], rows)
     yield from _told(rows)
@@ -79,8 +89,10 @@ def _put(model: ViT, start: Mapping[str, Tensor], tuned: Mapping[str, Tensor], s
         tensor.copy_(first if share == 0 else last if share == 1 else torch.lerp(first, last, share))
 
 
-def _judged(model: ViT, plan: Plan, dataset: Dataset, pictures: Pictures, share: float) -> Tried | None:
-    source, rows = dataset.source, dataset.sample("val", MOST_JUDGED, plan.seed)
+def _judged(
+    model: ViT, plan: Plan, dataset: Dataset, pictures: Pictures, share: float, rows: NDArray[np.int64]
+) -> Tried | None:
+    source = dataset.source
     if not len(rows):
         return None
     device, number_format, views = plan.compute.device, plan.compute.number_format, plan.recipe.views

@@ -1,19 +1,28 @@
-"""The draft of a plan, whichever way the training begins."""
+"""The draft of a plan and its last lines, whichever way the training begins."""
 
 from __future__ import annotations
 
+from ...data.loader import Pictures
 from ...errors import UsageError
 from ...runtime import Runtime
+from ..dataset import Dataset
+from ..engines.team import Team
 from ..plan import Plan
-from ..planning import planner
+from ..planning import planner, settle
+from ..planning.pace import Pace
 from ..planning.wishes import Fingerprint, Reasons, Wishes
-from . import planned, selecting
+from . import budget, planned, selecting
 
 
-def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, Reasons, tuple[str, ...]]:
+def draft(
+    found: Fingerprint, wishes: Wishes, runtime: Runtime, world: int = 1
+) -> tuple[Plan, Reasons, tuple[str, ...]]:
     """The plan but for what is measured, its reasons, and what to tell about the checkpoint that it begins from.
 
     A checkpoint that nobody has named gives way where it contradicts what was asked for.
+
+    Args:
+        world: processes that train together.
 
     Raises:
         as `planner.draft` and `weights.open_checkpoint`.
@@ -22,7 +31,7 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
     reason, notes = selected.reason, selected.notes
     if selected.checkpoint is not None:
         try:
-            plan, reasons = planned.draft(found, wishes, runtime, selected.checkpoint)
+            plan, reasons = planned.draft(found, wishes, runtime, selected.checkpoint, world)
             return plan, reasons | {"start.weights": reason}, notes
         except UsageError as error:
             if wishes.weights != "auto":
@@ -31,3 +40,26 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
             notes = (f"From scratch: {reason}",)
     plan, reasons = planner.draft(found, wishes, runtime)
     return plan, reasons | {"start.weights": reason}, notes
+
+
+def settled(
+    plan: Plan,
+    wishes: Wishes,
+    reasons: Reasons,
+    pictures: Pictures,
+    dataset: Dataset,
+    spent: float,
+    dry_run: bool,
+    team: Team,
+) -> tuple[Plan, Pace | None, float]:
+    """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
+
+    Args:
+        spent: seconds of pre-training and teacher.
+
+    Raises:
+        as `budget.settle` and `settle.settle`.
+    """
+    if plan.start.from_checkpoint:
+        return budget.settle(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
+    return (*settle.settle(plan, wishes, reasons, pictures, dataset, spent, dry_run, team), spent)

@@ -24,7 +24,7 @@ from ..planning.wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
 from ..pretrain import planning as pretraining
 from ..recipe import Recipe
 from ..teacher import planning as teaching
-from .settings import StartSettings
+from .settings import ONLY_FOR, Method, StartSettings
 from .weights import Checkpoint, check
 
 GRIDS = (8, 12, 16)
@@ -43,8 +43,13 @@ RATE_AT_384, STEEPNESS, HIGHEST_RATE = 2e-6, 2.66, 1e-4
 width 96 (EXPERIMENTS.md). Wider ones are not measured and begin as those of 384."""
 
 
-def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Checkpoint) -> tuple[Plan, Reasons]:
+def draft(
+    found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Checkpoint, world: int = 1
+) -> tuple[Plan, Reasons]:
     """The plan but for the number of steps.
+
+    Args:
+        world: processes that train together; several tune all blocks, unless something else was asked for.
 
     Raises:
         UsageError: wishes that contradict each other or the checkpoint.
@@ -54,8 +59,8 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime, checkpoint: Chec
     first = Plan(start=StartSettings(weights=checkpoint.name, digest=checkpoint.digest))
     start = config.override(first, said).start
     seconds = minutes_of(wishes) * 60
-    model = _model(found, wishes, runtime, checkpoint, start, seconds, reasons)
-    start = _start(start, said, found, model, runtime, seconds, reasons)
+    model = _model(found, wishes, runtime, checkpoint, start, seconds, reasons, world)
+    start = _start(start, said, found, model, runtime, seconds, reasons, world)
     plan = Plan(
         model_name=_name(checkpoint),
         seed=wishes.seed,
@@ -106,6 +111,7 @@ def _model(
     start: StartSettings,
     seconds: float,
     reasons: Reasons,
+    world: int,
 ) -> ViTConfig:
     """The checkpoint's shape for these pictures and answers."""
     if wishes.model is not None:
@@ -133,7 +139,7 @@ def _model(
         drop_path=0.0,
     )
     reasons["model.drop_path"] = "a probe that has just been fitted cannot do without branches"
-    return replace(base, image_size=_size(found, wishes, base, runtime, seconds, reasons))
+    return replace(base, image_size=_size(found, wishes, base, runtime, seconds, reasons, world))
 
 
 def _channels(found: Fingerprint, wishes: Wishes, own: ViTConfig, start: StartSettings, reasons: Reasons) -> int:
@@ -155,7 +161,7 @@ def _channels(found: Fingerprint, wishes: Wishes, own: ViTConfig, start: StartSe
 
 
 def _size(
-    found: Fingerprint, wishes: Wishes, base: ViTConfig, runtime: Runtime, seconds: float, reasons: Reasons
+    found: Fingerprint, wishes: Wishes, base: ViTConfig, runtime: Runtime, seconds: float, reasons: Reasons, world: int
 ) -> tuple[int, int]:
     """As many patches as the minutes allow, at most as many as the checkpoint had where that were few."""
     if wishes.image_size is not None:
@@ -168,9 +174,8 @@ def _size(
     if not seconds:
         reasons["model.image_size"] = f"no minutes to keep to; {sizes[-1][0]} shows details"
         return sizes[-1]
-    fitting = [
-        size for size in sizes if _seconds(found, replace(base, image_size=size), runtime, SHARES[-1]) <= seconds
-    ]
+    frozen = _shares(world)[-1]
+    fitting = [size for size in sizes if _seconds(found, replace(base, image_size=size), runtime, frozen) <= seconds]
     chosen = fitting[-1] if fitting else sizes[0]
     listed = ", ".join(str(size[0]) for size in sizes)
     reasons["model.image_size"] = (
@@ -197,23 +202,42 @@ def _start(
     runtime: Runtime,
     seconds: float,
     reasons: Reasons,
+    world: int,
 ) -> StartSettings:
     """How to go on from the probe: all blocks where the minutes allow it, else the upper ones."""
     reasons["start.weights"] = "see --weights"
+    reasons["start.digest"] = "the hash of the tensors that were read, so that no other file is followed"
+    reasons["start.channels_policy"] = "the checkpoint's number of channels is kept"
+    reasons |= unread(start.method)
     chosen = start
     if "start.layer_decay" not in said and chosen.method == "full":
         chosen = replace(chosen, layer_decay=0.75 if model.depth >= 12 else 0.9)
         reasons["start.layer_decay"] = "the lower a block, the more general what it knows"
+    if "start.layer_decay" not in said and chosen.method == "lora":
+        reasons["start.layer_decay"] = "adapters of all blocks learn at one rate"
     if "start.frozen_blocks" not in said and chosen.method == "full":
-        fits = [share for share in SHARES if not seconds or _seconds(found, model, runtime, share) <= seconds]
-        share = fits[0] if fits else SHARES[-1]
+        shares = _shares(world)
+        fits = [share for share in shares if not seconds or _seconds(found, model, runtime, share) <= seconds]
+        share = fits[0] if fits else shares[-1]
         chosen = replace(chosen, frozen_blocks=int(share * model.depth))
         why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
         why = why if seconds else "no minutes to keep to: all are tuned"
+        why = why if fits or world == 1 else f"{world} processes cannot leave blocks as they are yet: all are tuned"
         reasons["start.frozen_blocks"] = why
     if "start.method" not in said:
         reasons["start.method"] = f"{found.count:,} pictures; the frozen probe stays if tuning does not beat it"
     return chosen
+
+
+def unread(method: Method) -> Reasons:
+    """Why the fields of the start that a method makes no use of are as they are."""
+    why = {"probe": "the probe tunes nothing", "full": "no adapters", "lora": "adapters leave all blocks as they are"}
+    return {f"start.{name}": why[method] for name, methods in ONLY_FOR.items() if method not in methods}
+
+
+def _shares(world: int) -> tuple[float, ...]:
+    """Those of `SHARES` that so many processes can do."""
+    return SHARES if world == 1 else SHARES[:1]
 
 
 def _image(found: Fingerprint, model: ViTConfig, checkpoint: Checkpoint, reasons: Reasons) -> ImageSpec:

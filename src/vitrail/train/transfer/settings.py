@@ -19,7 +19,8 @@ ONLY_FOR: dict[str, tuple[Method, ...]] = {
 """Fields that mean nothing with another method."""
 
 MOST_JUDGED = 5000
-"""Validation pictures on which the start, the tuned weights and their means are compared."""
+"""Validation pictures on which the start, the tuned weights and their means are compared; where there are more, the
+best of them and the start are compared on all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +58,11 @@ class StartSettings:
             raise UsageError(f"start.layer_decay must lie in 0 < fraction <= 1. Got {self.layer_decay}.")
         if self.lora_rank < 1:
             raise UsageError(f"start.lora_rank must be at least 1. Got {self.lora_rank}.")
-        if not all(0 < share <= 1 for share in self.average):
-            raise UsageError(f"start.average must list shares in 0 < share <= 1. Got {self.average}.")
+        if not self.average or not all(0 < share <= 1 for share in self.average):
+            raise UsageError(
+                "start.average must list shares of the tuned weights, one or more in 0 < share <= 1. "
+                f"Got {self.average or 'none, with which the training would be for nothing'}."
+            )
         if self.weights == "none" and any(vars(self)[one.name] != one.default for one in fields(self)):
             raise UsageError(
                 "Fields of [start] only have a meaning with a checkpoint, and start.weights is none. "

@@ -39,9 +39,14 @@ def test_more_parts_than_pictures_are_refused():
     agreement.check(THREE, plan(batch=12, accumulate=4))
 
 
-def test_ways_from_a_checkpoint_that_train_some_weights_only_are_refused_to_several():
-    asked = dataclasses.replace(plan(batch=12), start=StartSettings(weights="weights.safetensors", method="lora"))
-    with pytest.raises(UsageError, match=r"start\.method lora with 0 frozen blocks .* several processes cannot do yet"):
+@pytest.mark.parametrize(("name", "value"), [("method", "lora"), ("method", "probe"), ("frozen_blocks", 2)])
+def test_ways_from_a_checkpoint_that_train_some_weights_only_are_refused_to_several(name, value):
+    start = StartSettings(weights="weights.safetensors", **{name: value})
+    asked = dataclasses.replace(plan(batch=12), start=start)
+    words = (
+        rf"start\.{name} {value} leaves weights as they are, which several processes cannot do yet\. Start one without"
+    )
+    with pytest.raises(UsageError, match=words):
         agreement.check(THREE, asked)
     agreement.check(ALONE, asked)
 

@@ -14,11 +14,12 @@ from vitrail.data.source import Source
 from vitrail.train.dataset import Dataset
 from vitrail.train.events import Note
 from vitrail.train.plan import Plan
-from vitrail.train.planning import cost, forecast
+from vitrail.train.planning import cost, forecast, settle
 from vitrail.train.planning.cost import Cost
 from vitrail.train.planning.forecast import Watch
 from vitrail.train.planning.pace import Pace
 from vitrail.train.recipe import Phase, Recipe
+from vitrail.train.transfer.settings import StartSettings
 
 PREDICTED = Cost(1.0, 20.0, 3.0, 1_000_000)
 
@@ -57,6 +58,26 @@ def test_decoding_is_timed_apart(monkeypatch):
     with watch.decodes():
         pass
     assert watch.decoding == 3.5
+
+
+def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_them(monkeypatch):
+    targets = np.arange(20) % 2
+    source = Source(
+        name="drawn", classes=("a", "b"), pictures=np.zeros((20, 4, 4), np.uint8), targets=targets,
+        ids=tuple(map(str, range(20))),
+    )  # fmt: skip
+    dataset = Dataset(source, {"train": np.arange(8), "val": np.arange(8, 18), "test": np.arange(18, 20)})
+    pictures = Resident(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
+    monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 1.0)
+    plan = dataclasses.replace(Plan(), start=StartSettings(weights="x", average=(0.5, 1.0)), recipe=Recipe(steps=4))
+
+    def evaluation(judged: int, plan: Plan = plan) -> float:
+        monkeypatch.setattr(forecast, "MOST_JUDGED", judged)
+        return forecast.foretell(plan, settle.NO_STEPS, 0.0, Watch(), pictures, dataset).evaluation
+
+    fresh = evaluation(10, dataclasses.replace(plan, start=StartSettings()))
+    assert evaluation(10) == pytest.approx(fresh + 3 * 10)
+    assert evaluation(4) == pytest.approx(fresh + 3 * 4 + 2 * 10)
 
 
 @pytest.mark.parametrize("mirror, shift, views", [(False, 0, 1), (True, 0, 2), (True, 1, 6)])

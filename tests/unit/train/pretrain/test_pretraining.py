@@ -17,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitrail.data.loader import Batch
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, DivergedError, InterruptedRun, ResourceError, UsageError
@@ -154,12 +155,16 @@ def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("budget", [{"steps": 4}, {"minutes": 1}])
 def test_F10_a_full_memory_says_which_batch_to_make_smaller(room, words, flag, budget, fit, monkeypatch):
-    def full(*_: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
+    true = room.augment
 
-    monkeypatch.setattr(room, "augment", full)
+    def fits_two(batch: Batch, *more: object) -> torch.Tensor:
+        if len(batch.indices) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return true(batch, *more)
+
+    monkeypatch.setattr(room, "augment", fits_two)
     with pytest.raises(
-        ResourceError, match=rf"pictures at once do not fit\. Begin with a smaller --{flag}\.batch, such as "
+        ResourceError, match=rf"do not fit\. 2 at once do \(tried just now\)\. Begin with --{flag}\.batch 2\."
     ):
         fit(**budget, **words)
 
@@ -316,7 +321,7 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
 
 
 def test_the_advice_after_a_divergence_names_what_moves_the_rates_of_the_phase(fit, monkeypatch):
-    monkeypatch.setattr(prelude, "_applied", lambda *words: False)
+    monkeypatch.setattr(prelude, "mean", lambda total, weight: total * float("nan"))
     with pytest.raises(DivergedError, match=r"pre-training diverged: .* for example --pretrain\.rate 3\.3, and begin"):
         fit(pretrain__steps=5, pretrain__rate=10)
     with pytest.raises(DivergedError, match=r"take another teacher: the rates of this one are fixed"):

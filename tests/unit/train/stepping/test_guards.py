@@ -14,7 +14,7 @@ import torch
 from vitrail.data.loader import Batch
 from vitrail.errors import DataError, DivergedError
 from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.guards import BAD_STEPS, LEARNT_BY, WINDOW, Guards
+from vitrail.train.stepping.guards import BAD_STEPS, LEARNT_BY, WINDOW, Before, Guards
 
 NAMES = ("a.png", "b.png", "c.png", "d.png")
 NAN = math.nan
@@ -120,6 +120,24 @@ def test_F7_a_loss_that_does_not_fall_in_500_steps_brings_the_three_likeliest_ca
     learning = Guards(Recipe(steps=2000))
     seen(learning, [2.3 - 0.001 * step for step in range(LEARNT_BY)])
     assert learning.told(LEARNT_BY) == []
+
+
+def test_what_comes_before_the_training_is_named_in_the_file_and_in_every_sentence(tmp_path: Path):
+    guards = Guards(Recipe(steps=2000), tmp_path, NAMES, Before("pretrain", "pre-training", "Take smaller ones."))
+    seen(guards, [2.3] * LEARNT_BY)
+    assert guards.told(LEARNT_BY) == [], "of the loss of another phase nobody knows how fast it falls"
+    assert not guards.allow(600, NAN, 1.0, batch())
+    kept = json.loads((tmp_path / "pretrain-nan-step-000601.json").read_text())
+    assert kept["pictures"] == ["d.png", "b.png"]
+    assert "pictures_without_a_finite_answer" not in kept, "nobody looked at the answers"
+    (said,) = guards.told(601)
+    assert said.startswith("Step 601 of the pre-training was not applied: loss nan, gradient norm 1. Its pictures are")
+    with pytest.raises(DataError, match=r"Step 602 of the pre-training read numbers that are not finite with d\.png"):
+        guards.allow(601, NAN, 1.0, batch(torch.tensor([[math.inf], [1.0]])))
+    with pytest.raises(
+        DivergedError, match=r"^The pre-training diverged: .* in steps 601 to 603\. Take smaller ones\.$"
+    ):
+        guards.allow(602, NAN, 1.0, batch())
 
 
 def test_what_is_remembered_decides_as_before(tmp_path: Path):

@@ -219,6 +219,33 @@ def test_without_minutes_all_blocks_are_tuned_and_the_reason_names_none(checkpoi
     assert plan.start.frozen_blocks == 0 and reasons["start.frozen_blocks"] == "no minutes to keep to: all are tuned"
 
 
+@pytest.mark.parametrize("minutes", [0.0001, 60.0])
+def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(minutes, checkpoint):
+    opened, wishes = weights.open_checkpoint(str(checkpoint)), dataclasses.replace(WISHES, minutes=minutes)
+    alone, _ = planned.draft(PHOTOS, wishes, CPU, opened)
+    plan, reasons = planned.draft(PHOTOS, wishes, CPU, opened, world=2)
+    few = minutes < 1
+    assert (alone.start.frozen_blocks, plan.start.frozen_blocks) == (1 if few else 0, 0)
+    assert reasons["start.frozen_blocks"].startswith("2 processes cannot" if few else "the minutes allow")
+    wishes = dataclasses.replace(wishes, overrides={"start.frozen_blocks": "1"})
+    assert planned.draft(PHOTOS, wishes, CPU, opened, world=2)[0].start.frozen_blocks == 1, "agreement.check refuses"
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("full", {"lora_rank": "no adapters", "lora_mlp": "no adapters"}),
+        ("lora", {"frozen_blocks": "adapters leave all blocks as they are"}),
+        ("probe", dict.fromkeys(("frozen_blocks", "layer_decay", "lora_rank", "average"), "the probe tunes nothing")),
+    ],
+)
+def test_fields_of_the_start_have_reasons_that_are_true_of_the_method(method, why, checkpoint):
+    wishes = dataclasses.replace(WISHES, overrides={"start.method": method})
+    _, reasons = planned.draft(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
+    assert "hash" in reasons["start.digest"] and "number of channels" in reasons["start.channels_policy"]
+    assert {name: reasons[f"start.{name}"] for name in why} == why
+
+
 def test_a_model_and_a_checkpoint_are_one_too_many(checkpoint):
     opened = weights.open_checkpoint(str(checkpoint))
     with pytest.raises(UsageError, match="--weights brings its own shape"):

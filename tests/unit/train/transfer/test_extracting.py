@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from unit.train.test_fit import drawn, notes
 from vitrail.checkpoints.save import save
 from vitrail.data.settings import DataSettings
-from vitrail.errors import InterruptedRun
+from vitrail.errors import InterruptedRun, ResourceError
 from vitrail.files.tensors import load
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
@@ -43,15 +44,19 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Collect:
-    """`collect`, counted; something happens in the n-th call."""
+    """`collect`, counted; something happens in the n-th call, and there is memory for so many pictures."""
 
-    def __init__(self, at: int = 0, what: object = None):
-        self.calls, self._at, self._what = 0, at, what
+    def __init__(self, at: int = 0, what: object = None, fits: int = 99):
+        self.calls, self._at, self._what, self._fits = 0, at, what, fits
+        self.batches: list[int] = []
 
     def __call__(self, *words: object) -> object:
         self.calls += 1
         if self.calls == self._at:
             self._what()
+        self.batches.append(words[4])
+        if words[4] > self._fits:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
         return extracting_collect(*words)
 
 
@@ -136,6 +141,44 @@ def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
                 os.kill(os.getpid(), signal.SIGTERM)
     assert whole == 3 and end.value.exit_code == 143
     assert not (tmp_path / "run" / "start.safetensors").exists()
+
+
+def test_a_batch_that_does_not_fit_is_halved_for_the_rest_of_the_split(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(extracting, "collect", tight := Collect(fits=3))
+    told = notes(fit(tmp_path / "run", weights))
+    assert tight.batches == [8, 4, 2, 2, 2, 2, 8, 4, 2, 8, 4, 2, 2, 2, 2]  # train, val, and mirror images of train
+    assert told.count("The memory is full with 8 pictures at once: features go on with 2 at once.") == 3
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_resume_goes_on_with_the_batch_that_fitted_and_ends_with_the_same_bits(weights, tmp_path, monkeypatch):
+    def differently(*words: object) -> object:
+        return true(*words) + np.float32(1 / words[4])  # numbers that depend on the batch by more than rounding
+
+    true = extracting.collect
+    monkeypatch.setitem(globals(), "extracting_collect", differently)
+    monkeypatch.setattr(extracting, "collect", Collect(fits=3))
+    fit(tmp_path / "whole", weights)
+    monkeypatch.setattr(extracting, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(extracting, "collect", Collect(5, killed, fits=3))
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "run", weights)
+    monkeypatch.setattr(extracting, "collect", roomier := Collect(fits=3))
+    list(training.resume(tmp_path / "run", drawn(PICTURES)))
+    assert roomier.batches == [2, 2, 8, 4, 2, 8, 4, 2, 2, 2, 2], "the first two portions were kept"
+    assert begins(tmp_path / "run") == begins(tmp_path / "whole")
+
+
+def test_without_room_for_one_picture_it_says_what_helps(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(extracting, "collect", none := Collect(fits=0))
+    with pytest.raises(
+        ResourceError, match=r"not even one picture at once .* smaller --image-size .* another --device"
+    ):
+        fit(tmp_path / "run", weights)
+    assert none.batches == [8, 4, 2, 1]
+    monkeypatch.setattr(extracting, "collect", Collect(1, lambda: torch.zeros(2) @ torch.zeros(3)))
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+        fit(tmp_path / "other", weights)
 
 
 def test_parts_that_do_not_meet_are_left(tmp_path, weights):

@@ -27,7 +27,8 @@ from vitrail.train.events import Event, Finished, Note, Planned
 from vitrail.train.keeping.extend import Extension
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.run import RunFolder
-from vitrail.train.transfer import begin, budget
+from vitrail.train.transfer import begin, budget, choosing
+from vitrail.train.transfer.tried import Tried
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
@@ -186,6 +187,54 @@ def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the
     assert [row["name"] for row in tried(run)["tuned"]] == ["the start, frozen", "tuned"]
 
 
+def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_first_checkpoint(
+    fit, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(training, "follow", lambda *words: iter([]))
+    monkeypatch.setattr(training, "conclude", lambda *words: iter([]))
+    fit(drawn())
+    monkeypatch.undo()
+    plan = tmp_path / "run" / "plan.toml"
+    text = plan.read_text()
+    for old, new, name in (
+        ('\nweights = "', '\nweights = "nowhere', r"start\.weights"),
+        ("average = [0.25, ", "average = [", r"start\.average"),
+        ("mean = [0.4, ", "mean = [0.3, ", r"image\.mean"),
+    ):
+        assert text.count(old) == 1, old
+        plan.write_text(text.replace(old, new))
+        with pytest.raises(UsageError, match=rf"{name} .* -> .*it has had its effect already"):
+            list(training.resume(tmp_path / "run", drawn()))
+    plan.write_text(text.replace("\nclip = 1.0", "\nclip = 2.0"))
+    told = [event.text for event in training.resume(tmp_path / "run", drawn()) if isinstance(event, Note)]
+    assert any(text.startswith("Changed since the run was saved: recipe.clip 1.0 -> 2.0.") for text in told), told
+
+
+def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_better_on_all(fit, tmp_path, monkeypatch):
+    def said(name: str, task: str, outputs: np.ndarray, targets: np.ndarray) -> Tried:
+        right = name.startswith("the start") is (len(outputs) > 4)
+        return Tried(name=name, figure_name="accuracy", figure=float(right), loss=0.0)
+
+    monkeypatch.setattr(choosing, "MOST_JUDGED", 4)
+    fit(drawn(), run="measured", recipe__rate="0.01")
+    rows = tried(tmp_path / "measured")["tuned"]
+    (best,) = [row for row in rows if row["chosen"]]
+    val = (tmp_path / "measured" / "splits.csv").read_text().count(",val")
+    assert val > 4 and best["figure"] >= rows[0]["figure"]
+    judged = json.loads((tmp_path / "measured" / "metrics-val.json").read_text())
+    if best is not rows[0]:
+        assert rows[0]["name"] == f"the start, frozen, on all {val}" and best["name"].endswith(f", on all {val}")
+        assert best["figure"] == pytest.approx(judged["accuracy"], abs=1e-6)
+    monkeypatch.setattr(choosing, "judged", said)
+    fit(drawn(), recipe__rate="0.01")
+    rows = tried(tmp_path / "run")["tuned"]
+    assert [row["figure"] for row in rows] == [1.0, 0.0, 1.0, 1.0, 1.0], "the first and the best of a part, on all"
+    assert rows[0]["chosen"] and rows[1]["name"] == f"0.25 of the way to tuned, on all {val}"
+    start = tensors.load(tmp_path / "run" / "start.safetensors")
+    kept = bundle.load(tmp_path / "run" / "model").model.state_dict()
+    assert all(torch.equal(kept[name], tensor) for name, tensor in start.items())
+
+
 def test_a_frozen_probe_has_no_steps_to_be_extended(fit, tmp_path):
     fit(drawn(), steps=None, start__method="probe")
     with pytest.raises(UsageError, match="frozen features alone"):
@@ -242,6 +291,12 @@ def test_without_validation_pictures_the_tuned_weights_are_kept_and_that_is_said
         ({"start__method": "probe"}, r"start\.method probe tunes nothing, so 4 steps cannot be made"),
         ({"steps": None, "start__method": "probe", "recipe__steps": "5"}, r"so 5 steps cannot be made"),
         ({"steps": None, "start__method": "probe", "recipe__mixup": "0.2"}, r"makes no step, which --recipe\.mixup is"),
+        ({"steps": None, "start__method": "probe", "model__drop_path": "0.2"}, r"no step, which --model\.drop_path is"),
+        ({"model__init": "mimetic"}, r"--model\.init has no effect on weights that come from a checkpoint"),
+        (
+            {"start__average": ""},
+            r"one or more in 0 < share <= 1\. Got none, with which the training would be for noth",
+        ),
         ({"recipe__keep_patches": "0.5"}, r"--recipe\.keep_patches has no effect here without a --recipe\.keep_until"),
         ({"steps": None, "start__method": "probe", "teacher__model": "cnn"}, r"no steps in which a teacher could"),
         ({"pretrain": True}, r"--pretrain begins from random values and --weights from a checkpoint"),
