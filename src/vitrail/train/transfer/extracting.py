@@ -1,4 +1,4 @@
-"""Features of all pictures of a split, a portion at a time; about once a minute those so far go to the disk.
+"""Features of all pictures of a split, a portion at a time; about once a minute, and at its end, they go to the disk.
 
 Portions hold whole batches and are always the same, so that a run which was stopped here ends with the same bits. A
 batch that does not fit into the memory is halved, for good: bits may depend on it, so a resume goes on with that one.
@@ -76,7 +76,8 @@ def seen(
             parts.batch = batch
         fresh.append(features)
         done += len(features)
-        if wish or wish.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
+        whole = done == len(rows)  # kept, for the next split may take long
+        if whole or wish or wish.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
             kept.append(parts.keep(fresh, done))
             fresh, wish.save, saved = [], False, time.perf_counter()
         if wish:

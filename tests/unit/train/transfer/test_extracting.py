@@ -96,6 +96,16 @@ def test_A1_features_that_a_kill_found_half_done_go_on_with_the_same_bits(
     assert not (run / "features").exists() and (run / "report.html").is_file()
 
 
+def test_a_whole_split_is_kept_at_once_however_short_it_was(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(extracting, "collect", Collect(6, killed))
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "run", weights)
+    counted = Collect()
+    monkeypatch.setattr(extracting, "collect", counted)
+    list(training.resume(tmp_path / "run", drawn(PICTURES)))
+    assert counted.calls == 4, "the mirror images alone"
+
+
 def test_A1_features_of_another_plan_and_damaged_ones_are_computed_again(weights, tmp_path, monkeypatch):
     run = stopped_in(tmp_path / "run", weights, monkeypatch, 4)
     (first, second, third) = sorted((run / "features").iterdir())
