@@ -225,7 +225,8 @@ def _start(
         why = why if fits or world == 1 else f"{world} processes cannot leave blocks as they are yet: all are tuned"
         reasons["start.frozen_blocks"] = why
     if "start.method" not in said:
-        reasons["start.method"] = f"{found.count:,} pictures; the frozen probe stays if tuning does not beat it"
+        kept = "the frozen probe stays if tuning does not beat it, and adapters never did better"
+        reasons["start.method"] = f"{found.count:,} pictures; {kept}"
     return chosen
 
 
