@@ -26,7 +26,7 @@ cells, whose busbars are always in one place, lost as much (EXPERIMENTS.md)."""
 
 EARLY_SIZE, EARLY_UNTIL = 0.6, 0.5
 """Of the sides of the pictures in the first part of the steps, and which part that is, where there are many pictures
-and a CPU: a fifth more steps in the same minutes, 0.4 to 0.7 points on Fashion-MNIST at 1, 3 and 10 of them
+and a CPU: a fifth more steps in the same minutes, 0.3 to 0.7 points on Fashion-MNIST at 1, 3 and 10 of them
 with `pico`, nothing with `femto` at 1 (EXPERIMENTS.md)."""
 
 
