@@ -33,7 +33,10 @@ bench: $(TOOLS)
 # Trainings whose row in benchmarks/results/ is missing, hours of them, and then the page of figures. ELPV is the folder of the
 # solar cells, DINOV2 that of the weights; without them what needs them is left out. The scripts know more ways and levers.
 WAYS := scratch taught probe tuned labels number
-LEVERS := adamw "all patches" "class token" "no rotation" mimetic "small pictures" "small, longer" "trivial augment" "mixup 0.2"
+LEVERS := adamw "all patches" "class token" "no rotation" mimetic "small pictures" "small, longer" "trivial augment" "mixup 0.2" \
+          "mean of weights" smoothing "stochastic depth" repeats "no mirror in answers"
+OF_DIGITS := adamw "all patches" "class token" "no rotation" mimetic "small pictures" "trivial augment" "no mixup" "no smoothing" \
+             "no turns" "mean of weights" "stochastic depth" repeats
 LARGEST := adamw "trivial augment" "small pictures"
 FIRST := "masked pictures first" "a CNN teaches"
 figures: $(TOOLS)
@@ -50,7 +53,7 @@ figures: $(TOOLS)
 	$(BIN)/python benchmarks/ablation.py --levers $(LEVERS)
 	$(BIN)/python benchmarks/ablation.py --levers $(LARGEST) --minutes 10
 	$(BIN)/python benchmarks/ablation.py --levers "small pictures" --minutes 1
-	$(BIN)/python benchmarks/ablation.py --levers "small pictures" --minutes 0.5 --source digits
+	$(BIN)/python benchmarks/ablation.py --levers $(OF_DIGITS) --minutes 0.5 --source digits
 	$(if $(ELPV),$(BIN)/python benchmarks/ablation.py --levers $(FIRST) --minutes 5 --source elpv --elpv $(ELPV))
 	$(BIN)/python docs/table_of_records.py
 	$(BIN)/python docs/table_of_results.py

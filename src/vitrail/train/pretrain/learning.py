@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -49,8 +49,7 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     for text in looked_at.notes:
         yield Note(text)
     autoencoder = Autoencoder(model, plan.pretrain, plan.seed)
-    prelude = dataclasses.replace(prelude_of(plan, autoencoder, looked_at), names=_names(plan, dataset))
-    yield from preludes.pursue(run, prelude)
+    yield from preludes.pursue(run, prelude_of(plan, autoencoder, looked_at))
     try:
         figure.write(run.figures / figure.NAME, autoencoder, dataset, plan)
     except DataError as error:  # the training decides about pictures that cannot be read
@@ -115,13 +114,8 @@ def prelude_of(plan: Plan, autoencoder: Autoencoder, looked_at: Shown, steps: in
         blocks=looked_at.blocks,
         advice=f"Lower its rates, for example --pretrain.rate {settings.rate / 3:.2g}, and begin again.",
         seen=looked_at.digest,
+        names=looked_at.names,
     )
-
-
-def _names(plan: Plan, dataset: Dataset) -> Sequence[str]:
-    """Of the rows that the phase looks at: the source's; where there are further pictures, the train split's first."""
-    ids = dataset.source.ids
-    return [ids[row] for row in dataset.splits["train"].tolist()] if plan.pretrain.pictures else ids
 
 
 def recipe_of(plan: Plan, steps: int = 0) -> Recipe:
@@ -138,6 +132,7 @@ def recipe_of(plan: Plan, steps: int = 0) -> Recipe:
         warmup=settings.warmup,
         decay="cosine",
         clip=recipe.clip,
+        skip_spikes=recipe.skip_spikes,
         crop_padding=0 if settings.crop_scale else recipe.crop_padding,
         flip=recipe.flip,
         flip_vertical=recipe.flip_vertical,

@@ -34,7 +34,9 @@ class Shown:
 
     pictures: Pictures
     blocks: Int64[np.ndarray, " n"] | None
-    notes: tuple[str, ...]
+    names: Sequence[str]
+    """Of the rows that `pictures` are read by."""
+    notes: tuple[str, ...] = ()
     digest: str = ""
     """A hash of the further pictures; empty where there are none."""
 
@@ -49,12 +51,12 @@ def shown(plan: Plan, dataset: Dataset, trained_on: Pictures, cut: Cut | None) -
     """
     if plan.pretrain.pictures:
         return _with_more(plan, dataset, cut)
-    blocks = dataset.blocks("train")
+    blocks, names = dataset.blocks("train"), dataset.source.ids
     if isinstance(trained_on, Resident):  # the same pixels, cut in another way
         spec = plan.image
         again = Resident(trained_on.images, trained_on.indices, cut, spec.interpolation, spec.antialias)
-        return Shown(again, blocks, ())
-    return Shown(dataset.training_pictures(plan.image, cut, plan.compute.workers), blocks, ())
+        return Shown(again, blocks, names)
+    return Shown(dataset.training_pictures(plan.image, cut, plan.compute.workers), blocks, names)
 
 
 def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
@@ -85,7 +87,8 @@ def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
     except DataError as error:
         raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
     digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
-    return Shown(loaded, None, (*more.notes, f"{note}{f', and leaves out {told}' if told else ''}."), digest)
+    notes = (*more.notes, f"{note}{f', and leaves out {told}' if told else ''}.")
+    return Shown(loaded, None, source.ids, notes, digest)
 
 
 def further(name: str, settings: DataSettings) -> Source:

@@ -116,6 +116,7 @@ def prelude_of(
             warmup=recipe.warmup,
             decay="cosine",
             clip=recipe.clip,
+            skip_spikes=recipe.skip_spikes,
             save_every=recipe.save_every,
         ),
         seed=seed,

@@ -91,6 +91,7 @@ def prelude_of(plan: Plan, network: CNN, dataset: Dataset, pictures: Pictures, s
             rate=RATE,
             weight_decay=recipe.weight_decay,
             warmup=0.1,
+            skip_spikes=recipe.skip_spikes,
             save_every=recipe.save_every,
         ),
         seed=seed,
