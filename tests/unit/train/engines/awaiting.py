@@ -92,6 +92,7 @@ def outcome(team: Team, work: Work, number: signal.Signals | None, ranks: tuple[
 
 def main() -> None:
     """Each case in a team of its own, as a program that trains several times."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a suite that was begun with nohup hands on that it is ignored
     found = {}
     for name, case in CASES.items():
         with joined("cpu", 60) as team:
