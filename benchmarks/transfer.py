@@ -87,27 +87,33 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs"))
     options = parser.parse_args()
     results = Results("transfer")
-    weights = {start: weights_of(start, options) for start in options.starts}
     data = [each for each in options.data if each != "elpv" or options.elpv is not None]
     if len(data) < len(options.data):
         print("elpv: left out, needs the folder of ELPV's pictures; see --help")
-    sources = {(each, seed): source_of(each, seed, options) for each in data for seed in options.seeds}
+    keys: list[Row] = [
+        {"start": start, "data": each, "way": way, "seed": seed}
+        for seed, start, each in product(options.seeds, options.starts, data)
+        for way in (("scratch",) if start == "none" else options.ways)
+    ]
+    missing = [key for key in keys if not results.has(key)]
+    starts = dict.fromkeys(str(key["start"]) for key in missing)
+    weights = {start: found for start in starts if (found := weights_of(start, options))}
+    sources = {(each, seed): source_of(each, seed, options) for each in data for seed in options.seeds if missing}
     fitted = {
         (start, each): words_of(str(weights[start]), start, each, sources[each, options.seeds[0]], options)
-        for start, each in product((start for start in weights if weights[start]), data)
+        for start, each in dict.fromkeys((str(key["start"]), str(key["data"])) for key in missing)
+        if start in weights
     }
-    trainings: list[Job] = []
-    readings: list[Job] = []
-    for seed, start, each in product(options.seeds, (start for start in weights if weights[start]), data):
-        for way in ("scratch",) if start == "none" else options.ways:
-            key = {"start": start, "data": each, "way": way, "seed": seed}
-            job = (
-                key,
-                partial(measured, str(weights[start]), sources[each, seed], fitted[start, each], key, options.folder),
-            )
-            (readings if way == "knn" else trainings).append(job)
-    for jobs in (trainings, readings):  # neighbours are looked for in what the run of linear has left
-        for row in results.side_by_side(jobs, options.stop_after):
+
+    def made(key: Row) -> Row:
+        start, each = str(key["start"]), str(key["data"])
+        return measured(str(weights[start]), sources[each, key["seed"]], fitted[start, each], key, options.folder)
+
+    jobs: list[Job] = [(key, partial(made, key)) for key in keys if str(key["start"]) in weights or results.has(key)]
+    trainings = [job for job in jobs if job[0]["way"] != "knn"]
+    readings = [job for job in jobs if job[0]["way"] == "knn"]
+    for some in (trainings, readings):  # neighbours are looked for in what the run of linear has left
+        for row in results.side_by_side(some, options.stop_after):
             told = f"{row['start']} -> {row['data']}, {row['way']}, seed {row['seed']}"
             print(f"{told}: {number(row, 'accuracy'):.4f}", flush=True)
     results.write({"summary": summary(results.rows)})

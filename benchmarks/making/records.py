@@ -48,6 +48,10 @@ class Results:
         self.rows: list[Row] = there.get("rows", [])
         self.lock = Lock()
 
+    def has(self, key: Mapping[str, object]) -> bool:
+        """Whether there is a row of this key."""
+        return any(all(row.get(name) == value for name, value in key.items()) for row in self.rows)
+
     def row(self, key: Mapping[str, object], make: Callable[[], Row]) -> Row:
         """The row of this key; if there is none, a new one, which is kept before anything else is begun."""
         for row in self.rows:
@@ -67,8 +71,7 @@ class Results:
         until = time.perf_counter() + stop_after * 60
 
         def made(job: Job) -> Row | None:
-            there = any(all(row.get(name) == value for name, value in job[0].items()) for row in self.rows)
-            return self.row(*job) if there or time.perf_counter() < until else None
+            return self.row(*job) if self.has(job[0]) or time.perf_counter() < until else None
 
         with ThreadPoolExecutor(2) as pool:
             try:

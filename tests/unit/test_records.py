@@ -238,6 +238,20 @@ def test_few_digits_are_stratified_and_tested_on_the_same_fifth():
     assert all(np.array_equal(test, tests[0]) for test in tests)
 
 
+def test_of_transfers_nothing_is_trained_whose_row_is_there(tmp_path, monkeypatch, capsys):
+    transfer = script("transfer")
+    measured = records.RESULTS / "transfer.json"
+    kept = Path(shutil.copy(measured, tmp_path))
+    monkeypatch.setattr(transfer, "Results", partial(transfer.Results, folder=tmp_path))
+    for name in ("weights_of", "steps_of", "trained", "source_of"):
+        monkeypatch.setattr(transfer, name, lambda *_, name=name: pytest.fail(f"{name} was asked"))
+    monkeypatch.setattr(sys, "argv", ["transfer.py", str(tmp_path), str(tmp_path)])
+    transfer.main()
+    rows = json.loads(measured.read_text())["rows"]
+    assert json.loads(kept.read_text())["rows"] == rows
+    assert len(capsys.readouterr().out.splitlines()) == len(rows)
+
+
 def test_transfers_are_summed_up_in_the_order_of_starts_data_and_ways():
     transfer = script("transfer")
     rows = [
