@@ -95,7 +95,7 @@ def main() -> None:
         for seed, start, each in product(options.seeds, options.starts, data)
         for way in (("scratch",) if start == "none" else options.ways)
     ]
-    missing = [key for key in keys if not results.has(key)]
+    missing = [key for key in keys if not results.find(key)]
     starts = dict.fromkeys(str(key["start"]) for key in missing)
     weights = {start: found for start in starts if (found := weights_of(start, options))}
     sources = {(each, seed): source_of(each, seed, options) for each in data for seed in options.seeds if missing}
@@ -109,7 +109,7 @@ def main() -> None:
         start, each = str(key["start"]), str(key["data"])
         return measured(str(weights[start]), sources[each, key["seed"]], fitted[start, each], key, options.folder)
 
-    jobs: list[Job] = [(key, partial(made, key)) for key in keys if str(key["start"]) in weights or results.has(key)]
+    jobs: list[Job] = [(key, partial(made, key)) for key in keys if str(key["start"]) in weights or results.find(key)]
     trainings = [job for job in jobs if job[0]["way"] != "knn"]
     readings = [job for job in jobs if job[0]["way"] == "knn"]
     for some in (trainings, readings):  # neighbours are looked for in what the run of linear has left

@@ -48,15 +48,14 @@ class Results:
         self.rows: list[Row] = there.get("rows", [])
         self.lock = Lock()
 
-    def has(self, key: Mapping[str, object]) -> bool:
-        """Whether there is a row of this key."""
-        return any(all(row.get(name) == value for name, value in key.items()) for row in self.rows)
+    def find(self, key: Mapping[str, object]) -> Row | None:
+        """The row of this key, if there is one."""
+        return next((row for row in self.rows if all(row.get(name) == key[name] for name in key)), None)
 
     def row(self, key: Mapping[str, object], make: Callable[[], Row]) -> Row:
         """The row of this key; if there is none, a new one, which is kept before anything else is begun."""
-        for row in self.rows:
-            if all(row.get(name) == value for name, value in key.items()):
-                return row
+        if (there := self.find(key)) is not None:
+            return there
         row = {**key, **make()}
         with self.lock:
             self.rows.append(row)
@@ -71,7 +70,7 @@ class Results:
         until = time.perf_counter() + stop_after * 60
 
         def made(job: Job) -> Row | None:
-            return self.row(*job) if self.has(job[0]) or time.perf_counter() < until else None
+            return self.row(*job) if self.find(job[0]) or time.perf_counter() < until else None
 
         with ThreadPoolExecutor(2) as pool:
             try:
