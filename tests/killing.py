@@ -92,6 +92,7 @@ def _main(wanted: int) -> int:
         while killed < wanted:
             run = Path(folder) / f"run-{number}"
             ends = until_done(nursery, run, [*line, "--out", run], min(10, wanted - killed), longest, number)
+            assert ends[-1].code == 0, f"run {number + 1}, killed {len(ends) - 1} times: {ends[-1]}"
             died = sum(end.code == -signal.SIGKILL for end in ends)
             odd = differences(run, unbroken)
             killed, bad, number = killed + died, bad + bool(odd), number + 1

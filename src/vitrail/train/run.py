@@ -23,7 +23,7 @@ from .plan import Plan
 from .planning.reasons import chosen, explained
 from .tracking.trackers import Trackers
 
-BEGUN = frozenset({Lock.FILE, "checkpoints", "splits.csv", "data.json", "check.json", "environment.json"})
+BEGUN = frozenset({Lock.FILE, "checkpoints", "splits.csv", "data.json", "check.json", "environment.json", "cost.json"})
 """What may lie in a run folder before its plan does, and so what a kill in that moment leaves."""
 
 

@@ -53,7 +53,7 @@ def left(here: Path) -> Path:
     """A folder as a kill leaves it just before its plan is written."""
     path = here / "run"
     (path / "checkpoints").mkdir(parents=True)
-    for name in ("splits.csv", "data.json", "check.json", f"{atomic.TEMPORARY}1a2b-plan.toml"):
+    for name in ("splits.csv", "data.json", "check.json", "cost.json", f"{atomic.TEMPORARY}1a2b-plan.toml"):
         (path / name).write_text("x")
     return path
 
