@@ -1,7 +1,8 @@
 """What rank 0 does alone before the first step: the others wait for it, and pass on to it the signals that they get.
 
-So a signal to any process lets the phase at hand save once, and ends all with the same code. A request, and that the
-work is over, travel through the store that every process group has: a wait inside torch would let no signal through.
+So a signal to any process lets the phase at hand save once, and ends all with the same code unless it asks only to
+save. A request, and that the work is over, travel through the store that every process group has: a wait inside torch
+would let no signal through.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch.distributed as dist
 
 from ...errors import InterruptedRun, PartnerError, VitrailError
 from ..events import Event, Note
-from ..keeping.signals import STOPPING, Wish, listening, pass_on
+from ..keeping.signals import SAVING, STOPPING, Wish, listening, pass_on
 from .team import Team, in_words, out_of_words
 
 LOOK_EVERY = 0.1  # seconds
@@ -72,6 +73,9 @@ def _wait(team: Team, wish: Wish) -> None:
             team.see_that_all_live()
             if wish:
                 _store().set(_key(team, "asked"), str(wish.signal))
+            if wish.save:
+                wish.save = False
+                _store().add(_key(team, "asked to save"), 1)
             time.sleep(LOOK_EVERY)
 
 
@@ -89,6 +93,7 @@ def _heeding(
     team: Team, work: Generator[Event, None, Outcome], wish: Wish, go_on: str
 ) -> Generator[Event, None, Outcome]:
     """The work, which listens to signals itself where it can save; `wish` is for those that come elsewhere in it."""
+    saves = 0  # that others asked for, and the work was told of
     with closing(work):
         while True:
             try:
@@ -100,6 +105,9 @@ def _heeding(
             yield event
             if number := _asked(team):
                 pass_on(number)
+            if (asked := _asked_to_save(team)) > saves:
+                saves = asked
+                pass_on(SAVING[0])
             try:
                 team.see_that_all_live()
             except PartnerError as error:
@@ -130,6 +138,12 @@ def _asked(team: Team) -> int:
     with team.noticing():
         key = _key(team, "asked")
         return int(_store().get(key)) if _store().check([key]) else 0
+
+
+def _asked_to_save(team: Team) -> int:
+    """How often another process got a signal that asks to save and to go on."""
+    with team.noticing():
+        return int(_store().add(_key(team, "asked to save"), 0))
 
 
 def _key(team: Team, name: str) -> str:

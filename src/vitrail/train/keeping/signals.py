@@ -47,19 +47,26 @@ class Wish:
 def listening() -> Iterator[Wish]:
     """Within this block signals become wishes; a second one that stops does what it always did."""
     wish = Wish()
-
-    def save(number: int, frame: FrameType | None) -> None:
-        wish.save = True
-
-    with _handled({**dict.fromkeys(STOPPING, _Stop(wish)), **dict.fromkeys(SAVING, save)}):
+    with _handled({**dict.fromkeys(STOPPING, _Stop(wish)), **dict.fromkeys(SAVING, _Save(wish))}):
         yield wish
 
 
 def pass_on(number: int) -> None:
     """Let a signal that another process got become a wish here, if somebody listens and has no such wish yet."""
-    stop = next((found for found in map(signal.getsignal, STOPPING) if isinstance(found, _Stop)), None)
-    if stop is not None:
-        stop(number)
+    handlers = map(signal.getsignal, SAVING if number in SAVING else STOPPING)
+    ours = next((found for found in handlers if isinstance(found, _Stop | _Save)), None)
+    if ours is not None:
+        ours(number)
+
+
+class _Save:
+    """The handler of `listening` for a signal that only asks to save."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        self._wish.save = True
 
 
 class _Stop:

@@ -31,6 +31,9 @@ def steps(done: list[str], count: int = 200) -> Generator[Event, None, str]:
             done.append("step")
             yield Note("a step")
             yield Note("a word")
+            if wish.save:
+                done.append("saved")
+                wish.save = False
             if wish:
                 done.append("saved")
                 raise InterruptedRun(f"Interrupted, saved. {GO_ON}", wish.exit_code)
@@ -64,6 +67,8 @@ CASES: dict[str, tuple[Work, signal.Signals | None, tuple[int, ...]]] = {
     "SIGTERM to rank 0": (steps, signal.SIGTERM, (0,)),
     "SIGINT to both": (steps, signal.SIGINT, (0, 1)),
     "SIGHUP to rank 1": (steps, signal.SIGHUP, (1,)),
+    "SIGUSR1 to rank 1": (steps, signal.SIGUSR1, (1,)),
+    "SIGUSR1 where nothing can be saved": (unsaved, signal.SIGUSR1, (1,)),
     "where nothing can be saved": (unsaved, signal.SIGTERM, (1,)),
     "after the last event": (silent, signal.SIGTERM, (1,)),
     "diverged": (diverging, None, ()),

@@ -43,6 +43,16 @@ def test_a_signal_to_any_rank_saves_once_and_ends_all_with_its_code(found, case,
     assert saves.count("saved") == 1 and other_saves == []
 
 
+def test_a_signal_that_only_asks_to_save_is_passed_on_once_and_the_work_goes_on(found):
+    (answer, done), (other_answer, other_done) = both(found, "SIGUSR1 to rank 1")
+    assert (answer, other_answer, other_done) == (["outcome"], [None], [])
+    assert done.count("saved") == 1 and done.count("step") == 200 and done[-1] == "step"
+
+
+def test_a_request_to_save_what_cannot_be_saved_ends_nothing(found):
+    assert both(found, "SIGUSR1 where nothing can be saved") == [[["outcome"], []], [[None], []]]
+
+
 @pytest.mark.parametrize("case", ["where nothing can be saved", "after the last event"])
 def test_a_signal_that_no_phase_could_follow_is_followed_before_the_first_step(found, case):
     (error, _), (other_error, _) = both(found, case)
