@@ -61,11 +61,11 @@ class RunFolder:
         run = cls(path)
         with resource_errors(path):
             if cls._was_left(path):
-                with Lock(path):
+                with Lock(path):  # checkpoints, which is empty, stays: by it the folder is known as left at any moment
                     for file in [file for file in path.iterdir() if file.name not in (Lock.FILE, "checkpoints")]:
                         file.unlink()
-                    (path / "checkpoints").rmdir()  # last: by it a folder is known as one that a training began
-            run.checkpoints.mkdir(parents=True)
+            else:
+                run.checkpoints.mkdir(parents=True)
         return run
 
     @staticmethod

@@ -66,6 +66,22 @@ def test_A1_what_a_kill_left_before_there_was_a_plan_does_not_keep_the_folder(he
     assert [file.name for file in path.iterdir()] == ["checkpoints"]
 
 
+@pytest.mark.parametrize("files", range(3))
+def test_A1_a_kill_while_that_is_taken_away_does_not_keep_the_folder_either(here, monkeypatch, files):
+    path, true, calls = left(here), Path.unlink, iter(range(100))
+
+    def unlink(file, *words, **more):
+        if next(calls) == files:
+            raise KeyboardInterrupt
+        true(file, *words, **more)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "unlink", unlink)
+        RunFolder.create(path)
+    RunFolder.create(path)
+    assert [file.name for file in path.iterdir() if file.name != ".lock"] == ["checkpoints"]
+
+
 def test_files_of_such_names_that_no_training_has_left_are_kept(here):
     (here / "mine").mkdir()
     (here / "mine" / "splits.csv").write_text("mine")
