@@ -177,9 +177,15 @@ def label_accuracy(label: Mapping[str, float]) -> float:
 
 
 def commit() -> str:
-    """Which state of the code this is; empty outside a checkout."""
-    words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    """Which state of the code this is, "-dirty" where a file but those of results differs; empty outside a checkout."""
+    found = _git("describe", "--always", "--exclude=*")
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)benchmarks/results")
+    return f"{found}-dirty" if changed else found
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def spread(values: Iterable[float]) -> dict[str, float | None]:
