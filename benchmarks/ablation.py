@@ -126,7 +126,7 @@ def table(compared: list[Row]) -> str:
         worth, interval = row["worth"], (row["worth"] or {}).get("interval")
         shown = "" if worth is None else f"{100 * worth['mean']:+.2f}"
         shown += f" ({100 * interval[0]:+.2f} to {100 * interval[1]:+.2f})" if interval else ""
-        fields = f"`{row['changed']}`" if row["changed"] else "the plan's own choice"
+        fields = f"`{row['changed']}`" if row["changed"] else "the plan's own choice, for pico"
         accuracy = f"{100 * row['accuracy']['mean']:.2f} % (n = {row['accuracy']['n']})"
         rows.append(f"| {row['lever']} | {fields} | {row['steps']:,.0f} | {accuracy} | {shown} |")
     return "\n".join(rows) + "\n"

@@ -91,9 +91,6 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
         "what builds the package (pip install -c constraints.txt -e .[dev])",
         lambda: importlib.util.find_spec("hatchling") is not None,
     ),
-}
-
-WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_ray": (
         "Ray (pip install -c constraints.txt 'ray[data,train]')",
         lambda: all(importlib.util.find_spec(name) is not None for name in ("ray", "pyarrow", "pydantic")),
@@ -107,7 +104,7 @@ WELCOME: dict[str, tuple[str, Callable[[], bool]]] = {
         lambda: bool(os.environ.get("VITRAIL_DINOV2")),
     ),
 }
-"""What is not required even where everything is: too large to fetch for every run of the tests."""
+"""Markers: what their tests need, and whether it is here."""
 
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
@@ -122,15 +119,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    needs = NEEDS | WELCOME
-    absent = {marker: need for marker, (need, present) in needs.items() if not present()}
+    absent = {marker: need for marker, (need, present) in NEEDS.items() if not present()}
     slow_seen: set[str] = set()
     reasons: Counter[str] = Counter()
     kept, dropped = [], []
     for item in items:
         lacking = [marker for marker in absent if item.get_closest_marker(marker)]
         reason = f"need {absent[lacking[0]]}" if lacking else None
-        if any(marker in NEEDS for marker in lacking) and os.environ.get("VITRAIL_REQUIRE_ALL") == "1":
+        if lacking and os.environ.get("VITRAIL_REQUIRE_ALL") == "1":
             raise pytest.UsageError(f"VITRAIL_REQUIRE_ALL=1, but tests such as {item.nodeid} {reason}.")
         if reason is None and item.get_closest_marker("slow") and not config.getoption("--all"):
             test = item.nodeid.partition("[")[0]

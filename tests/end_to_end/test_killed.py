@@ -89,7 +89,7 @@ def test_A2_dying_at_every_boundary_of_a_checkpoint_changes_no_bit(part, nursery
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(6))
-def test_A4_dying_in_validation_and_conclusion_redoes_only_that(part, nursery, pictures, unbroken, tmp_path):
+def test_A4_dying_in_validation_goes_on_and_in_conclusion_redoes_only_that(part, nursery, pictures, unbroken, tmp_path):
     for number, place in enumerate(CONCLUSION[part::6]):
         run = tmp_path / f"run-{number}"
         last = f"{place} 12" if place.startswith("evaluated") else place

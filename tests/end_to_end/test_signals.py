@@ -95,6 +95,22 @@ def test_A5_SIGTERM_while_pictures_are_awaited_or_a_checkpoint_or_a_validation_i
     assert whole is not None and whole.name == f"step-{step:08d}" and complaints == []
 
 
+def test_A5_SIGTERM_twice_leaves_a_whole_checkpoint_and_ends_with_143(pictures, tmp_path):
+    run = tmp_path / "run"
+    with Nursery() as nursery:
+        child = nursery.start("train", pictures, *SHORT, "--steps", 100_000, "--recipe.save_every", 5, "--out", run)
+        awaited(lambda: (run / "checkpoints" / "LATEST").is_file())
+        for _ in range(2):
+            os.kill(child.pid, signal.SIGTERM)
+        assert nursery.wait(child).code in (143, -signal.SIGTERM)
+        whole, complaints = state.newest(run / "checkpoints")
+        assert whole is not None and complaints == []
+        going = nursery.start("train", "--resume", run)
+        awaited(lambda: going.said.is_file() and "\nstep " in going.said.read_text())
+        os.kill(going.pid, signal.SIGTERM)
+        assert nursery.wait(going).code == 143
+
+
 @pytest.mark.parametrize(("number", "code"), STOPPING)
 def test_A5_a_signal_during_the_conclusion_ends_it_and_the_resume_redoes_it(
     number, code, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch

@@ -244,8 +244,12 @@ def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str
     notes = []
     if settings.folds and "val" in source.splits:
         notes.append(f"The published val split of {source.name} was parted into the {settings.folds} folds too.")
-    wanted = {"val": settings.val_fraction, "test": settings.test_fraction}
+    wanted, usual = {"val": settings.val_fraction, "test": settings.test_fraction}, DataSettings()
+    folded = {"val": "test" in source.splits, "test": True} if settings.folds else {}
     for split, fraction in wanted.items():
+        if fraction != vars(usual)[f"{split}_fraction"] and folded.get(split, split in source.splits):
+            whose = "folds are asked for" if settings.folds else f"{source.name} has a {split} split of its own"
+            notes.append(f"--data.{split}_fraction {fraction:g} is not used: {whose}.")
         if fraction and split not in source.splits and not len(splits[split]):
             what = "pictures" if source.groups is None else "groups"
             notes.append(f"The {split} split is empty: there are too few {what} of {source.name} to part.")

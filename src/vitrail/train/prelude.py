@@ -133,6 +133,9 @@ def pursue(run: RunFolder, prelude: Prelude) -> Iterator[Event]:
             if due or wish or wish.save or done.step == last:
                 more = {SEEN: prelude.seen, "guards": guards.remembered()}
                 state.save(folder, done.step, prelude.module, optimizers, None, plan_text, more)
+                if wish.save:
+                    where = f"step {done.step:,} of {last:,} of the {prelude.title}"
+                    yield Note(f"Saved after {where}, as a signal asked; it goes on.")
                 saved_at, wish.save = time.monotonic(), False
             if wish:
                 message = f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. {go_on(run.path)}"

@@ -6,22 +6,32 @@ from collections.abc import Callable, Mapping
 
 from ...errors import UsageError
 from ..plan import Plan
-from ..recipe import Recipe
 
 PROBE_READS = ("recipe.flip", "recipe.mirror", "recipe.shift", "recipe.steps")
 """Of a recipe, all that a probe without steps makes use of."""
 STEPS_READ = ("model.dropout", "model.attention_dropout", "model.mlp_dropout", "model.drop_path", "model.recompute")
 """Of a model's shape, what only steps make use of."""
 # fmt: off
-NEEDS: dict[str, tuple[Callable[[Recipe], bool], str]] = {  # of a field that was asked for: when it is read, its need
-    "muon_rate":         (lambda one: one.optimizer == "muon", "--recipe.optimizer muon"),
-    "momentum":          (lambda one: one.optimizer == "muon", "--recipe.optimizer muon"),
-    "augment_count":     (lambda one: one.augment == "rand", "--recipe.augment rand"),
-    "augment_magnitude": (lambda one: one.augment == "rand", "--recipe.augment rand"),
-    "keep_patches":      (lambda one: one.keep_patches == 1 or one.keep_until > 0, "a --recipe.keep_until above 0"),
-    "keep_until":        (lambda one: one.keep_until == 0 or one.keep_patches < 1, "a --recipe.keep_patches below 1"),
-    "small_size":        (lambda one: one.small_size == 1 or one.small_until > 0, "a --recipe.small_until above 0"),
-    "small_until":       (lambda one: one.small_until == 0 or one.small_size < 1, "a --recipe.small_size below 1"),
+NEEDS: dict[str, tuple[Callable[[Plan], bool], str]] = {  # of a field that was asked for: when it is read, its need
+    "recipe.muon_rate":         (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
+    "recipe.momentum":          (lambda one: one.recipe.optimizer == "muon", "--recipe.optimizer muon"),
+    "recipe.augment_count":     (lambda one: one.recipe.augment == "rand", "--recipe.augment rand"),
+    "recipe.augment_magnitude": (lambda one: one.recipe.augment == "rand", "--recipe.augment rand"),
+    "recipe.keep_patches": (
+        lambda one: one.recipe.keep_patches == 1 or one.recipe.keep_until > 0, "a --recipe.keep_until above 0",
+    ),
+    "recipe.keep_until": (
+        lambda one: one.recipe.keep_until == 0 or one.recipe.keep_patches < 1, "a --recipe.keep_patches below 1",
+    ),
+    "recipe.small_size": (
+        lambda one: one.recipe.small_size == 1 or one.recipe.small_until > 0, "a --recipe.small_until above 0",
+    ),
+    "recipe.small_until": (
+        lambda one: one.recipe.small_until == 0 or one.recipe.small_size < 1, "a --recipe.small_size below 1",
+    ),
+    "model.pool_every": (lambda one: one.model.pool_blocks > 1, "a --model.pool_blocks above 1"),
+    "model.class_position": (lambda one: one.model.class_token, "--model.class_token true"),
+    "track.project": (lambda one: bool(set(one.track.to) - {"tensorboard"}), "--track.to wandb, mlflow or trackio"),
 }
 # fmt: on
 
@@ -40,8 +50,29 @@ def check(plan: Plan, overrides: Mapping[str, str]) -> None:
     if plan.start.from_checkpoint and plan.start.method == "probe" and (useless := of_steps(overrides)):
         raise UsageError(f"start.method probe makes no step, which --{useless[0]} is for. Leave one of them out.")
     for name, (is_read, need) in NEEDS.items():
-        if f"recipe.{name}" in overrides and not is_read(plan.recipe):
-            raise UsageError(f"--recipe.{name} has no effect here without {need}. Give that too, or leave it out.")
+        if name in overrides and not is_read(plan):
+            raise UsageError(f"--{name} has no effect here without {need}. Give that too, or leave it out.")
+    for name, share, counts in (
+        ("recipe.small_size", plan.recipe.small_size, plan.model.grid),
+        ("recipe.keep_patches", plan.recipe.keep_patches, (plan.model.grid.patches,)),
+    ):
+        if name in overrides and share < 1 and all(round(share * count) == count for count in counts):
+            rows, columns = plan.model.grid
+            raise UsageError(
+                f"--{name} {share:g} of {rows} x {columns} patches rounds to all of them and has no effect. Give less."
+            )
+
+
+def told(plan: Plan, overrides: Mapping[str, str], count: int) -> tuple[str, ...]:
+    """What is followed less far than it was asked for.
+
+    Args:
+        count: of the training pictures.
+    """
+    distinct = plan.recipe.batch // plan.recipe.repeats
+    if "recipe.batch" in overrides and distinct > count:
+        return (f"A step sees a picture once, so it has all {count:,} and not the {distinct:,} of recipe.batch.",)
+    return ()
 
 
 def of_steps(overrides: Mapping[str, str]) -> list[str]:

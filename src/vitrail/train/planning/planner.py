@@ -173,7 +173,7 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         raise UsageError("recipe.extended_at and recipe.extended_from are written by --extend alone. Leave them out.")
     objective.check(task, plan.recipe)
     pretraining.check(plan)
-    teaching.check(plan)
+    teaching.check(plan, task)
     if plan.start.from_checkpoint and plan.pretrain.wanted:
         raise UsageError("--pretrain begins from random values and --weights from a checkpoint. Leave one of them out.")
     if plan.start.from_checkpoint and plan.start.frozen_blocks >= plan.model.depth:

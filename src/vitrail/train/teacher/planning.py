@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from ...data.source import Task
 from ...errors import UsageError
 from ...model.config import T2T_PATCHES
 from ..plan import Plan
@@ -25,7 +26,7 @@ def wished(overrides: Mapping[str, str], reasons: dict[str, str]) -> Teacher:
     return Teacher(share=SHARES[kind])
 
 
-def check(plan: Plan) -> None:
+def check(plan: Plan, task: Task) -> None:
     """Refuse settings of [teacher] that have no effect, or contradict each other.
 
     Raises:
@@ -50,6 +51,8 @@ def check(plan: Plan) -> None:
                 f"teacher.{name} has no use with teacher.model={teacher.model} and teacher.kind={teacher.kind}. "
                 "Leave it out."
             )
+    if task == "number" and "temperature" in changed:
+        raise UsageError("teacher.temperature softens probabilities, which numbers are not. Leave it out.")
     if teacher.first and not (teacher.share or teacher.steps):
         raise UsageError("A teacher that takes time first needs --teacher.share or --teacher.steps above 0.")
     if teacher.share and teacher.steps:

@@ -8,7 +8,7 @@ from ...runtime import Runtime
 from ..dataset import Dataset
 from ..engines.team import Team
 from ..plan import Plan
-from ..planning import planner, settle
+from ..planning import idle, planner, settle
 from ..planning.pace import Pace
 from ..planning.wishes import Fingerprint, Reasons, Wishes
 from . import budget, planned, selecting
@@ -17,7 +17,7 @@ from . import budget, planned, selecting
 def draft(
     found: Fingerprint, wishes: Wishes, runtime: Runtime, world: int = 1
 ) -> tuple[Plan, Reasons, tuple[str, ...]]:
-    """The plan but for what is measured, its reasons, and what to tell about the checkpoint that it begins from.
+    """The plan but for what is measured, its reasons, and what to tell a person about it.
 
     A checkpoint that nobody has named gives way where it contradicts what was asked for.
 
@@ -32,6 +32,7 @@ def draft(
     if selected.checkpoint is not None:
         try:
             plan, reasons = planned.draft(found, wishes, runtime, selected.checkpoint, world)
+            notes += idle.told(plan, wishes.overrides, found.count)
             return plan, reasons | {"start.weights": reason}, notes
         except UsageError as error:
             if wishes.weights != "auto":
@@ -39,6 +40,7 @@ def draft(
             reason = f"{selected.checkpoint.name} is on this machine, but does not suit what was asked for: {error}"
             notes = (f"From scratch: {reason}",)
     plan, reasons = planner.draft(found, wishes, runtime)
+    notes += idle.told(plan, wishes.overrides, found.count)
     return plan, reasons | {"start.weights": reason}, notes
 
 

@@ -190,10 +190,25 @@ def test_minutes_that_are_too_few_for_the_fewest_steps_are_told():
         ({"recipe.keep_until": "0.4", "recipe.keep_patches": "1"}, "a --recipe.keep_patches below 1"),
         ({"recipe.small_size": "0.6", "recipe.small_until": "0"}, "a --recipe.small_until above 0"),
         ({"recipe.small_until": "0.5", "recipe.small_size": "1"}, "a --recipe.small_size below 1"),
+        ({"model.pool_every": "2"}, "a --model.pool_blocks above 1"),
+        ({"model.class_position": "false"}, "--model.class_token true"),
+        ({"track.project": "cells"}, "--track.to wandb, mlflow or trackio"),
+        ({"track.project": "cells", "track.to": "tensorboard"}, "--track.to wandb, mlflow or trackio"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(asked, need):
     with pytest.raises(UsageError, match=f"has no effect here without {need}. Give that too, or leave it out"):
+        draft(CLOTHES, wishes(overrides=asked), MACHINE)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"recipe.small_size": "0.95", "recipe.small_until": "0.5"}, {"recipe.keep_patches": "0.999"}],
+)
+def test_a_share_of_the_patches_that_rounds_to_all_of_them_is_refused(asked):
+    name, *_ = asked
+    rounded = rf"--{name} {asked[name]} of 7 x 7 patches rounds to all of them and has no effect\. Give less"
+    with pytest.raises(UsageError, match=rounded):
         draft(CLOTHES, wishes(overrides=asked), MACHINE)
 
 
@@ -208,6 +223,8 @@ def test_what_would_have_no_effect_is_refused(asked, need):
         {"recipe.small_size": "1"},
         {"recipe.small_until": "0"},
         {"recipe.small_until": "0.7"},
+        {"model.pool_every": "2", "model.pool_blocks": "2"},
+        {"model.class_position": "false", "model.class_token": "true"},
     ],
 )
 def test_what_has_an_effect_is_taken(asked):

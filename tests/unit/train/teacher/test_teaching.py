@@ -196,7 +196,14 @@ def test_settings_of_a_teacher_that_have_no_effect_are_refused(case, fit):
 def test_features_and_a_checkpoint_cannot_both_be_the_beginning():
     plan = Plan(teacher=Teacher(model="x", kind="features", steps=3), start=StartSettings(weights="y"))
     with pytest.raises(UsageError, match=r"--weights begins from a checkpoint\. Leave one"):
-        planning.check(plan)
+        planning.check(plan, "classes")
+
+
+def test_numbers_have_no_temperature():
+    plan = Plan(teacher=Teacher(model="x", temperature=5))
+    planning.check(plan, "labels")
+    with pytest.raises(UsageError, match=r"teacher\.temperature softens probabilities, which numbers are not"):
+        planning.check(plan, "number")
 
 
 def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
