@@ -19,7 +19,7 @@ WHAT: Mapping[str, str] = {
     "A1": "kill -9 at random moments, resumed until the end: the same bits of weights, moments, mean and table",
     "A2": "death at every boundary of a checkpoint: as A1, and a whole one is there at any time",
     "A3": "the same in the middle of an epoch with every kind of randomness and option on",
-    "A4": "death in a validation: on from the newest checkpoint, to the same bits; in the conclusion: only that is done again",
+    "A4": "death in a validation: on from the newest checkpoint to the same bits; in the conclusion: only that again",
     "A5": "SIGTERM in a step, a wait, a save, or twice: one checkpoint, code 143, how to go on",
     "A6": "Ctrl-C once saves, twice ends at once",
     "A7": "SIGHUP saves and ends, SIGUSR1 saves and goes on; under SLURM it says how to requeue",

@@ -23,7 +23,7 @@ def test_a_lever_is_compared_with_the_baseline_of_the_same_seeds():
     assert (base["lever"], base["accuracy"]["n"], base["worth"]) == ("baseline", 3, None)
     assert adamw["worth"]["mean"] == pytest.approx(-0.02) and adamw["worth"]["n"] == 2
     table = ablation.table([base, adamw]).splitlines()
-    assert table[2].startswith("| baseline | the plan's own choice | 100 | 81.00 % (n = 3) |")
+    assert table[2].startswith("| baseline | the plan's own choice, for pico | 100 | 81.00 % (n = 3) |")
     assert table[3].startswith("| adamw | `--recipe.optimizer adamw` | 100 | 78.50 % (n = 2) | -2.00 (-2.00 to -2.00)")
 
 

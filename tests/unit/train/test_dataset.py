@@ -72,6 +72,16 @@ def test_a_split_that_came_out_empty_is_said():
     )
 
 
+def test_a_fraction_of_a_split_that_is_there_already_is_said_to_be_unused():
+    published = drawn(splits={"train": np.arange(10), "test": np.arange(10, 20)})
+    own = "--data.test_fraction 0.5 is not used: drawn has a test split of its own."
+    assert opened(published, test_fraction=0.5).notes == (own,)
+    folds = ("--data.test_fraction 0.5 is not used: folds are asked for.",)
+    assert opened(drawn(), folds=4, test_fraction=0.5, val_fraction=0.2).notes == folds
+    val = "--data.val_fraction 0.2 is not used: folds are asked for."
+    assert opened(published, folds=4, val_fraction=0.2).notes == (val,)
+
+
 def test_soft_labels_count_as_their_most_probable_class():
     soft = drawn(3, targets=np.array([[0.1, 0.9], [0.5, 0.5], [1, 0]], np.float32))
     assert class_of(soft, np.array([2, 0])).tolist() == [0, 1]

@@ -11,6 +11,7 @@ from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.runtime import Runtime
 from vitrail.train.plan import Plan
+from vitrail.train.planning import idle
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.planner import draft, fix_steps, space_looks
 from vitrail.train.planning.reasons import STANDING, explained
@@ -199,6 +200,14 @@ def test_minutes_that_are_too_few_for_the_fewest_steps_are_told():
 def test_what_would_have_no_effect_is_refused(asked, need):
     with pytest.raises(UsageError, match=f"has no effect here without {need}. Give that too, or leave it out"):
         draft(CLOTHES, wishes(overrides=asked), MACHINE)
+
+
+def test_a_batch_of_more_than_there_is_is_told():
+    asked = {"recipe.batch": "200", "recipe.repeats": "2"}
+    plan, _ = draft(CLOTHES, wishes(overrides=asked), MACHINE)
+    assert idle.told(plan, asked, 100) == () == idle.told(plan, {}, 63)
+    told = "A step sees a picture once, so it has all 63 and not the 100 of recipe.batch."
+    assert idle.told(plan, asked, 63) == (told,)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,8 +138,6 @@ def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
     def signalled(*words: object) -> Iterator[object]:
         for done in whole(*words):
             if done.step == 2:
-                import signal
-
                 signal.raise_signal(signal.SIGTERM)
             yield done
 
@@ -147,6 +146,20 @@ def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
         fit(pretrain__steps=4)
     assert stopped.value.exit_code == 143
     assert (tmp_path / "run" / "checkpoints" / "pretrain" / "step-00000002").is_dir()
+
+
+def test_A7_USR1_saves_says_so_and_goes_on(fit, monkeypatch):
+    whole = prelude.stepped
+
+    def signalled(*words: object) -> Iterator[object]:
+        for done in whole(*words):
+            if done.step == 2:
+                signal.raise_signal(signal.SIGUSR1)
+            yield done
+
+    monkeypatch.setattr(prelude, "stepped", signalled)
+    said = [event.text for event in fit(pretrain__steps=4) if isinstance(event, Note)]
+    assert said.count("Saved after step 2 of 4 of the pre-training, as a signal asked; it goes on.") == 1
 
 
 @pytest.mark.parametrize(
