@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -198,6 +199,10 @@ def test_who_asks_for_a_log_gets_a_line_for_each_request_without_names(model, pi
         assert server.ask("/docs").status == 200, "a page of its own is not told of"
         assert server.ask("/v2/health/live").status == 200
         said = server.said()
+        end = time.monotonic() + 10
+        while "/v2/health/live" not in said and time.monotonic() < end:  # a line follows its answer
+            time.sleep(0.05)
+            said = server.said()
     told = [json.loads(line) for line in said.splitlines() if '"path"' in line]
     assert [(one["path"], one["status"]) for one in told] == [
         ("/predict", 200), ("/predict", 415), ("other", 404), ("/v2/health/live", 200),
