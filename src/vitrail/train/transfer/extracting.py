@@ -79,6 +79,9 @@ def seen(
         whole = done == len(rows)  # kept, for the next split may take long
         if whole or wish or wish.save or time.perf_counter() - saved > SECONDS_BETWEEN_SAVES:
             kept.append(parts.keep(fresh, done))
+            if wish.save:
+                where = f"the features of {done:,} of {len(rows):,} {split} pictures"
+                yield Note(f"Saved after {where}, as a signal asked; it goes on.")
             fresh, wish.save, saved = [], False, time.perf_counter()
         if wish:
             where = f"{done:,} of {len(rows):,} {split} pictures"

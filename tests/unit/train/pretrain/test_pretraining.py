@@ -132,32 +132,34 @@ def test_a_run_stopped_after_its_pretraining_does_not_repeat_it(fit, tmp_path, m
     assert same(tmp_path / "run" / "model" / "model.safetensors", tmp_path / "whole" / "model" / "model.safetensors")
 
 
-def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, monkeypatch):
-    whole = prelude.stepped
+@pytest.fixture
+def send_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Send a signal to this process in the second step of the pre-training."""
 
-    def signalled(*words: object) -> Iterator[object]:
-        for done in whole(*words):
-            if done.step == 2:
-                signal.raise_signal(signal.SIGTERM)
-            yield done
+    def arranged(number: int) -> None:
+        whole = prelude.stepped
 
-    monkeypatch.setattr(prelude, "stepped", signalled)
+        def signalled(*words: object) -> Iterator[object]:
+            for done in whole(*words):
+                if done.step == 2:
+                    signal.raise_signal(number)
+                yield done
+
+        monkeypatch.setattr(prelude, "stepped", signalled)
+
+    return arranged
+
+
+def test_a_signal_saves_and_says_how_to_go_on(fit, tmp_path, send_in_step_2):
+    send_in_step_2(signal.SIGTERM)
     with pytest.raises(InterruptedRun, match=r"at step 2 of 4 of the pre-training, saved\. Continue with") as stopped:
         fit(pretrain__steps=4)
     assert stopped.value.exit_code == 143
     assert (tmp_path / "run" / "checkpoints" / "pretrain" / "step-00000002").is_dir()
 
 
-def test_A7_USR1_saves_says_so_and_goes_on(fit, monkeypatch):
-    whole = prelude.stepped
-
-    def signalled(*words: object) -> Iterator[object]:
-        for done in whole(*words):
-            if done.step == 2:
-                signal.raise_signal(signal.SIGUSR1)
-            yield done
-
-    monkeypatch.setattr(prelude, "stepped", signalled)
+def test_A7_USR1_saves_says_so_and_goes_on(fit, send_in_step_2):
+    send_in_step_2(signal.SIGUSR1)
     said = [event.text for event in fit(pretrain__steps=4) if isinstance(event, Note)]
     assert said.count("Saved after step 2 of 4 of the pre-training, as a signal asked; it goes on.") == 1
 

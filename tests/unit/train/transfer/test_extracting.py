@@ -137,6 +137,7 @@ def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, t
     monkeypatch.setattr(extracting, "collect", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
     told = notes(list(training.resume(run, drawn(PICTURES))))
     assert any(text.startswith("Going on after the features of 16 of ") for text in told)
+    assert any(text.startswith("Saved after the features of 24 of ") for text in told)
     assert begins(run) == begins(tmp_path / "whole")
 
 
