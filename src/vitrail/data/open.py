@@ -12,6 +12,7 @@ from ..files.neighbours import alike
 from .honoured import Kind, refuse_others
 from .settings import DataSettings
 from .source import Source
+from .table_names import MANIFESTS
 
 Reader = Callable[[Path, DataSettings], Source]
 HUB = "hf:"
@@ -189,7 +190,6 @@ def _root(settings: DataSettings) -> Path | None:
     return Path(settings.data_root).expanduser() if settings.data_root else None
 
 
-MANIFESTS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 ARRAYS = (".npz", ".npy")
 MADE = ("digits", "planted")
 """Sets that come with Vitrail, without files of their own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import unicodedata
 from collections import Counter
@@ -14,24 +13,15 @@ import numpy as np
 
 from ...errors import DataError, UsageError
 from ...plural import counted
+from ..decoding.endings import ENDINGS
 from ..decoding.formats import ACCEPTED, recognise
 from ..honoured import refuse_others
+from ..names import SPLIT_NAMES, natural
 from ..open import MANIFESTS
 from ..settings import DataSettings
 from ..source import SPLITS, Source
 from ..texts import Files, Texts
 
-# fmt: off
-SPLIT_NAMES = {
-    "train": "train", "training": "train",
-    "val": "val", "valid": "val", "validation": "val", "dev": "val",
-    "test": "test", "testing": "test",
-}
-# fmt: on
-ENDINGS = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".npy"}
-    | {".dcm", ".dicom"}
-)
 LITTER = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})
 
 
@@ -294,18 +284,6 @@ def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[str], list[str], se
     folders = [entry.name for entry in kept if _is_folder(entry)]
     files = [entry.name for entry in kept if not _is_folder(entry)]
     return folders, files, {entry.name for entry in kept if entry.is_symlink()}
-
-
-def natural(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
-    """Sorts 1, 2, 10 by value, however long numbers are, and words without regard to case."""
-    parts = re.split(r"([0-9]+)", name.casefold())
-    return tuple(_value(part) if place % 2 else part for place, part in enumerate(parts)), name
-
-
-def _value(digits: str) -> tuple[int, str]:
-    """What orders whole numbers as their values do, of any length."""
-    plain = digits.lstrip("0")
-    return len(plain), plain
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

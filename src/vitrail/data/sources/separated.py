@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 from array import array
 from collections import Counter
@@ -15,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from .class_folders import ENDINGS
+from ..decoding.picture_names import names_picture
 from .tables import Columns, Table
 
 DELIMITERS = ",;\t|"
@@ -131,11 +130,6 @@ def _layout(name: str, start: str) -> _Layout:
         places = " and ".join(str(place + 1) for place, column in enumerate(names) if column == twice[0])
         raise DataError(f"{name}, line 1: columns {places} are called {twice[0]!r}. Give each a name of its own.")
     return _Layout(delimiter, names, True, bool(spoken))
-
-
-def names_picture(text: object) -> bool:
-    """Whether a text ends like the name of a picture file."""
-    return isinstance(text, str) and os.path.splitext(text.strip().lower())[1] in ENDINGS
 
 
 def _delimiter(sample: str) -> str:

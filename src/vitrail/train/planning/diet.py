@@ -11,6 +11,7 @@ from ... import config
 from ...data.source import Task
 from ...model.config import ViTConfig
 from ...model.vit import parameter_count
+from ..batch_size import batch_for
 from ..plan import Plan
 from ..recipe import Recipe
 from . import imbalance
@@ -103,11 +104,6 @@ def first(found: Fingerprint, model: ViTConfig, wishes: Wishes, device: str, rea
         mirror=mirror,
         shift=int(small),
     )
-
-
-def batch_for(count: int) -> int:
-    """Pictures per step for so many of them: about a twelfth, a power of two of 16 to 128."""
-    return min(128, max(16, 2 ** round(math.log2(max(count, 1) / 12))))
 
 
 def with_budget(plan: Plan, count: int, wishes: Wishes, reasons: Reasons) -> Plan:
