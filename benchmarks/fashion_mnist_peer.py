@@ -38,7 +38,7 @@ from vitrail.data.loader import Pictures, steps
 from vitrail.data.transforms import normalise
 from vitrail.evaluate.collect import collect
 from vitrail.evaluate.views import Views
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.train.dataset import Dataset, open_dataset
@@ -206,7 +206,7 @@ def measured_ours(case: Case, ours: Path) -> Row:
     for folder in sorted((ours / "history").glob("step-*")):
         weights = model.state_dict()
         for name in ("model.safetensors", "average.safetensors"):
-            weights |= tensors.load(folder / name) if (folder / name).is_file() else {}
+            weights |= safetensors_file.load_tensors(folder / name) if (folder / name).is_file() else {}
         model.load_state_dict(weights)
         at = seconds(int(folder.name.removeprefix("step-")))
         curve.append([round(at, 1), accuracy(model, case, "test", case.test, plan.recipe.views)])

@@ -46,7 +46,7 @@ from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.transforms import normalise
 from vitrail.evaluate import neighbours
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.model.vit import ViT, create
 from vitrail.spec import ImageSpec
 from vitrail.train.dataset import open_dataset
@@ -141,7 +141,7 @@ def encoder_of(run: Path) -> Path:
     if not folder.exists():
         plan = RunFolder(run).read_plan()
         model = create(plan.model, plan.seed)
-        model.load_state_dict(tensors.load(run / "start.safetensors"))
+        model.load_state_dict(safetensors_file.load_tensors(run / "start.safetensors"))
         classes = open_source("fashion-mnist", DataSettings(source="fashion-mnist")).classes
         bundle.save(folder, model, plan.image, "classes", classes, {"model_name": plan.model_name})
     return folder

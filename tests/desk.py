@@ -94,7 +94,7 @@ def weights(folder: Path) -> None:
     from vitrail.checkpoints.families import explained
     from vitrail.checkpoints.rules import write
     from vitrail.checkpoints.save import save
-    from vitrail.files import tensors
+    from vitrail.files import safetensors_file
     from vitrail.model.sizes import named
     from vitrail.model.vit import create
     from vitrail.spec import ImageSpec
@@ -108,7 +108,7 @@ def weights(folder: Path) -> None:
     shutil.copytree(folder / "dinov2_small", folder / "dinov2")
     saved("B_16.npz", "vit_tiny_patch16_224", "google-npz", outputs=5)
     saved("timm", "vit_tiny_patch16_224", "timm", outputs=5)
-    torch.save(tensors.load(folder / "timm" / "model.safetensors"), folder / "vit.pth")
+    torch.save(safetensors_file.load_tensors(folder / "timm" / "model.safetensors"), folder / "vit.pth")
     small = replace(named("explained_vit_patch20_60x100"), width=32, depth=2, heads=4, mlp_width=48)
     torch.save(write(create(small).state_dict(), small, explained.LAYOUTS[0]), folder / "weights.pt")
 

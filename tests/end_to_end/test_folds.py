@@ -15,7 +15,7 @@ import pytest
 from end_to_end.conftest import TINY
 from vitrail.checkpoints import ensemble
 from vitrail.cli.main import main
-from vitrail.files import atomic
+from vitrail.files import checksums, lock
 from vitrail.train import loop
 
 WORDS = (*TINY, "--folds", "3", "--steps", "4")
@@ -168,8 +168,8 @@ def test_the_ensemble_follows_a_fold_that_was_extended_and_is_left_alone_otherwi
         pairs = zip(range(3), ensemble.members(out / "model"), strict=True)
         return [
             (
-                atomic.sha256(out / f"fold-{k}" / "model" / "model.safetensors"),
-                atomic.sha256(copy / "model.safetensors"),
+                checksums.sha256(out / f"fold-{k}" / "model" / "model.safetensors"),
+                checksums.sha256(copy / "model.safetensors"),
             )
             for k, copy in pairs
         ]
@@ -184,7 +184,7 @@ def test_the_ensemble_follows_a_fold_that_was_extended_and_is_left_alone_otherwi
 
 def test_H1_one_process_at_a_time_trains_folds(vitrail, folds, flowers, tmp_path):
     out = shutil.copytree(folds, tmp_path / "folds")
-    with atomic.Lock(out):
+    with lock.Lock(out):
         for words in (("--resume", out), (flowers, *WORDS, "--out", out)):
             answer = vitrail("train", *words)
             assert answer.code == 2 and f"{out} is in use by process {os.getpid()}" in answer.err

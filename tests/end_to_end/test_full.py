@@ -12,14 +12,14 @@ import torch
 
 from killing import SHORT, draw
 from vitrail.data import ready
-from vitrail.files import atomic, tensors
+from vitrail.files import atomic, safetensors_file
 from vitrail.model.vit import create
 from vitrail.train import dataset, follow, loop
-from vitrail.train.keeping import keeper, state
+from vitrail.train.keeping import keeper
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
 from vitrail.train.run import RunFolder
-from vitrail.train.stepping import memory
+from vitrail.train.stepping import memory, optimizer, views
 
 STEPS = 7
 
@@ -56,7 +56,7 @@ def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrai
             raise torch.OutOfMemoryError("CUDA out of memory.")
         true(*words)
 
-    monkeypatch.setattr(loop, "augment", full_from(4, loop.augment, error))
+    monkeypatch.setattr(loop, "augment", full_from(4, views.augment, error))
     monkeypatch.setattr(memory, "try_step", fits_two)
     answer = begin(vitrail, pictures, run)
     assert answer.code == 5
@@ -82,7 +82,7 @@ def test_F10_memory_that_the_first_measured_steps_fill_is_told_with_the_batch_th
             raise torch.OutOfMemoryError("CUDA out of memory.")
         true(*given)
 
-    monkeypatch.setattr(loop, "augment", full_from(1, loop.augment, torch.OutOfMemoryError("CUDA out of memory.")))
+    monkeypatch.setattr(loop, "augment", full_from(1, views.augment, torch.OutOfMemoryError("CUDA out of memory.")))
     monkeypatch.setattr(memory, "try_step", fits_two)
     answer = vitrail("train", pictures, *SHORT, *words, "--out", tmp_path / "run")
     assert answer.code == 5 and not (tmp_path / "run").exists()
@@ -112,14 +112,14 @@ def test_F10_half_applied_weights_are_not_saved(vitrail, pictures, tmp_path, mon
     def full(*words: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    true = loop.rates.set_rates
+    true = optimizer.set_rates
 
     def until_three(*words: object) -> None:
         if words[2] == 3:
             monkeypatch.setattr(torch.optim.AdamW, "step", full)
         true(*words)
 
-    monkeypatch.setattr(loop.rates, "set_rates", until_three)
+    monkeypatch.setattr(optimizer, "set_rates", until_three)
     answer = begin(vitrail, pictures, tmp_path / "run")
     assert answer.code == 5 and "step-00000002 is saved" in answer.err
 
@@ -166,14 +166,14 @@ def test_A8_a_decoding_thread_that_runs_out_of_memory_ends_the_run_saved(
 
 
 def test_G1_a_disk_that_is_full_names_what_is_needed_and_what_is_safe(vitrail, pictures, tmp_path, monkeypatch):
-    run, true = tmp_path / "run", tensors.save
+    run, true = tmp_path / "run", safetensors_file.save_tensors
 
     def full(path: Path, *words: object) -> None:
         if "optimizer" in path.name and (run / "checkpoints" / "LATEST").exists():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         true(path, *words)
 
-    monkeypatch.setattr(state.tensors, "save", full)
+    monkeypatch.setattr(safetensors_file, "save_tensors", full)
     answer = begin(vitrail, pictures, run)
     assert answer.code == 5
     last = answer.err.splitlines()[-1]
@@ -199,7 +199,7 @@ def test_A18_an_old_checkpoint_that_cannot_be_deleted_is_told_once(vitrail, pict
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(keeper.state.atomic, "remove_folder", refuse)
+    monkeypatch.setattr(atomic, "remove_folder", refuse)
     run = tmp_path / "run"
     answer = begin(vitrail, pictures, run)
     assert answer.code == 0 and answer.err.count("cannot be deleted. The training goes on;") == 1

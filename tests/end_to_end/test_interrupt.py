@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from end_to_end.conftest import TINY
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 
 STEPS = 600
 LISTENING = """
@@ -45,8 +45,8 @@ def test_a_run_that_was_stopped_and_resumed_has_the_same_bits(vitrail, flowers, 
     resumed = vitrail("train", "--resume", stopped)
     assert resumed.code == 0 and f"Going on after step {step} of {STEPS}." in resumed.err
     assert vitrail(*line, unbroken).code == 0
-    ours = tensors.load(stopped / "model" / "model.safetensors")
-    theirs = tensors.load(unbroken / "model" / "model.safetensors")
+    ours = safetensors_file.load_tensors(stopped / "model" / "model.safetensors")
+    theirs = safetensors_file.load_tensors(unbroken / "model" / "model.safetensors")
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     steps = [line.split(",")[0] for line in (stopped / "metrics.jsonl").read_text().splitlines() if "seconds" in line]

@@ -18,7 +18,8 @@ from end_to_end.drawn_tasks import STEPS, TINY, draw_labels, draw_numbers
 from vitrail.cli.main import main
 from vitrail.evaluate.label_predictions import LabelPredictions
 from vitrail.evaluate.number_predictions import NumberPredictions
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
+from vitrail.train import loop
 
 
 def trained(source: Path, folder: Path) -> Path:
@@ -148,7 +149,7 @@ def test_a_run_that_is_broken_off_goes_on_to_the_same_bits(kind, films, cells, v
     from vitrail.errors import DataError
     from vitrail.train import follow
 
-    source, steps = {"labels": films, "numbers": cells}[kind], follow.train
+    source, steps = {"labels": films, "numbers": cells}[kind], loop.train
 
     def broken(*words, **more):
         for step in steps(*words, **more):
@@ -162,7 +163,9 @@ def test_a_run_that_is_broken_off_goes_on_to_the_same_bits(kind, films, cells, v
     assert vitrail(*usual, tmp_path / "broken").code == 3
     monkeypatch.setattr(follow, "train", steps)
     assert vitrail("train", "--resume", tmp_path / "broken").code == 0
-    first, second = (tensors.load(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "broken"))
+    first, second = (
+        safetensors_file.load_tensors(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "broken")
+    )
     assert first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
     whole, again = ((tmp_path / run / "predictions" / "test.csv").read_bytes() for run in ("whole", "broken"))
     assert whole == again

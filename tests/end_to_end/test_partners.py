@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import partners
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 
 STEPS = 150
 PRETRAINED = ("--pretrain.steps", "300", "--pretrain.batch", "16")
@@ -44,11 +44,11 @@ def line(blobs: Path, out: Path, *more: str, steps: int = STEPS, model: str = "v
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
-    return tensors.load(run / "model" / "model.safetensors")
+    return safetensors_file.load_tensors(run / "model" / "model.safetensors")
 
 
 def equal(ours: Path, theirs: Path, file: str = "model/model.safetensors") -> bool:
-    mine, others = tensors.load(ours / file), tensors.load(theirs / file)
+    mine, others = safetensors_file.load_tensors(ours / file), safetensors_file.load_tensors(theirs / file)
     return mine.keys() == others.keys() and all(torch.equal(mine[name], others[name]) for name in mine)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from killing import SHORT, differences, draw
-from vitrail.files import atomic, tensors
+from vitrail.files import atomic, lock, safetensors_file
 from vitrail.train.keeping import state
 from vitrail.train.run import RunFolder
 
@@ -92,7 +92,7 @@ def test_A9_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_taken(how
 
 def _copy_as(path: Path, other: Path, step: int) -> None:
     """The same weights as a whole checkpoint of another step."""
-    with atomic.folder(other) as new:
+    with atomic.write_folder(other) as new:
         for file in path.iterdir():
             if file.name not in ("manifest.json", "state.json"):
                 shutil.copy(file, new)
@@ -202,14 +202,16 @@ def test_A13_a_finished_run_is_complete_already_and_not_touched(vitrail, whole):
 
 def test_A14_a_tensor_that_is_missing_or_renamed_stops_the_resume_by_name(vitrail, stopped):
     path = newest(stopped)
-    found = dict(tensors.load(path / "model.safetensors"))
+    found = dict(safetensors_file.load_tensors(path / "model.safetensors"))
     found["head.wrong"] = found.pop("head.linear.bias").clone()
     shutil.copytree(path, path.with_name("old"))
     shutil.rmtree(path)
-    with atomic.folder(path) as new:
+    with atomic.write_folder(path) as new:
         for file in ("optimizer.safetensors", "state.json", "plan.toml"):
             shutil.copy(path.with_name("old") / file, new)
-        tensors.save(new / "model.safetensors", {name: each.clone() for name, each in found.items()}, {})
+        safetensors_file.save_tensors(
+            new / "model.safetensors", {name: each.clone() for name, each in found.items()}, {}
+        )
     answer = vitrail("train", "--resume", stopped)
     assert answer.code == 4
     assert "2 tensors are missing, left over or of another shape, the first is head.linear.bias" in answer.err
@@ -242,7 +244,7 @@ def test_reasons_outlive_a_resume(vitrail, whole, stopped):
 
 
 def test_H1_a_second_run_on_the_same_folder_stops_and_says_who_has_it(vitrail, stopped, monkeypatch):
-    with atomic.Lock(stopped):
+    with lock.Lock(stopped):
         answer = vitrail("train", "--resume", stopped)
     assert answer.code == 2
     assert f"{stopped} is in use by process {os.getpid()} on " in answer.err and " since 20" in answer.err

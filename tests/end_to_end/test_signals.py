@@ -13,8 +13,10 @@ import pytest
 import partners
 from killing import SHORT, draw
 from nursery import Nursery
+from vitrail.files import atomic
 from vitrail.train import finish, fit, follow, loop
-from vitrail.train.keeping import keeper, state
+from vitrail.train.keeping import state
+from vitrail.train.planning import reading
 
 STEPS = 9
 STOPPING = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
@@ -44,7 +46,7 @@ def send_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         module, name = {
             "step": (loop, "apply"),
             "data": (loop, "augment"),
-            "save": (state.atomic, "write_json"),
+            "save": (atomic, "write_json"),
             "validation": (follow, "collect"),
             "conclusion": (finish, "write_predictions"),
         }[place]
@@ -180,8 +182,8 @@ def test_A6_ctrl_c_twice_ends_at_once_and_the_checkpoint_before_is_whole(
 
 def test_A7_USR1_saves_and_goes_on(vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch):
     saved = []
-    true = keeper.state.save
-    monkeypatch.setattr(keeper.state, "save", lambda *words: saved.append(words[1]) or true(*words))
+    true = state.save
+    monkeypatch.setattr(state, "save", lambda *words: saved.append(words[1]) or true(*words))
     send_in("step", signal.SIGUSR1, 5)
     answer = begin(vitrail, pictures, tmp_path / "run")
     assert answer.code == 0 and saved == [2, 4, 5, 6, 8, 9]
@@ -193,7 +195,7 @@ def test_A7_USR1_before_the_steps_or_after_them_ends_nothing(
     dry, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch
 ):
     came = []
-    monkeypatch.setattr(fit, "look", asking(fit.look))
+    monkeypatch.setattr(fit, "look", asking(reading.look))
     send_in("conclusion", signal.SIGUSR1, 1)
     before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
     answer = begin(vitrail, pictures, tmp_path / "run", *dry)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from end_to_end.conftest import TINY
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 
 
 def test_a_training_ends_with_what_a_person_wants_to_know(vitrail, flowers, tmp_path):
@@ -56,8 +56,8 @@ def test_a_dry_run_prints_a_plan_that_can_be_followed(vitrail, flowers, tmp_path
 def test_the_same_plan_gives_the_same_weights(vitrail, run_folder, tmp_path):
     answer = vitrail("train", "--plan", run_folder / "plan.toml", "--out", tmp_path / "again")
     assert answer.code == 0, answer.err
-    first = tensors.load(run_folder / "model" / "model.safetensors")
-    second = tensors.load(tmp_path / "again" / "model" / "model.safetensors")
+    first = safetensors_file.load_tensors(run_folder / "model" / "model.safetensors")
+    second = safetensors_file.load_tensors(tmp_path / "again" / "model" / "model.safetensors")
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
 

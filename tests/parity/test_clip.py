@@ -19,7 +19,7 @@ from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, furthest_gradient, pictures, randomised
 from vitrail.checkpoints.load import load
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files import tensors as files
+from vitrail.files import safetensors_file as files
 
 VISION: dict[str, Any] = {
     "image_size": 16, "layers": 2, "width": 32, "head_width": 8, "patch_size": 4, "mlp_ratio": 1.5,
@@ -64,7 +64,7 @@ def saved(model: nn.Module, described: Described, folder: Path) -> Path:
     """A folder as OpenCLIP puts it on the Hub."""
     folder.mkdir(exist_ok=True)
     tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    files.save(folder / "open_clip_model.safetensors", tensors, {})
+    files.save_tensors(folder / "open_clip_model.safetensors", tensors, {})
     (folder / "open_clip_config.json").write_text(json.dumps(described))
     return folder
 
@@ -210,7 +210,7 @@ def test_every_damage_is_refused_by_name(case: str, tmp_path: Path, monkeypatch:
     folder = saved(model, described, tmp_path / "folder")
 
     def from_tensors(tensors: dict[str, Tensor]) -> None:
-        files.save(folder / "open_clip_model.safetensors", tensors, {})
+        files.save_tensors(folder / "open_clip_model.safetensors", tensors, {})
         load(folder, heads=4)
 
     words = (

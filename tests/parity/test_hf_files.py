@@ -14,7 +14,7 @@ from torch import Tensor
 from vitrail.checkpoints.load import load, read_content
 from vitrail.checkpoints.told import Told
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files import tensors as files
+from vitrail.files import safetensors_file as files
 
 from .hf import MLP, SHAPE, SIZES, VIT, images, largest_difference, randomised, saved
 from .hf_cases import CASES
@@ -116,10 +116,10 @@ def test_loading_at_another_size_resamples_once_by_the_familys_rule(tmp_path: Pa
 
 def test_old_files_with_lists_of_positions_load(tmp_path: Path) -> None:
     folder = saved(randomised(CASES["clip"].build()), tmp_path / "there", memory=False)
-    tensors = {f"vision_model.{n}": t for n, t in files.load(folder / "model.safetensors").items()}
+    tensors = {f"vision_model.{n}": t for n, t in files.load_tensors(folder / "model.safetensors").items()}
     tensors["vision_model.embeddings.position_ids"] = torch.arange(37)[None]
     (folder / "model.safetensors").unlink()
-    files.save(folder / "model.safetensors", tensors, {})
+    files.save_tensors(folder / "model.safetensors", tensors, {})
     row = next(row for row in load(folder).audit.rows if row.theirs.endswith("position_ids"))
     assert row.action == "dropped" and "old versions" in row.ours
 
@@ -160,7 +160,7 @@ def test_a_config_that_makes_no_sense_is_an_error(
 )
 def test_every_damage_to_every_tensor_is_refused_by_name(name: str, memory: bool, prefix: str, tmp_path: Path) -> None:
     folder = saved(randomised(CASES[name].build()), tmp_path / "there", memory)
-    tensors = files.load(folder / "model.safetensors")
+    tensors = files.load_tensors(folder / "model.safetensors")
 
     def from_memory(damaged: dict[str, Tensor]) -> object:
         return read_content(damaged, "the file", "transformers", Told(heads=4, settings=QUICK))

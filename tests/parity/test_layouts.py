@@ -15,7 +15,7 @@ from vitrail.checkpoints.identify import LAYOUTS, identify
 from vitrail.checkpoints.load import load
 from vitrail.checkpoints.rules import write
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files import tensors as files
+from vitrail.files import safetensors_file as files
 from vitrail.model.config import ViTConfig
 from vitrail.model.sizes import PRESETS
 from vitrail.model.vit import ViT, create
@@ -37,7 +37,7 @@ def written(layout: str, config: ViTConfig | None = None) -> tuple[ViT, dict[str
 
 
 def save(folder: Path, tensors: dict[str, Tensor]) -> Path:
-    files.save(folder / "weights.safetensors", tensors, {})
+    files.save_tensors(folder / "weights.safetensors", tensors, {})
     return folder / "weights.safetensors"
 
 

@@ -18,7 +18,7 @@ from parity.outside import answers, furthest, furthest_gradient, pictures, rando
 from vitrail.checkpoints.load import load
 from vitrail.checkpoints.save import save
 from vitrail.errors import UsageError
-from vitrail.files import tensors as files
+from vitrail.files import safetensors_file as files
 from vitrail.model.config import ViTConfig
 from vitrail.spec import ImageSpec
 
@@ -61,7 +61,7 @@ def test_its_files_give_its_answers_and_its_gradients(ending: str, hidden: int |
     model, path = reference(hidden=hidden), tmp_path / "weights.pth"
     if ending == "safetensors":
         path = path.with_suffix(".safetensors")
-        files.save(path, model.state_dict(), {})
+        files.save_tensors(path, model.state_dict(), {})
     else:
         torch.save(renamed(model.state_dict()) if ending == "old names" else model.state_dict(), path)
     loaded, images = load(path, heads=4), pictures(16, 16)
@@ -100,7 +100,7 @@ def test_what_we_write_is_loaded_by_torchvision_and_by_us(kind: str, suffix: str
     ).eval()  # fmt: skip
     if not config.outputs:
         theirs.heads = nn.Sequential()
-    theirs.load_state_dict(torch.load(path) if suffix == ".pth" else files.load(path), strict=True)
+    theirs.load_state_dict(torch.load(path) if suffix == ".pth" else files.load_tensors(path), strict=True)
     images = random_images(config)
     with torch.no_grad():
         difference = (theirs(images) - ours(images)).abs().max().item()
@@ -136,7 +136,7 @@ def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "damaged.safetensors"
 
     def from_tensors(tensors: dict[str, Tensor]) -> None:
-        files.save(path, tensors, {})
+        files.save_tensors(path, tensors, {})
         load(path, heads=4)
 
     assert refuses_every_damage(reference(hidden=32).state_dict(), from_tensors) > 150

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kinds import KINDS, TINY, images_for
 from vitrail.model.attention import attend, attention_weights
-from vitrail.model.positions import resample_table
+from vitrail.model.resample import resample_table
 from vitrail.model.rotary import RotaryTables, rotate
 from vitrail.model.tokens import patchify, unpatchify
 from vitrail.model.vit import ViT, create

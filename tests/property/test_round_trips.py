@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vitrail.config import override, read, read_toml, to_toml, write
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.randomness import permutation, uniform
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))  # all but lone surrogates, which no UTF-8 file can hold
@@ -93,9 +93,9 @@ def test_text_overrides_reach_any_settings(before, after):
 def test_tensors_and_their_texts_survive_a_file(array, name, note):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "weights.safetensors"
-        tensors.save(path, {name: torch.from_numpy(array)}, {"note": note})
-        found = tensors.load(path)[name]
-        assert tensors.metadata(path) == {"note": note}
+        safetensors_file.save_tensors(path, {name: torch.from_numpy(array)}, {"note": note})
+        found = safetensors_file.load_tensors(path)[name]
+        assert safetensors_file.read_metadata(path) == {"note": note}
     assert found.numpy().dtype == array.dtype
     assert found.numpy().tobytes() == array.tobytes()
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..config import read as read_settings
 from ..config import write as write_settings
 from ..errors import DamagedFileError, UsageError
-from ..files import atomic, json_text, tensors
+from ..files import atomic, checksums, safetensors_file, strict_json
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
@@ -21,8 +21,9 @@ from .budget import check_budget
 from .build import build, on_meta
 from .card import card
 from .folders import is_foreign
+from .layouts import Layout, Name
 from .preprocessor import preprocessor
-from .rules import Layout, Name, take
+from .rules import take
 
 FORMAT = 1
 """Raised when a bundle of an older version can no longer be read as it is."""
@@ -93,13 +94,13 @@ def save(
         "info": dict(info),
     }
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    with atomic.folder(Path(folder)) as inside:
+    with atomic.write_folder(Path(folder)) as inside:
         atomic.write_json(inside / CONFIG, content)
         atomic.write_json(inside / PREPROCESSOR, preprocessor(spec))
         atomic.write_text(inside / CARD, card(model.config, parameters, spec, task, classes, info, worth))
-        tensors.save(inside / WEIGHTS, model.state_dict(), {"format": "pt"})
+        safetensors_file.save_tensors(inside / WEIGHTS, model.state_dict(), {"format": "pt"})
         if familiar:
-            tensors.save(inside / FAMILIAR, familiar, {"format": "pt"})
+            safetensors_file.save_tensors(inside / FAMILIAR, familiar, {"format": "pt"})
 
 
 def load(folder: Path, allow_nonfinite: bool = False) -> Bundle:
@@ -121,7 +122,7 @@ def load(folder: Path, allow_nonfinite: bool = False) -> Bundle:
         rules=tuple(Name(name, name) for name in state),
         describe=lambda tensors, told: about.architecture,
     )
-    weights = dict(tensors.open_tensors(folder / WEIGHTS))
+    weights = dict(safetensors_file.open_tensors(folder / WEIGHTS))
     where = str(folder / WEIGHTS)
     values, audit = take(weights, state, about.architecture, own_names, where, allow_nonfinite)
     return Bundle(
@@ -142,7 +143,7 @@ def familiar_in(folder: Path) -> Mapping[str, Tensor]:
         DamagedFileError: the file is not in the safetensors format.
     """
     path = Path(folder) / FAMILIAR
-    return tensors.load(path) if path.is_file() else {}
+    return safetensors_file.load_tensors(path) if path.is_file() else {}
 
 
 def describe(folder: Path) -> About:
@@ -158,10 +159,10 @@ def describe(folder: Path) -> About:
         )
         hint = "Check the path." if inside is None else f"Did you mean {inside}?"
         raise DamagedFileError(f"{folder} holds no model: that would be {CONFIG} and {WEIGHTS}. {hint}")
-    atomic.verify(folder)
-    content = json_text.read(folder / CONFIG)
+    checksums.verify_manifest(folder)
+    content = strict_json.read_json(folder / CONFIG)
     architecture, spec = _described(content, folder / CONFIG)
-    if differing := _differing(preprocessor(spec), json_text.read(folder / PREPROCESSOR)):
+    if differing := _differing(preprocessor(spec), strict_json.read_json(folder / PREPROCESSOR)):
         raise DamagedFileError(
             f"{folder / PREPROCESSOR} does not agree with {CONFIG} about {', '.join(differing)}. Use another copy."
         )

@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import DamagedFileError, ResourceError, UsageError
-from ..files import arrays, onnx_guard, pickles, tensors
-from ..files.archive import Archive
-from ..files.kinds import kind_of
-from ..files.mapped import machine_memory, owned
+from ..files import npy, onnx_guard, pickles, safetensors_file
+from ..files.memory import copy_mapped_tensors, machine_memory
+from ..files.sniff import detect_kind
+from ..files.zip_archive import ZipArchive
 
 WRAPPERS = ("model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module")
 """Names under which training scripts keep a model's tensors, the averaged ones first."""
@@ -66,7 +66,7 @@ def open_file(path: Path, match: str | None = None, network: str | None = None) 
             tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in content.tensors.values()
         }
         _check_room(path, sum(storage.nbytes() for storage in storages.values()))
-        content.tensors = owned(content.tensors, memory)
+        content.tensors = copy_mapped_tensors(content.tensors, memory)
     if network is not None and not any(note.startswith(f"{network} was read") for note in content.notes):
         raise UsageError(f"{path} holds one model, not several networks. Leave network={network!r} out.")
     return content
@@ -91,13 +91,13 @@ def _stored(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
     if path.suffix == ".safetensors":
         if path.is_file():
             _check_room(path, path.stat().st_size)
-        return dict(tensors.open_tensors(path)), None
+        return dict(safetensors_file.open_tensors(path)), None
     if path.suffix == ".npz":
-        return arrays.open_npz(path)
+        return npy.open_npz(path)
     if path.suffix in PICKLED:
         return pickles.open_state_dict(path)
     if path.suffix == ".onnx" and path.is_file():
-        onnx_guard.check(path)
+        onnx_guard.check_onnx_file(path)
         raise UsageError(
             f"{path} is an ONNX model: a program with its weights under names that its exporter chose. "
             "Give the checkpoint that it was made from."
@@ -108,8 +108,8 @@ def _stored(path: Path) -> tuple[Mapping[str, object], mmap.mmap | None]:
 def _has_checksums(path: Path) -> bool:
     """Whether a flipped bit in the file's numbers would have been noticed."""
     if path.suffix == ".safetensors":
-        return tensors.has_checksum(path)
-    return kind_of(path) == "zip" and Archive(path).has_checksums()
+        return safetensors_file.has_checksum(path)
+    return detect_kind(path) == "zip" and ZipArchive(path).has_checksums()
 
 
 def _check_room(path: Path, count: int) -> None:

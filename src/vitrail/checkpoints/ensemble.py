@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import DamagedFileError, UsageError
-from ..files import atomic, json_text
+from ..files import atomic, checksums, strict_json
 
 ABOUT = "ensemble.json"
 FORMAT = 1
@@ -24,7 +24,7 @@ def save(folder: Path, bundles: Sequence[Path]) -> None:
     if not bundles:
         raise UsageError("An ensemble needs at least one bundle. Got none.")
     names = [f"member-{number}" for number in range(len(bundles))]
-    with atomic.folder(Path(folder)) as inside:
+    with atomic.write_folder(Path(folder)) as inside:
         for name, bundle in zip(names, bundles, strict=True):
             shutil.copytree(bundle, inside / name)
         atomic.write_json(inside / ABOUT, {"format": FORMAT, "members": names})
@@ -47,8 +47,8 @@ def members(folder: Path) -> tuple[Path, ...]:
         DamagedFileError: a file is missing or changed, or the list of members is none.
     """
     folder = Path(folder)
-    atomic.verify(folder)
-    told = json_text.read(folder / ABOUT)
+    checksums.verify_manifest(folder)
+    told = strict_json.read_json(folder / ABOUT)
     names = told.get("members") if isinstance(told, dict) else None
     if not isinstance(names, list) or not names or not all((folder / str(name)).is_dir() for name in names):
         raise DamagedFileError(

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ..errors import DamagedFileError, UsageError
-from ..files import foreign_config, json_text
-from ..files.manifest import MANIFEST
+from ..files import strict_json
+from ..files.checksums import MANIFEST
 from .containers import Content, open_file
 
 CONFIGS = ("config.json", "open_clip_config.json")
@@ -87,7 +87,7 @@ def describe(path: Path) -> Folder:
     """
     beside = path / PREPROCESSOR
     config = _config(path)
-    preprocessor = json_text.read(beside) if beside.is_file() else {}
+    preprocessor = strict_json.read_json(beside) if beside.is_file() else {}
     return Folder(path=path, config=config.fields, preprocessor=preprocessor, notes=config.notes)
 
 
@@ -119,16 +119,16 @@ def open_weights(path: Path, match: str | None = None, network: str | None = Non
     raise DamagedFileError(f"{path} holds no weights. It must hold one of {', '.join((*WEIGHTS, *INDEXES))}.")
 
 
-def _config(path: Path) -> foreign_config.ForeignConfig:
+def _config(path: Path) -> strict_json.ForeignConfig:
     for name in CONFIGS:
         if (path / name).is_file():
-            return foreign_config.read_config(path / name)
+            return strict_json.read_foreign_config(path / name)
     raise DamagedFileError(f"{path} has no {CONFIGS[0]}. Give the weights file itself, or the whole folder.")
 
 
 def _sharded(index: Path) -> Content:
     """The tensors of several files, each of which must hold exactly what the index says."""
-    listed = json_text.read(index).get("weight_map")
+    listed = strict_json.read_json(index).get("weight_map")
     if not isinstance(listed, dict) or not all(isinstance(file, str) for file in listed.values()):
         raise DamagedFileError(f"{index} must hold weight_map, the file of every tensor. Use another copy.")
     found: dict[str, Tensor] = {}

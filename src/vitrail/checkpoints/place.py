@@ -33,7 +33,7 @@ def located(given: str) -> Located | None:
     path = Path(given)
     if path.exists() or not hub.is_hub_name(given):
         return Located(path) if path.exists() else None
-    got = hub.fetch(given)
+    got = hub.download_model(given)
     whole = bundle.is_bundle(got.folder) or folders.is_foreign(got.folder)
     if not whole and len(got.weights) > 1:
         raise UsageError(
@@ -43,7 +43,7 @@ def located(given: str) -> Located | None:
     return Located(
         got.folder if whole else got.folder / got.weights[0],
         got.licence,
-        hub.parse(given).repository,
+        hub.parse_hub_name(given).repository,
         got.revision,
         (*got.notes, f"{given} was read at revision {got.revision}"),
     )

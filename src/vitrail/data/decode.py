@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..spec import ImageSpec
-from .decoding.stored import Stored, parse, read
+from .decoding.stored import parse, read
+from .decoding.values import Stored
 from .source import Picture
 
 TOLERATED = 0.05  # share of pixels beyond low..high that may turn plain black or white

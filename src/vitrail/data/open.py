@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..errors import DataError
-from ..files.neighbours import alike
+from ..files.suggest import suggest_path
 from .honoured import Kind, refuse_others
 from .settings import DataSettings
 from .source import Source
@@ -88,7 +88,7 @@ def folder_reader(folder: Path) -> Reader:
 
 def _holds_shards(folder: Path, names: Iterable[str]) -> bool:
     """Whether tar shards lie in a folder, or in its folders called train, val or test."""
-    from .sources.class_folders import SPLIT_NAMES
+    from .names import SPLIT_NAMES
 
     inside = [folder / name for name in names if name.lower() in SPLIT_NAMES and (folder / name).is_dir()]
     return any(entry.name.endswith(SHARDS) for place in (folder, *inside) for entry in place.iterdir())
@@ -118,7 +118,7 @@ def file_reader(path: Path) -> Reader:
             f"{path} is packed, and shards are read in place. If it holds samples, unpack it once (gzip -d, xz "
             "-d or zstd -d) and give the .tar; if it holds folders of pictures, tar -xf and give the folder."
         )
-    from .sources.class_folders import ENDINGS
+    from .decoding.endings import ENDINGS
 
     if ending in ENDINGS:
         raise DataError(
@@ -146,7 +146,7 @@ def _nothing(name: str) -> str:
     return (
         f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
         f"({', '.join(MANIFESTS)}), arrays ({', '.join(ARRAYS)}), tar shards, {HUB}NAME, or one of "
-        f"{', '.join(BUILT_IN)}.{alike(name, BUILT_IN)}"
+        f"{', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
     )
 
 

@@ -19,7 +19,7 @@ from ..evaluate.decisions import read as read_decisions
 from ..evaluate.scaling import KEY, scaling_in
 from ..evaluate.views import Views
 from ..files import hub
-from ..files.draft import draft, keep
+from ..files.atomic import commit_draft, make_draft
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from .models import NOTHING, Found, Said, find
@@ -72,12 +72,12 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
     info = _info(found)
     if to != "bundle":
         found, info = _for_others(found, info)
-    with draft(out) as place:
+    with make_draft(out) as place:
         familiar = bundle.familiar_in(found.bundle) if found.bundle is not None else None
         writing.save(place, found.model, found.spec, _names(found, to), to, found.task, info, familiar)
         again = find(str(place), _to_read_back(found.config, to))
         difference = _proved(found, again, to)
-        keep(place, out)
+        commit_draft(place, out)
     assert again.audit is not None
     return Converted(
         path=out,
@@ -112,8 +112,8 @@ def default_out(given: str, to: Target) -> Path:
 
     A name on the Hub, hf:OWNER/NAME, goes to NAME in the current folder.
     """
-    if given.startswith(hub.PREFIX):
-        return Path(with_ending(f"{Path(given.removeprefix(hub.PREFIX).partition('@')[0]).name}-{to}", to))
+    if given.startswith(hub.HUB_PREFIX):
+        return Path(with_ending(f"{Path(given.removeprefix(hub.HUB_PREFIX).partition('@')[0]).name}-{to}", to))
     path = Path(given) if Path(given).name else Path(given).resolve()
     stem = path.name if path.is_dir() else path.name.partition(".")[0] or path.name
     return path.with_name(with_ending(f"{stem}-{to}", to))

@@ -13,7 +13,7 @@ from ..data.formulas import guarded, lines
 from ..errors import UsageError
 from ..evaluate.table_files import as_text, need_pyarrow
 from ..files import atomic
-from ..files.growing import Rows, rows_of
+from ..files.npy import NpyWriter, open_npy_writer
 from ..predict.embedder import Embeddings
 
 ARRAY, TABLE, NAMES = ".npy", ".parquet", ".csv"
@@ -73,7 +73,7 @@ def _is_ours(path: Path) -> bool:
 
 @contextmanager
 def _array(path: Path) -> Iterator[Writer]:
-    with rows_of(path) as rows:
+    with open_npy_writer(path) as rows:
         array = _Array(rows)
         yield array
         atomic.write_bytes(path.with_suffix(NAMES), array.names())
@@ -82,7 +82,7 @@ def _array(path: Path) -> Iterator[Writer]:
 class _Array:
     """Features into an array, and the names of its rows."""
 
-    def __init__(self, rows: Rows):
+    def __init__(self, rows: NpyWriter):
         self._rows = rows
         self._names: list[tuple[str, str]] = []
 
@@ -99,7 +99,7 @@ class _Array:
 
 @contextmanager
 def _table(path: Path) -> Iterator[Writer]:
-    with atomic.file(path) as opened:
+    with atomic.write_file(path) as opened:
         table = _Table(opened)
         try:
             yield table

@@ -13,7 +13,7 @@ from ..checkpoints import bundle
 from ..checkpoints.ensemble import ensemble_in, members
 from ..data.formulas import guarded, lines
 from ..errors import DataError, UsageError
-from ..files.neighbours import alike
+from ..files.suggest import suggest_path
 from ..predict.embedder import NOTHING, Embedder, Embeddings, Eye, Features, join
 from .embedded_files import writing
 from .models import find, located
@@ -60,7 +60,7 @@ def open_embedder(given: str | Path, device: str = "auto", changes: Mapping[str,
     if place is None:
         raise UsageError(
             f"Features need trained weights: a run folder, a bundle, or a weights file. {given} does not exist."
-            f"{alike(str(given))}"
+            f"{suggest_path(str(given))}"
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from .. import config
 from ..data.doctor import excluded
-from ..data.open import MANIFESTS, open_source
+from ..data.open import open_source
 from ..data.settings import DataSettings
 from ..data.source import SPLITS, Picture, Source, Task
 from ..data.sources.rows import Chosen
+from ..data.table_names import MANIFESTS
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, join
 from ..evaluate.measuring import Figures, measured

@@ -29,8 +29,8 @@ from ..explain.map import EmptyMapError
 from ..explain.methods import AVERAGED, METHODS, Options
 from ..explain.outliers import OF_ATTENTION, artefact_patches
 from ..explain.overlay import SHORTER
-from ..files import json_text
-from ..files.neighbours import alike
+from ..files import strict_json
+from ..files.suggest import suggest_path
 from ..model.vit import ViT
 from ..predict.member import Member
 from ..predict.predictor import Predictor
@@ -104,10 +104,10 @@ def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
     if place is None:
         raise UsageError(
             f"A model is needed to explain: a run folder, a bundle or weights. {given} does not exist."
-            f"{alike(str(given))}"
+            f"{suggest_path(str(given))}"
         )
     folder = bundle_in(place.path)
-    if folder is not None and json_text.read(folder / bundle.CONFIG).get("classes"):
+    if folder is not None and strict_json.read_json(folder / bundle.CONFIG).get("classes"):
         return of_predictor(open_predictor(place.path, device), str(given))
     found = find(str(place.path))
     machine = runtime.choose(runtime.RuntimeSettings(device=device))

@@ -13,7 +13,7 @@ from ..checkpoints.place import bundle_in
 from ..data.source import Picture, as_task
 from ..data.sources.given import values_of
 from ..errors import UsageError
-from ..files.neighbours import alike
+from ..files.suggest import suggest_path
 from ..predict.member import Member
 from ..predict.predictor import Predictor
 from .models import find, located
@@ -72,7 +72,8 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
     place = located(str(given))
     if place is None:
         raise UsageError(
-            f"There is no model at {given}.{alike(str(given))} Answers need one that is trained and knows its classes: "
+            f"There is no model at {given}.{suggest_path(str(given))} Answers need one that is trained and knows "
+            f"its classes: "
             "a run folder, a bundle, or a published classifier."
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device), sharing)

@@ -13,9 +13,8 @@ from typing import Literal, get_args
 
 from ..checkpoints import bundle, card
 from ..errors import UsageError
-from ..files import hub_card, hub_push
-from ..files.atomic import MANIFEST
-from ..files.manifest import write_manifest
+from ..files import hub
+from ..files.checksums import MANIFEST, write_manifest
 from . import converting
 from .models import Found, find
 
@@ -68,7 +67,7 @@ class Published:
 
 def is_place(to: str) -> bool:
     """Whether a target of `export` is on the Hub."""
-    return to.startswith(hub_push.PREFIX)
+    return to.startswith(hub.PUSH_PREFIX)
 
 
 def publish(
@@ -94,7 +93,7 @@ def publish(
         DamagedFileError: the model's files cannot be trusted, or those that were written answer otherwise.
         ResourceError: the Hub cannot be reached; nothing was sent.
     """
-    repository, chosen = hub_push.parse(to), _layout(layout)
+    repository, chosen = hub.parse_push_target(to), _layout(layout)
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
     found = find(given)
@@ -107,11 +106,11 @@ def publish(
             write_manifest(folder, with_page=False)  # people edit it where the Hub shows it
         else:
             (folder / MANIFEST).unlink()  # other libraries do not look at it, and people may edit their files
-        files = hub_push.listed(folder)
-        sent = hub_push.Sent("", "", (), text)
+        files = hub.list_files(folder)
+        sent = hub.PushResult("", "", (), text)
         if not dry_run:
             version = importlib.metadata.version("vitrail")
-            sent = hub_push.send(folder, repository, private, f"Written by Vitrail {version}")
+            sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
         if out is not None:
             shutil.copytree(folder, out)
     return Published(
@@ -154,8 +153,8 @@ def _card(found: Found, repository: str, layout: Layout, notes: tuple[str, ...])
     use = USES[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
     beside = ["", *(f"- {note}" for note in notes)] if notes else []
     section = "\n".join(["## Use", "", use, *beside, "", ""])
-    text = hub_card.FRONT.sub(lambda _: _head(found, layout, pipeline), _own_card(found), count=1)
-    return hub_card.sealed(USE.sub(lambda _: section, text, count=1))
+    text = hub.FRONT_MATTER_PATTERN.sub(lambda _: _head(found, layout, pipeline), _own_card(found), count=1)
+    return hub.seal_card(USE.sub(lambda _: section, text, count=1))
 
 
 def _own_card(found: Found) -> str:
@@ -181,6 +180,6 @@ def _licence(found: Found) -> str:
 
 
 def _unlicensed(card_text: str) -> tuple[str, ...]:
-    if hub_card.states_licence(card_text):
+    if hub.has_licence(card_text):
         return ()
     return ("the card states no licence; say on its page under which one others may use the model",)

@@ -58,7 +58,7 @@ def write(path: Path, tables: Iterable[Table]) -> None:
     """
     check_ending(path)
     into = {CSV: _csv, LINES: _lines, PARQUET: _parquet}[path.suffix.lower()]
-    with atomic.file(path) as file:
+    with atomic.write_file(path) as file:
         into(file, tables)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..errors import UsageError
-from ..files.draft import draft, keep
+from ..files.atomic import commit_draft, make_draft
 from ..predict.member import Member
 from ..predict.onnx_file import OnnxFile
 from . import onnx_graph, package
@@ -46,11 +46,11 @@ def make(
     """
     check_free(out, kind)
     exact = replace(member, number_format="float32")
-    with draft(out) as place:
+    with make_draft(out) as place:
         file = written(exact, kind, place, resize)
         proof = prove(file.run, file.facts, exact, prepared(decoded, exact.spec))
         resizing = prove_resizing(file.run, file.facts, exact, decoded) if resize else None
-        keep(place, out)
+        commit_draft(place, out)
     return proof, resizing
 
 

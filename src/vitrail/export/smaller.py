@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data.transforms import to_tensor
 from ..errors import UsageError
-from ..files.draft import draft, keep
+from ..files.atomic import commit_draft, make_draft
 from ..predict.member import Member
 from . import pacing, quantising
 from .agreeing import Agreement, check_agrees, compare
@@ -57,7 +57,7 @@ def make_smaller(
     check_able(kind, precision)
     exact = replace(member, number_format="float32")
     pictures = prepared(decoded, exact.spec)
-    with draft(out) as place, tempfile.TemporaryDirectory() as elsewhere:
+    with make_draft(out) as place, tempfile.TemporaryDirectory() as elsewhere:
         aside = Path(elsewhere) / f"float32.{kind}"
         whole = written(exact, kind, aside, resize)
         if precision == "int8":
@@ -73,7 +73,7 @@ def make_smaller(
         )  # fmt: skip
         if not force:
             check_agrees(agreed)
-        keep(place, out)
+        commit_draft(place, out)
     return agreed
 
 

@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UsageError
-from . import faults
+from . import disk
+from .checksums import MANIFEST, sha256, verify_manifest, write_manifest
 from .disk import flush, resource_errors
 from .lock import Lock
-from .manifest import MANIFEST, sha256, verify, write_manifest
 
 __all__ = [
     "MANIFEST",
     "TEMPORARY",
     "Lock",
     "append_line",
-    "file",
-    "folder",
     "remove_folder",
     "remove_leftovers",
     "sha256",
-    "verify",
+    "verify_manifest",
     "write_bytes",
+    "write_file",
+    "write_folder",
     "write_json",
     "write_text",
 ]
@@ -48,44 +48,44 @@ def write_bytes(path: Path, data: bytes) -> None:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     path = Path(path)
-    temporary = _temporary(path)
+    temporary = _temporary_path(path)
     with resource_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            faults.reach("before", path.name)
-            _write(temporary, data, path.name)
-            faults.reach("written", path.name)
+            disk.crash_if_requested("before", path.name)
+            _write_halves(temporary, data, path.name)
+            disk.crash_if_requested("written", path.name)
             flush(temporary)
-            faults.reach("flushed", path.name)
+            disk.crash_if_requested("flushed", path.name)
             temporary.replace(path)
-            faults.reach("renamed", path.name)
+            disk.crash_if_requested("renamed", path.name)
             flush(path.parent)
-            faults.reach("lasting", path.name)
+            disk.crash_if_requested("lasting", path.name)
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def _write(path: Path, data: bytes, name: str) -> None:
+def _write_halves(path: Path, data: bytes, name: str) -> None:
     """In two halves, so that a test can die between them."""
     with path.open("wb") as file:
-        faults.reach("made", name)
+        disk.crash_if_requested("made", name)
         middle = len(data) // 2
         file.write(memoryview(data)[:middle])
-        if faults.VARIABLE in os.environ:
+        if disk.ENV_VARIABLE in os.environ:
             file.flush()
-        faults.reach("half-written", name)
+        disk.crash_if_requested("half-written", name)
         file.write(memoryview(data)[middle:])
 
 
 @contextmanager
-def file(path: Path) -> Iterator[BinaryIO]:
+def write_file(path: Path) -> Iterator[BinaryIO]:
     """Yield an empty file to fill bit by bit; afterwards it replaces `path` at once. An error leaves the old one.
 
     Raises:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     path = Path(path)
-    temporary = _temporary(path)
+    temporary = _temporary_path(path)
     with resource_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -120,7 +120,7 @@ def append_line(path: Path, text: str) -> None:
 
 
 @contextmanager
-def folder(path: Path) -> Iterator[Path]:
+def write_folder(path: Path) -> Iterator[Path]:
     """Yield an empty temporary folder to fill; afterwards, with its manifest, it becomes `path`. An error leaves none.
 
     Raises:
@@ -130,20 +130,20 @@ def folder(path: Path) -> Iterator[Path]:
     path = Path(path)
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
-    temporary, kind = _temporary(path), path.name.partition("-")[0]
+    temporary, kind = _temporary_path(path), path.name.partition("-")[0]
     with resource_errors(path):
         try:
-            faults.reach("before", kind)
+            disk.crash_if_requested("before", kind)
             temporary.mkdir(parents=True)
-            faults.reach("made", kind)
+            disk.crash_if_requested("made", kind)
             yield temporary
-            faults.reach("filled", kind)
+            disk.crash_if_requested("filled", kind)
             write_manifest(temporary)
-            faults.reach("listed", kind)
+            disk.crash_if_requested("listed", kind)
             temporary.rename(path)
-            faults.reach("renamed", kind)
+            disk.crash_if_requested("renamed", kind)
             flush(path.parent)
-            faults.reach("lasting", kind)
+            disk.crash_if_requested("lasting", kind)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -155,15 +155,15 @@ def remove_folder(path: Path) -> None:
         OSError: permission is missing; the folder is then still whole under its name, or out of sight.
     """
     path = Path(path)
-    kind, aside = path.name.partition("-")[0], _temporary(path)
-    faults.reach("before-removing", kind)
+    kind, aside = path.name.partition("-")[0], _temporary_path(path)
+    disk.crash_if_requested("before-removing", kind)
     path.rename(aside)
-    faults.reach("out-of-sight", kind)
+    disk.crash_if_requested("out-of-sight", kind)
     for file in sorted(file for file in aside.rglob("*") if not file.is_dir()):
         file.unlink()
-        faults.reach("half-removed", kind)
+        disk.crash_if_requested("half-removed", kind)
     shutil.rmtree(aside)
-    faults.reach("removed", kind)
+    disk.crash_if_requested("removed", kind)
 
 
 def remove_leftovers(folder: Path, before: float) -> list[Path]:
@@ -178,5 +178,33 @@ def remove_leftovers(folder: Path, before: float) -> list[Path]:
     return left
 
 
-def _temporary(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     return path.with_name(f"{TEMPORARY}{secrets.token_hex(4)}-{path.name}"[:200])
+
+
+# Something new written beside its place first, so that what is refused in the end has never been there.
+
+
+@contextmanager
+def make_draft(out: Path) -> Iterator[Path]:
+    """A place for `out` by its name in a temporary folder beside it, which is gone afterwards with what is left in it.
+
+    Raises:
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    folder = out.with_name(f"{TEMPORARY}{secrets.token_hex(4)}")
+    with resource_errors(out):
+        try:
+            folder.mkdir(parents=True)
+            yield folder / out.name
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def commit_draft(drafted: Path, out: Path) -> None:
+    """Put a draft, and whatever was written beside it, into its place; `out` itself last."""
+    for written in sorted(drafted.parent.iterdir(), key=lambda path: path == drafted):
+        if written.is_file():
+            flush(written)
+        written.rename(out.with_name(written.name))
+    flush(out.parent)

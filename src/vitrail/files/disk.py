@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +34,7 @@ def resource_errors(path: Path) -> Iterator[None]:
         reason = _REASONS.get(error.errno or 0)
         if reason is None or not _is_below(error.filename, path.parent):
             raise
-        raise ResourceError(f"Cannot write {path}: {reason}{_free(path)}.") from error
+        raise ResourceError(f"Cannot write {path}: {reason}{_describe_free_space(path)}.") from error
 
 
 _REASONS = {
@@ -57,7 +58,7 @@ def _is_below(name: object, folder: Path) -> bool:
     return name is None or Path(os.path.abspath(str(name))).is_relative_to(os.path.abspath(folder))
 
 
-def _free(path: Path) -> str:
+def _describe_free_space(path: Path) -> str:
     """How much room is left where `path` would be; nothing if that cannot be found out."""
     there = next((parent for parent in path.absolute().parents if parent.is_dir()), None)
     if there is None:
@@ -66,3 +67,27 @@ def _free(path: Path) -> str:
         return f" ({shutil.disk_usage(there).free / 2**20:,.0f} MiB free in {there})"
     except OSError:
         return ""
+
+
+# Places at which a test may kill the process as a power cut would: `VITRAIL_DIE_AT="renamed LATEST"`.
+#
+# Without that variable reaching a place does nothing. A number after the name ("renamed LATEST 3") waits for the
+# third time. The places are the boundaries of everything that is written durably; `tests/end_to_end` dies at all of
+# them.
+
+ENV_VARIABLE = "VITRAIL_DIE_AT"
+
+
+def crash_if_requested(place: str, name: str) -> None:
+    """Die here, without another instruction of Python's, if the variable says so; `name` is what is being written."""
+    asked = os.environ.get(ENV_VARIABLE)
+    if asked is None:
+        return
+    words = asked.split()
+    if words[:2] != [place, name]:
+        return
+    times = int(words[2]) if len(words) > 2 else 1
+    if times > 1:
+        os.environ[ENV_VARIABLE] = f"{place} {name} {times - 1}"
+        return
+    os.kill(os.getpid(), signal.SIGKILL)

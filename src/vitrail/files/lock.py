@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import UsageError
 from .disk import resource_errors
 
-SIGN_EVERY, SILENT_FOR = 15.0, 180.0
+HEARTBEAT_SECONDS, STALE_SECONDS = 15.0, 180.0
 """Seconds between signs of life, and without one after which a process of another machine counts as dead."""
 
 
@@ -38,12 +38,12 @@ class Lock:
         self.path = Path(folder) / self.FILE
         self.since = 0.0
         """When the folder was taken, by the clock that dates its files, in seconds; 0 before that."""
-        self._own = _this_process()
+        self._own = _describe_process()
         self._over = threading.Event()
 
     def __enter__(self) -> Lock:
         with resource_errors(self.path):
-            while not _claim(self.path, self._own):
+            while not _create_lock_file(self.path, self._own):
                 self._put_aside_if_dead()
             self.since = self.path.stat().st_mtime
         self._over.clear()
@@ -52,21 +52,21 @@ class Lock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._over.set()
-        if _holder(self.path) == self._own:
+        if _read_holder(self.path) == self._own:
             self.path.unlink(missing_ok=True)
 
     def _give_signs(self) -> None:
-        while not self._over.wait(SIGN_EVERY):
+        while not self._over.wait(HEARTBEAT_SECONDS):
             with suppress(OSError):
-                if _holder(self.path) == self._own:
+                if _read_holder(self.path) == self._own:
                     os.utime(self.path)
 
     def _put_aside_if_dead(self) -> None:
-        holder = _holder(self.path)
+        holder = _read_holder(self.path)
         here = holder.get("host") == socket.gethostname()
-        silent = 0.0 if here or not holder else _silence(self.path)
-        if holder and (_lives_here(holder) if here else silent < SILENT_FOR):
-            elsewhere = f"try again in {SILENT_FOR - silent:.0f} s, when it counts as dead, or "
+        silent = 0.0 if here or not holder else _seconds_since_heartbeat(self.path)
+        if holder and (_is_alive(holder) if here else silent < STALE_SECONDS):
+            elsewhere = f"try again in {STALE_SECONDS - silent:.0f} s, when it counts as dead, or "
             raise UsageError(
                 f"{self.path.parent} is in use by process {holder['pid']} on {holder['host']} since {holder['since']}. "
                 f"Wait for it or choose another folder; if that process is gone, {'' if here else elsewhere}"
@@ -75,13 +75,13 @@ class Lock:
         aside = self.path.with_name(f"{self.FILE}-{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):  # somebody else was quicker
             self.path.rename(aside)
-            if _holder(aside) == holder:
+            if _read_holder(aside) == holder:
                 aside.unlink()
             else:  # not the dead one: another process took its place in between
                 aside.rename(self.path)
 
 
-def _claim(path: Path, own: dict[str, Any]) -> bool:
+def _create_lock_file(path: Path, own: dict[str, Any]) -> bool:
     """Create the lock file, which the file system allows to exactly one process."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -94,12 +94,17 @@ def _claim(path: Path, own: dict[str, Any]) -> bool:
     return True
 
 
-def _this_process() -> dict[str, Any]:
+def _describe_process() -> dict[str, Any]:
     since = time.strftime("%Y-%m-%d %H:%M")
-    return {"pid": os.getpid(), "host": socket.gethostname(), "started": _started(os.getpid()), "since": since}
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "started": _process_start_time(os.getpid()),
+        "since": since,
+    }
 
 
-def _holder(path: Path) -> dict[str, Any]:
+def _read_holder(path: Path) -> dict[str, Any]:
     """What the lock file says; nothing if it is gone or damaged. One being written this moment gets a second look."""
     for wait in (0.0, 0.2):
         time.sleep(wait)
@@ -114,7 +119,7 @@ def _holder(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _silence(path: Path) -> float:
+def _seconds_since_heartbeat(path: Path) -> float:
     """Seconds since a lock file was dated, by the clock of the file system that it lies on."""
     asked = path.with_name(f"{Lock.FILE}-{secrets.token_hex(4)}")
     try:
@@ -127,11 +132,11 @@ def _silence(path: Path) -> float:
         asked.unlink(missing_ok=True)
 
 
-def _lives_here(holder: dict[str, Any]) -> bool:
-    return _runs(int(holder["pid"])) and _started(int(holder["pid"])) == holder["started"]
+def _is_alive(holder: dict[str, Any]) -> bool:
+    return _pid_exists(int(holder["pid"])) and _process_start_time(int(holder["pid"])) == holder["started"]
 
 
-def _runs(pid: int) -> bool:
+def _pid_exists(pid: int) -> bool:
     if os.name == "nt":
         return True  # signal 0 would end the process there
     try:
@@ -143,7 +148,7 @@ def _runs(pid: int) -> bool:
     return True
 
 
-def _started(pid: int) -> str | None:
+def _process_start_time(pid: int) -> str | None:
     """When a process began, in clock ticks since boot, so that a reused number is not taken for the old process."""
     try:
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

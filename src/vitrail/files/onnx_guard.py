@@ -16,15 +16,15 @@ from typing import NamedTuple
 
 from ..errors import DamagedFileError
 
-FIELDS = 1_000_000
+MAX_FIELDS = 1_000_000
 """Fields that are walked through; the largest published ViTs have some ten thousand."""
-DEPTH = 64
+MAX_DEPTH = 64
 """Messages inside messages; a model of nested loops has about ten."""
-EXTERNAL = 1
+EXTERNAL_LOCATION = 1
 """`data_location` of a tensor whose numbers lie in another file."""
 
 # fmt: off
-CHILDREN: dict[str, dict[int, str]] = {  # message -> the fields of it that are messages which can hold a tensor
+MESSAGE_FIELDS: dict[str, dict[int, str]] = {  # message -> the fields of it that are messages which can hold a tensor
     "model":     {7: "graph", 20: "training", 25: "function"},
     "training":  {1: "graph", 2: "graph"},
     "function":  {7: "node", 11: "attribute"},
@@ -36,7 +36,7 @@ CHILDREN: dict[str, dict[int, str]] = {  # message -> the fields of it that are 
 # fmt: on
 
 
-class External(NamedTuple):
+class ExternalTensor(NamedTuple):
     """Where a tensor's numbers lie outside the ONNX file."""
 
     tensor: str
@@ -45,7 +45,7 @@ class External(NamedTuple):
     length: int | None
 
 
-def check(path: Path) -> list[External]:
+def check_onnx_file(path: Path) -> list[ExternalTensor]:
     """Refuse an ONNX file that is damaged or whose external data is anything but plain files inside its folder.
 
     Returns:
@@ -60,11 +60,11 @@ def check(path: Path) -> list[External]:
             raise DamagedFileError(f"{path} is empty. Copy it again.")
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
             try:
-                found = list(_externals(memory))
-            except _Broken as error:
+                found = list(_find_external_tensors(memory))
+            except _MalformedOnnxError as error:
                 raise DamagedFileError(f"{path} is not a whole ONNX model: {error}. Use another copy.") from error
     for external in found:
-        if reason := _refusal(path.parent, external):
+        if reason := _refusal_reason(path.parent, external):
             raise DamagedFileError(
                 f"{path}: the tensor {external.tensor[:80]!r} lies in {external.location[:80]!r}, which {reason}. "
                 "External data must be a plain file inside the model folder. Use another copy."
@@ -72,11 +72,11 @@ def check(path: Path) -> list[External]:
     return found
 
 
-class _Broken(Exception):
+class _MalformedOnnxError(Exception):
     """The bytes are no model; the words say why."""
 
 
-class _Field(NamedTuple):
+class _WireField(NamedTuple):
     """One field of a message: its number, and its value or where its bytes lie."""
 
     number: int
@@ -85,99 +85,103 @@ class _Field(NamedTuple):
     end: int
 
 
-def _externals(memory: mmap.mmap) -> Iterator[External]:
+def _find_external_tensors(memory: mmap.mmap) -> Iterator[ExternalTensor]:
     """Every tensor with external data, wherever in the model it stands."""
     todo = [("model", 0, len(memory), 0)]
     seen, graphs = 0, 0
     while todo:
         kind, begin, end, depth = todo.pop()
-        if depth > DEPTH:
-            raise _Broken(f"it nests deeper than {DEPTH} messages")
+        if depth > MAX_DEPTH:
+            raise _MalformedOnnxError(f"it nests deeper than {MAX_DEPTH} messages")
         fields = []
-        for field in _fields(memory, begin, end):
+        for field in _walk_fields(memory, begin, end):
             seen += 1
-            if seen > FIELDS:
-                raise _Broken(f"it has more than {FIELDS:,} fields")
-            child = CHILDREN.get(kind, {}).get(field.number)
+            if seen > MAX_FIELDS:
+                raise _MalformedOnnxError(f"it has more than {MAX_FIELDS:,} fields")
+            child = MESSAGE_FIELDS.get(kind, {}).get(field.number)
             if child is not None and field.begin >= 0:
                 graphs += child == "graph"
                 todo.append((child, field.begin, field.end, depth + 1))
             elif kind == "tensor":
                 fields.append(field)
-        if kind == "tensor" and (external := _external(memory, fields)) is not None:
+        if kind == "tensor" and (external := _parse_external(memory, fields)) is not None:
             yield external
     if not graphs:
-        raise _Broken("it holds no graph")
+        raise _MalformedOnnxError("it holds no graph")
 
 
-def _fields(memory: mmap.mmap, begin: int, end: int) -> Iterator[_Field]:
+def _walk_fields(memory: mmap.mmap, begin: int, end: int) -> Iterator[_WireField]:
     place = begin
     while place < end:
-        key, place = _varint(memory, place, end)
+        key, place = _read_varint(memory, place, end)
         number, wire = key >> 3, key & 7
         if wire == 0:
-            value, place = _varint(memory, place, end)
-            yield _Field(number, value, -1, -1)
+            value, place = _read_varint(memory, place, end)
+            yield _WireField(number, value, -1, -1)
         elif wire == 2:
-            length, place = _varint(memory, place, end)
+            length, place = _read_varint(memory, place, end)
             if length > end - place:
-                raise _Broken(f"a field of {length:,} bytes goes beyond its end")
-            yield _Field(number, 0, place, place + length)
+                raise _MalformedOnnxError(f"a field of {length:,} bytes goes beyond its end")
+            yield _WireField(number, 0, place, place + length)
             place += length
         elif wire in (1, 5):
             place += 8 if wire == 1 else 4
             if place > end:
-                raise _Broken("a number goes beyond its end")
+                raise _MalformedOnnxError("a number goes beyond its end")
         else:
-            raise _Broken("its bytes are no Protocol Buffers message")
+            raise _MalformedOnnxError("its bytes are no Protocol Buffers message")
 
 
-def _varint(memory: mmap.mmap, place: int, end: int) -> tuple[int, int]:
+def _read_varint(memory: mmap.mmap, place: int, end: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if place >= end:
-            raise _Broken("it is truncated")
+            raise _MalformedOnnxError("it is truncated")
         byte = memory[place]
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise _Broken("a number in it has more than ten bytes")
+    raise _MalformedOnnxError("a number in it has more than ten bytes")
 
 
-def _external(memory: mmap.mmap, fields: list[_Field]) -> External | None:
+def _parse_external(memory: mmap.mmap, fields: list[_WireField]) -> ExternalTensor | None:
     """TensorProto: 8 its name, 13 pairs about the other file, 14 whether there is one."""
-    pairs = [_pair(memory, field) for field in fields if field.number == 13 and field.begin >= 0]
-    outside = any(field.number == 14 and field.value == EXTERNAL for field in fields)
+    pairs = [_parse_pair(memory, field) for field in fields if field.number == 13 and field.begin >= 0]
+    outside = any(field.number == 14 and field.value == EXTERNAL_LOCATION for field in fields)
     if not outside and not pairs:
         return None
-    name = next((_text(memory, field) for field in fields if field.number == 8 and field.begin >= 0), "")
+    name = next((_read_text(memory, field) for field in fields if field.number == 8 and field.begin >= 0), "")
     said = dict(pairs)
     if len(said) != len(pairs):
-        raise _Broken(f"the tensor {name[:80]!r} says one thing of its external data twice")
-    return External(name, said.get("location", ""), _count(said.get("offset", "0")), _length(said))
+        raise _MalformedOnnxError(f"the tensor {name[:80]!r} says one thing of its external data twice")
+    return ExternalTensor(name, said.get("location", ""), _parse_count(said.get("offset", "0")), _parse_length(said))
 
 
-def _pair(memory: mmap.mmap, field: _Field) -> tuple[str, str]:
-    inside = {each.number: _text(memory, each) for each in _fields(memory, field.begin, field.end) if each.begin >= 0}
+def _parse_pair(memory: mmap.mmap, field: _WireField) -> tuple[str, str]:
+    inside = {
+        each.number: _read_text(memory, each)
+        for each in _walk_fields(memory, field.begin, field.end)
+        if each.begin >= 0
+    }
     return inside.get(1, ""), inside.get(2, "")
 
 
-def _text(memory: mmap.mmap, field: _Field) -> str:
+def _read_text(memory: mmap.mmap, field: _WireField) -> str:
     return memory[field.begin : min(field.end, field.begin + 4096)].decode("utf-8", "backslashreplace")
 
 
-def _length(said: dict[str, str]) -> int | None:
-    return _count(said["length"]) if "length" in said else None
+def _parse_length(said: dict[str, str]) -> int | None:
+    return _parse_count(said["length"]) if "length" in said else None
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise _Broken(f"an offset or length of external data reads {text[:40]!r}")
+        raise _MalformedOnnxError(f"an offset or length of external data reads {text[:40]!r}")
     return int(text)
 
 
-def _refusal(folder: Path, external: External) -> str:
+def _refusal_reason(folder: Path, external: ExternalTensor) -> str:
     """Why a location must not be read; nothing if it may."""
     location = external.location
     if not location or "\0" in location:

@@ -8,28 +8,36 @@ what it named. There is no second, more trusting way to read it.
 from __future__ import annotations
 
 import io
+import math
 import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DamagedFileError
-from .archive import Archive
-from .kinds import refuse_other
-from .pickle_machine import OPERATIONS, Broken, Inert, Machine
-from .pickled_names import refused
-from .pickled_tensors import TensorMaker
+from .pickle_vm import (
+    MAX_NAME_LENGTH,
+    MAX_OPERATIONS,
+    BrokenPickleError,
+    InertObject,
+    PickledName,
+    PickleFunction,
+    PickleMachine,
+)
+from .sniff import require_weights_kind
+from .zip_archive import ZipArchive
 
-PICKLE = 16 * 2**20
+MAX_PICKLE_BYTES = 16 * 2**20
 """Bytes of the longest pickle that is read; the tensors' numbers lie outside it."""
-DEPTH = 64
+MAX_DICT_DEPTH = 64
 """Dictionaries inside dictionaries; training scripts keep about four."""
-NAME = 512
+MAX_TENSOR_NAME = 512
 """Letters of the longest full name of a tensor in a TorchScript archive."""
-MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
+TORCH_MAGIC, TORCH_PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 """The numbers that torch wrote first into its files before 1.6."""
 
 
@@ -50,24 +58,24 @@ def open_state_dict(path: Path) -> tuple[dict[str, object], mmap.mmap]:
         DamagedFileError: the file is missing, damaged, would run code, or holds something else.
     """
     path = Path(path)
-    content, memory = _from_zip(path) if refuse_other(path) == "zip" else _from_stream(path)
-    if isinstance(content, Inert) and content.name.startswith("__torch__."):
-        return {**_flat(content, path)}, memory
+    content, memory = _read_zip(path) if require_weights_kind(path) == "zip" else _read_legacy(path)
+    if isinstance(content, InertObject) and content.name.startswith("__torch__."):
+        return {**_flatten_torchscript(content, path)}, memory
     if not isinstance(content, dict):
-        kind = content.name if isinstance(content, Inert) else type(content).__name__
+        kind = content.name if isinstance(content, InertObject) else type(content).__name__
         raise DamagedFileError(f"{path} holds a {kind}, expected a dictionary of tensors. {_ADVICE}")
     if other := [key for key in content if not isinstance(key, str)]:
         raise DamagedFileError(f"{path} must hold tensors by name. It holds one under {str(other[0])[:40]}. {_ADVICE}")
-    return _tidy(content, path, {}, 0), memory
+    return _drop_inert_values(content, path, {}, 0), memory
 
 
-def _from_zip(path: Path) -> tuple[Any, mmap.mmap]:
+def _read_zip(path: Path) -> tuple[Any, mmap.mmap]:
     """What torch has written since 1.6: a pickle, and each storage as a file beside it."""
-    archive = Archive(path)
+    archive = ZipArchive(path)
     pickles = [name for name in archive.members if name == "data.pkl" or name.endswith("/data.pkl")]
     if len(pickles) != 1:
         holds = "NumPy arrays, so its name must end in .npz" if _is_npz(archive) else f"{len(pickles)} files data.pkl"
-        raise DamagedFileError(f"{path} is an archive with {holds}; a file of torch has one data.pkl. {_AGAIN}")
+        raise DamagedFileError(f"{path} is an archive with {holds}; a file of torch has one data.pkl. {_COPY_AGAIN}")
     root = pickles[0].removesuffix("data.pkl")
     if f"{root}byteorder" in archive.members and archive.read(f"{root}byteorder", 64) != b"little":
         raise DamagedFileError(f"{path} was written on a machine with the other byte order. {_ADVICE}")
@@ -75,44 +83,46 @@ def _from_zip(path: Path) -> tuple[Any, mmap.mmap]:
     def place(key: str, dtype: torch.dtype, count: int) -> int:
         name = f"{root}data/{key}"
         if archive.member(name).size != count * dtype.itemsize:
-            raise Broken(f"{name[:80]} has {archive.member(name).size} bytes, expected {count * dtype.itemsize}")
+            raise BrokenPickleError(
+                f"{name[:80]} has {archive.member(name).size} bytes, expected {count * dtype.itemsize}"
+            )
         return archive.stored(name).offset
 
     maker = TensorMaker(archive.memory, place)
-    file = io.BytesIO(archive.read(pickles[0], PICKLE))
-    machine = Machine(maker.functions, maker.storage)
-    return _run(path, machine, file, f"{root}constants.pkl" in archive.members), archive.memory
+    file = io.BytesIO(archive.read(pickles[0], MAX_PICKLE_BYTES))
+    machine = PickleMachine(maker.functions, maker.storage)
+    return _run_pickle(path, machine, file, f"{root}constants.pkl" in archive.members), archive.memory
 
 
-def _from_stream(path: Path) -> tuple[Any, mmap.mmap]:
+def _read_legacy(path: Path) -> tuple[Any, mmap.mmap]:
     """What torch wrote before 1.6: five pickles, and then each storage as a count and its numbers."""
     with path.open("rb") as opened:
         memory = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
-    file = io.BytesIO(memory[:PICKLE])
+    file = io.BytesIO(memory[:MAX_PICKLE_BYTES])
     wanted: dict[str, tuple[torch.dtype, int]] = {}
 
     def note(key: str, dtype: torch.dtype, count: int) -> None:
         if wanted.setdefault(key, (dtype, count)) != (dtype, count):
-            raise Broken(f"the storage {key[:40]} is described twice, differently")
+            raise BrokenPickleError(f"the storage {key[:40]} is described twice, differently")
 
     first = TensorMaker(memory, note)
-    machine = Machine(first.functions, first.storage)
-    if _run(path, machine, file) != MAGIC:
+    machine = PickleMachine(first.functions, first.storage)
+    if _run_pickle(path, machine, file) != TORCH_MAGIC:
         raise DamagedFileError(f"{path} is a pickle, but not a weights file of torch. {_ADVICE}")
-    if _run(path, machine, file) != PROTOCOL:
+    if _run_pickle(path, machine, file) != TORCH_PROTOCOL:
         raise DamagedFileError(f"{path} is of an unknown version of torch's files. {_ADVICE}")
-    _run(path, machine, file)  # number sizes of the machine that wrote it
+    _run_pickle(path, machine, file)  # number sizes of the machine that wrote it
     begin = file.tell()
-    _run(path, machine, file)  # the content, to learn which storages there are
-    keys = _run(path, machine, file)
-    offsets = _offsets(path, memory, file.tell(), keys, wanted)
+    _run_pickle(path, machine, file)  # the content, to learn which storages there are
+    keys = _run_pickle(path, machine, file)
+    offsets = _storage_offsets(path, memory, file.tell(), keys, wanted)
 
     second = TensorMaker(memory, lambda key, dtype, count: offsets[key])
     file.seek(begin)
-    return _run(path, Machine(second.functions, second.storage), file), memory
+    return _run_pickle(path, PickleMachine(second.functions, second.storage), file), memory
 
 
-def _offsets(
+def _storage_offsets(
     path: Path, memory: mmap.mmap, start: int, keys: Any, wanted: Mapping[str, tuple[torch.dtype, int]]
 ) -> dict[str, int]:
     """The first byte of every storage; they follow each other in the order of the keys."""
@@ -122,60 +132,60 @@ def _offsets(
         or len(keys) != len(wanted)
         or not all(isinstance(key, str) and key in wanted for key in keys)
     ):
-        raise _not_whole(path, "its list of storages is not that of its tensors")
+        raise _damaged_error(path, "its list of storages is not that of its tensors")
     for key in keys:
         dtype, count = wanted[key]
         if int.from_bytes(memory[start : start + 8], "little") != count:
-            raise _not_whole(path, f"the storage {key[:40]} has another count than its tensors say")
+            raise _damaged_error(path, f"the storage {key[:40]} has another count than its tensors say")
         offsets[key] = start + 8
         start += 8 + count * dtype.itemsize
         if start > len(memory):
-            raise _not_whole(path, f"the storage {key[:40]} goes beyond the end")
+            raise _damaged_error(path, f"the storage {key[:40]} goes beyond the end")
     return offsets
 
 
-def _run(path: Path, machine: Machine, file: io.BytesIO, is_scripted: bool = False) -> Any:
+def _run_pickle(path: Path, machine: PickleMachine, file: io.BytesIO, is_scripted: bool = False) -> Any:
     """One pickle's value; its forbidden names come first among the reasons to refuse it, even if it is also broken."""
     content, error = None, None
     try:
         content = machine.run(file)
-    except (Broken, DamagedFileError) as raised:
+    except (BrokenPickleError, DamagedFileError) as raised:
         error = raised
-    if wanted := refused(machine.names, is_scripted):
+    if wanted := find_forbidden_names(machine.names, is_scripted):
         more = f" and {len(wanted) - 50} more" if len(wanted) > 50 else ""
         raise DamagedFileError(
             f"{path} asks to run {', '.join(wanted[:50])}{more} when it is read, so it was not read. "
             "Save only the weights again, torch.save(model.state_dict(), path), where you trust the file."
         )
-    if isinstance(error, Broken):
-        raise _not_whole(path, str(error)) from error
+    if isinstance(error, BrokenPickleError):
+        raise _damaged_error(path, str(error)) from error
     if error is not None:
         raise error
     return content
 
 
-def _tidy(
+def _drop_inert_values(
     content: dict[Any, Any], path: Path, seen: dict[int, dict[Any, object] | None], depth: int
 ) -> dict[Any, object]:
     """The dictionary without inert values, those inside it too; one that contains itself is refused."""
     if id(content) in seen:
         if (known := seen[id(content)]) is None:
-            raise _not_whole(path, "a dictionary contains itself")
+            raise _damaged_error(path, "a dictionary contains itself")
         return known
-    if depth > DEPTH:
-        raise _not_whole(path, f"its dictionaries are nested deeper than {DEPTH}")
+    if depth > MAX_DICT_DEPTH:
+        raise _damaged_error(path, f"its dictionaries are nested deeper than {MAX_DICT_DEPTH}")
     seen[id(content)] = None
     tidy: dict[Any, object] = {}
     for key, value in content.items():
         if isinstance(value, dict):
-            tidy[key] = _tidy(value, path, seen, depth + 1)
-        elif not isinstance(value, Inert):
+            tidy[key] = _drop_inert_values(value, path, seen, depth + 1)
+        elif not isinstance(value, InertObject):
             tidy[key] = value
     seen[id(content)] = tidy
     return tidy
 
 
-def _flat(module: Inert, path: Path) -> dict[str, Tensor]:
+def _flatten_torchscript(module: InertObject, path: Path) -> dict[str, Tensor]:
     """Every tensor of a TorchScript module and of those inside it, by its full name."""
     found: dict[str, Tensor] = {}
     seen: set[int] = set()
@@ -183,25 +193,27 @@ def _flat(module: Inert, path: Path) -> dict[str, Tensor]:
     while waiting:
         prefix, module = waiting.pop()
         if id(module) in seen:
-            raise _not_whole(path, f"the module {prefix[:80]} stands in it under two names")
+            raise _damaged_error(path, f"the module {prefix[:80]} stands in it under two names")
         seen.add(id(module))
         state = module.state if isinstance(module.state, dict) else {}
-        if (count := count + len(state)) > OPERATIONS:  # one large state can stand in many modules
-            raise _not_whole(path, f"its modules have more than {OPERATIONS} parts")
-        if any(not isinstance(name, str) or len(prefix) + len(name) > NAME for name in state):
-            raise _not_whole(path, f"a part of the module {prefix[:80]} has no name of at most {NAME} letters")
+        if (count := count + len(state)) > MAX_OPERATIONS:  # one large state can stand in many modules
+            raise _damaged_error(path, f"its modules have more than {MAX_OPERATIONS} parts")
+        if any(not isinstance(name, str) or len(prefix) + len(name) > MAX_TENSOR_NAME for name in state):
+            raise _damaged_error(
+                path, f"a part of the module {prefix[:80]} has no name of at most {MAX_TENSOR_NAME} letters"
+            )
         found.update({f"{prefix}{name}": value for name, value in state.items() if isinstance(value, Tensor)})
-        inside = [(name, value) for name, value in state.items() if isinstance(value, Inert)]
+        inside = [(name, value) for name, value in state.items() if isinstance(value, InertObject)]
         modules = [(f"{prefix}{name}.", value) for name, value in inside if value.name.startswith("__torch__.")]
         waiting.extend(reversed(modules))
     return found
 
 
-def _is_npz(archive: Archive) -> bool:
+def _is_npz(archive: ZipArchive) -> bool:
     return bool(archive.members) and all(name.endswith(".npy") for name in archive.members)
 
 
-def _not_whole(path: Path, reason: str) -> DamagedFileError:
+def _damaged_error(path: Path, reason: str) -> DamagedFileError:
     return DamagedFileError(
         f"{path} is not a whole PyTorch weights file ({reason}). It is cut short, changed or of another kind: "
         "copy it again."
@@ -209,4 +221,463 @@ def _not_whole(path: Path, reason: str) -> DamagedFileError:
 
 
 _ADVICE = "Save the weights alone: torch.save(model.state_dict(), path)."
-_AGAIN = "Copy it again from a source that you trust."
+_COPY_AGAIN = "Copy it again from a source that you trust."
+
+
+# Data sets pickled as one dictionary of NumPy arrays, lists and texts, as CIFAR is; nothing in the file runs.
+#
+# The file is read by `pickle_machine`, which calls nothing but the few functions below. A pickle that names anything
+# else is refused with the list of what it named. Arrays are made of the pickle's own bytes, so that together they are
+# never larger than the file.
+
+PickledScalar = int | float | str | bytes | None
+PickledValue = np.ndarray | list[PickledScalar] | PickledScalar
+
+ARRAY_DTYPES: Mapping[str, np.dtype[Any]] = {"u1": np.dtype(np.uint8), "i8": np.dtype(np.int64)}
+"""Number formats of arrays: pictures and labels."""
+MAX_ARRAY_AXES = 8
+
+
+def load_pickled_arrays(data: bytes, where: str) -> dict[str, PickledValue]:
+    """The dictionary that `data` pickles. Python 2's texts and bytes keys come out as text, letter for byte.
+
+    Values are arrays of uint8 or int64, lists of numbers and texts, numbers and texts; bytes stay bytes.
+
+    Args:
+        where: what messages call the file.
+
+    Raises:
+        DamagedFileError: it is damaged, names anything but NumPy's arrays, or holds something else.
+    """
+    maker = _ArrayMaker(len(data))
+    machine = PickleMachine(maker.functions, _refuse_persistent_id)
+    broken: BrokenPickleError | None = None
+    content: Any = None
+    try:
+        content = machine.run(io.BytesIO(data))
+    except BrokenPickleError as error:
+        broken = error
+    if other := sorted(set(machine.names) - ALLOWED_ARRAY_NAMES):
+        names = ", ".join(name[:100] if name.isprintable() else ascii(name)[:100] for name in other[:8])
+        raise DamagedFileError(
+            f"{where} is a pickle that asks to run {names}. Pictures need nothing of that, so it was not read. "
+            "Fetch the file again from its publisher."
+        )
+    if broken is not None:
+        raise DamagedFileError(f"{where} is not a whole pickle ({broken}). {_FETCH_AGAIN}") from broken
+    try:
+        return _convert_dictionary(content, maker)
+    except BrokenPickleError as error:
+        raise DamagedFileError(f"{where} is no pickled set of pictures ({error}). {_FETCH_AGAIN}") from error
+
+
+_FETCH_AGAIN = "It is cut short, changed, or another file: fetch it again."
+_MODULES = ("numpy.core", "numpy._core")  # before and since NumPy 2
+_RECONSTRUCT = frozenset(f"{module}.multiarray._reconstruct" for module in _MODULES)
+_FROM_BUFFER = frozenset(f"{module}.numeric._frombuffer" for module in _MODULES)
+_DTYPE = "numpy.dtype"
+_ENCODE = "_codecs.encode"
+_BYTES = frozenset({"__builtin__.bytes", "builtins.bytes"})
+ALLOWED_ARRAY_NAMES = frozenset({*_RECONSTRUCT, *_FROM_BUFFER, *_BYTES, "numpy.ndarray", _DTYPE, _ENCODE})
+"""All names that a pickle of arrays needs, of any protocol."""
+
+
+class _ArrayMaker:
+    """The functions that the machine may call, and arrays from what they noted.
+
+    Args:
+        size: bytes of the pickle; all arrays, and all texts that become bytes, have at most as many.
+    """
+
+    def __init__(self, size: int):
+        self._texts = size
+        self._arrays = size
+        self.functions: Mapping[str, Callable[[tuple[Any, ...]], Any]] = {
+            **{
+                name: lambda arguments: InertObject("array") for name in _RECONSTRUCT
+            },  # NumPy gives it its content later
+            **dict.fromkeys(_FROM_BUFFER, _from_buffer),
+            _DTYPE: lambda arguments: InertObject(_DTYPE, content=list(arguments)),
+            _ENCODE: self._encoded,
+            **dict.fromkeys(_BYTES, _empty_bytes),
+        }
+
+    def array(self, found: InertObject) -> np.ndarray:
+        """The array behind one (version, shape, dtype, by columns, bytes)."""
+        state = found.state
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise BrokenPickleError("an array has no content")
+        _, shape, kind, by_columns, raw = state
+        dtype = _parse_dtype(kind)
+        if not isinstance(shape, tuple) or len(shape) > MAX_ARRAY_AXES or not all(map(_is_axis_length, shape)):
+            raise BrokenPickleError("the shape of an array is no list of counts")
+        if math.prod(max(length, 1) for length in shape) >= 2**60:
+            raise BrokenPickleError(f"no array can have the shape {list(shape)}")
+        if not isinstance(raw, str | bytes | bytearray):
+            raise BrokenPickleError("the content of an array is no run of bytes")
+        if len(raw) != math.prod(shape) * dtype.itemsize:
+            raise BrokenPickleError(f"an array of shape {list(shape)} has {len(raw)} bytes")
+        self._arrays -= len(raw)
+        if self._arrays < 0:
+            raise BrokenPickleError("its arrays have more bytes than the file")
+        flat = np.frombuffer(bytearray(_encode_latin(raw)), dtype)
+        array = flat.reshape(shape, order="F" if by_columns is True or by_columns == 1 else "C")
+        return array if dtype.isnative else array.astype(dtype.newbyteorder("="))
+
+    def _encoded(self, arguments: tuple[Any, ...]) -> bytes:
+        """Bytes as Python 3 writes them into the old protocols: a text and the word latin1."""
+        if len(arguments) != 2 or not isinstance(arguments[0], str) or arguments[1] not in ("latin1", "latin-1"):
+            raise BrokenPickleError("it encodes something that is no text")
+        self._texts -= len(arguments[0])
+        if self._texts < 0:
+            raise BrokenPickleError("its bytes are more than those of the file")
+        return bytes(_encode_latin(arguments[0]))
+
+
+def _from_buffer(arguments: tuple[Any, ...]) -> InertObject:
+    """An array of protocol 5: (bytes, dtype, shape, order)."""
+    if len(arguments) != 4:
+        raise BrokenPickleError("an array is made of something else than bytes, dtype, shape and order")
+    raw, dtype, shape, order = arguments
+    return InertObject("array", state=(1, shape, dtype, order == "F", raw))
+
+
+def _empty_bytes(arguments: tuple[Any, ...]) -> bytes:
+    """No bytes at all, as Python 3 writes them into the old protocols."""
+    if arguments:
+        raise BrokenPickleError("it makes bytes of something else than a text")
+    return b""
+
+
+def _refuse_persistent_id(arguments: tuple[Any, ...]) -> Any:
+    raise BrokenPickleError("it refers to something outside itself")
+
+
+def _convert_dictionary(content: Any, maker: _ArrayMaker) -> dict[str, PickledValue]:
+    if not isinstance(content, dict):
+        raise BrokenPickleError(f"it holds a {_type_name(content)}, expected a dictionary")
+    found: dict[str, PickledValue] = {}
+    for key, value in content.items():
+        if not isinstance(key, str | bytes):
+            raise BrokenPickleError("a key is no text")
+        name = key.decode("latin-1") if isinstance(key, bytes) else key
+        found[name] = _convert_value(value, name[:40], maker)
+    return found
+
+
+def _convert_value(value: Any, name: str, maker: _ArrayMaker) -> PickledValue:
+    if isinstance(value, InertObject) and value.name == "array":
+        return maker.array(value)
+    if isinstance(value, list | tuple):
+        if other := [_type_name(each) for each in value if not _is_scalar(each)]:
+            raise BrokenPickleError(f"the list {name!r} holds a {other[0]}, expected numbers or texts")
+        return list(value)
+    if not _is_scalar(value):
+        raise BrokenPickleError(f"{name!r} is a {_type_name(value)}, expected an array, a list, a number or a text")
+    return value
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return value is None or isinstance(value, float | str | bytes)
+
+
+def _type_name(value: Any) -> str:
+    return value.name if isinstance(value, InertObject) else type(value).__name__
+
+
+def _is_axis_length(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _parse_dtype(kind: Any) -> np.dtype:
+    """The number format of a pickled dtype: its letters, then its byte order among its state."""
+    if not isinstance(kind, InertObject) or kind.name != _DTYPE or not kind.content:
+        raise BrokenPickleError("an array has no number format")
+    letters = kind.content[0]
+    text = letters.decode("latin-1") if isinstance(letters, bytes) else letters
+    number = ARRAY_DTYPES.get(text.lstrip("<>|=")) if isinstance(text, str) else None
+    if number is None:
+        raise BrokenPickleError(
+            f"an array holds values of the kind {str(text)[:20]!r}; {', '.join(ARRAY_DTYPES)} are read"
+        )
+    order = kind.state[1] if isinstance(kind.state, tuple) and len(kind.state) > 1 else "<"
+    return number.newbyteorder(">") if order in (">", b">") else number
+
+
+def _encode_latin(raw: str | bytes | bytearray) -> bytes | bytearray:
+    """Python 2's texts are bytes; pickletools gives them as letters of Latin-1."""
+    try:
+        return raw.encode("latin-1") if isinstance(raw, str) else raw
+    except UnicodeEncodeError as error:
+        raise BrokenPickleError("the content of an array is a text") from error
+
+
+# From what a pickle says of tensors to tensors: views of the file's own bytes, each place checked before use.
+
+MAX_SHARING = 8
+"""Bytes of all tensors together for every byte of the file; tied weights share their bytes."""
+TENSOR_SLACK_BYTES = 2**20
+"""Bytes of tensors that are always allowed."""
+
+
+class PickledStorage(NamedTuple):
+    """A run of numbers in the file."""
+
+    dtype: torch.dtype
+    numbers: int
+    offset: int | None
+    """Its first byte in the file; None while that is not known yet."""
+
+
+StorageLocator = Callable[[str, torch.dtype, int], int | None]
+"""(key, number format, count) of a storage to its first byte in the file."""
+
+
+class TensorMaker:
+    """The functions that a `Machine` may call, over the bytes of one file.
+
+    Args:
+        memory: the file, mapped so that writing to a tensor never reaches it.
+        place: where a storage lies; raises Broken if there is none of that key and size.
+    """
+
+    def __init__(self, memory: mmap.mmap, place: StorageLocator):
+        self._memory = memory
+        self._place = place
+        self._left = MAX_SHARING * len(memory) + TENSOR_SLACK_BYTES
+        self._entries = MAX_OPERATIONS
+        self.functions: Mapping[str, PickleFunction] = {
+            "torch._utils._rebuild_tensor": self._tensor,
+            "torch._utils._rebuild_tensor_v2": self._tensor,
+            "torch._utils._rebuild_tensor_v3": self._untyped_tensor,
+            "torch._utils._rebuild_parameter": _first_argument,
+            "torch._utils._rebuild_parameter_with_state": _first_argument,
+            "torch._tensor._rebuild_from_type_v2": self._of_type,
+            "torch.Size": _first_argument,
+            "collections.OrderedDict": self._dictionary,
+            "collections.defaultdict": lambda arguments: {},
+            "collections.Counter": self._dictionary,
+            **dict.fromkeys(TORCHSCRIPT_NAMES, _first_argument),
+        }
+
+    def storage(self, arguments: tuple[Any, ...]) -> PickledStorage:
+        """The storage that torch's persistent id ("storage", kind, key, device, count) stands for.
+
+        Raises:
+            Broken: no such id, or the file has no such storage.
+        """
+        (found,) = arguments
+        if not isinstance(found, tuple) or len(found) not in (5, 6) or found[0] != "storage":
+            raise BrokenPickleError("it refers to something outside itself that is no storage")
+        _, kind, key, _, count, *view = found
+        if not isinstance(kind, PickledName) or kind.name not in STORAGE_TYPES:
+            raise BrokenPickleError("the kind of a storage is unknown")
+        is_named = isinstance(key, str) and len(key) <= MAX_NAME_LENGTH
+        if not is_named or not _is_count(count) or any(part is not None for part in view):
+            raise BrokenPickleError("a storage has no key and no count")
+        dtype = STORAGE_TYPES[kind.name]
+        return PickledStorage(dtype, count, self._place(key, dtype, count))
+
+    def _tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
+        if len(arguments) < 4 or not isinstance(arguments[0], PickledStorage):
+            raise BrokenPickleError("a tensor is made of something that is no storage")
+        return self._view(*arguments[:4])
+
+    def _untyped_tensor(self, arguments: tuple[Any, ...]) -> Tensor | None:
+        """A tensor whose storage is plain bytes, with its number format apart."""
+        if (
+            len(arguments) < 7
+            or not isinstance(arguments[0], PickledStorage)
+            or not isinstance(arguments[6], PickledName)
+        ):
+            raise BrokenPickleError("a tensor is made of something that is no storage")
+        if (dtype := PICKLED_DTYPES.get(arguments[6].name)) is None:
+            raise BrokenPickleError("the number format of a tensor is unknown")
+        storage = arguments[0]
+        count = storage.numbers * storage.dtype.itemsize // dtype.itemsize
+        return self._view(PickledStorage(dtype, count, storage.offset), *arguments[1:4])
+
+    def _of_type(self, arguments: tuple[Any, ...]) -> Any:
+        """A tensor or parameter with attributes of its own, which are left behind."""
+        if len(arguments) < 3 or not isinstance(arguments[0], PickledName) or not isinstance(arguments[2], tuple):
+            raise BrokenPickleError("a tensor is rebuilt by something that is no name")
+        function = self.functions.get(arguments[0].name)
+        return InertObject(arguments[0].name) if function is None else function(arguments[2])
+
+    def _view(self, storage: PickledStorage, offset: Any, shape: Any, strides: Any) -> Tensor | None:
+        if not (_is_count(offset) and _are_counts(shape) and _are_counts(strides)) or len(shape) != len(strides):
+            raise BrokenPickleError("the shape of a tensor is no list of counts")
+        count = math.prod(shape)
+        if not count and math.prod(max(length, 1) for length in shape) >= 2**60:
+            raise BrokenPickleError(f"no tensor can have the shape {list(shape)[:16]}")
+        last = offset + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+        if count and (last >= storage.numbers or count > storage.numbers):
+            raise BrokenPickleError(
+                f"a tensor of shape {list(shape)[:16]} goes beyond its storage of {storage.numbers} numbers"
+            )
+        self._left -= count * storage.dtype.itemsize
+        if self._left < 0:
+            raise BrokenPickleError(f"its tensors have more than {MAX_SHARING} times the bytes of the file")
+        if storage.offset is None:
+            return None
+        if not count:
+            return torch.empty(shape, dtype=storage.dtype)
+        numbers = torch.frombuffer(self._memory, dtype=storage.dtype, count=storage.numbers, offset=storage.offset)
+        return torch.as_strided(numbers, shape, strides, offset)
+
+    def _dictionary(self, arguments: tuple[Any, ...]) -> dict[Any, Any]:
+        """An ordered dictionary; the oldest pickles give its pairs in the call.
+
+        All of them together are bounded: a pickle can ask for the same large one again and again.
+        """
+        if not arguments:
+            return {}
+        pairs = arguments[0]
+        self._entries -= len(pairs) if isinstance(pairs, dict | list) else 0
+        if self._entries < 0:
+            raise BrokenPickleError(f"its dictionaries have more than {MAX_OPERATIONS} entries")
+        if isinstance(pairs, dict):
+            return dict(pairs)
+        if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
+            raise BrokenPickleError("a dictionary is made of something that is no list of pairs")
+        if not all(isinstance(pair[0], str) for pair in pairs):
+            raise BrokenPickleError("a dictionary has keys that are no texts")
+        return dict(pairs)
+
+
+def _first_argument(arguments: tuple[Any, ...]) -> Any:
+    if not arguments:
+        raise BrokenPickleError("a call lacks its argument")
+    return arguments[0]
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _are_counts(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) <= 64 and all(_is_count(number) for number in value)
+
+
+# The names that a pickle of weights may hold: what builds tensors, and what published files keep beside them.
+#
+# Everything else is refused by name. The second list builds nothing either: such values are read past, as inert ones.
+
+_STORAGE_DTYPES = {
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+    "ComplexFloat": torch.complex64,
+    "ComplexDouble": torch.complex128,
+}
+STORAGE_TYPES: Mapping[str, torch.dtype] = {
+    **{f"torch.{word}Storage": dtype for word, dtype in _STORAGE_DTYPES.items()},
+    **{f"torch.cuda.{word}Storage": dtype for word, dtype in _STORAGE_DTYPES.items()},
+    "torch.storage.UntypedStorage": torch.uint8,
+}
+"""Kinds of storages, and the number format of each."""
+PICKLED_DTYPES: Mapping[str, torch.dtype] = {
+    str(dtype): dtype
+    for dtype in (
+        *_STORAGE_DTYPES.values(),
+        torch.uint16,
+        torch.uint32,
+        torch.uint64,
+        torch.float8_e4m3fn,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2,
+        torch.float8_e5m2fnuz,
+    )
+}
+"""Number formats by the names that pickles give them."""
+
+TENSOR_NAMES = frozenset(
+    {
+        "torch._utils._rebuild_tensor",
+        "torch._utils._rebuild_tensor_v2",
+        "torch._utils._rebuild_tensor_v3",
+        "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_parameter_with_state",
+        "torch._tensor._rebuild_from_type_v2",
+        "torch.Tensor",
+        "torch.nn.parameter.Parameter",
+        "torch.Size",
+        "torch.device",
+        "collections.OrderedDict",
+        "collections.defaultdict",
+        "collections.Counter",
+    }
+)
+"""What state dicts are made of."""
+
+_BUILTIN_NAMES = (
+    *("bytearray", "complex", "dict", "float", "frozenset", "int", "list", "long", "object", "range", "set"),
+    *("slice", "str", "tuple"),
+)
+_EXTRA_NAMES: Mapping[str, tuple[str, ...]] = {
+    "__builtin__": _BUILTIN_NAMES,
+    "builtins": _BUILTIN_NAMES,
+    "_codecs": ("encode",),
+    "copy_reg": ("_reconstructor",),
+    "copyreg": ("_reconstructor",),
+    "argparse": ("Namespace",),
+    "types": ("SimpleNamespace",),
+    "typing": ("Any",),
+    "collections": ("deque",),
+    "datetime": ("date", "datetime", "timedelta", "timezone"),
+    "pathlib": ("Path", "PosixPath", "PurePath", "PurePosixPath", "WindowsPath"),
+    "pathlib._local": ("Path", "PosixPath", "PurePath", "PurePosixPath", "WindowsPath"),
+    "numpy": ("dtype", "ndarray"),
+    "numpy.core.multiarray": ("_reconstruct", "scalar"),
+    "numpy._core.multiarray": ("_reconstruct", "scalar"),
+    "numpy.core.numeric": ("_frombuffer",),
+    "numpy._core.numeric": ("_frombuffer",),
+    "numpy.dtypes": ("Float32DType", "Float64DType", "Int64DType"),
+    "omegaconf.base": ("ContainerMetadata", "Metadata"),
+    "omegaconf.dictconfig": ("DictConfig",),
+    "omegaconf.listconfig": ("ListConfig",),
+    "omegaconf.nodes": ("AnyNode", "BooleanNode", "FloatNode", "IntegerNode", "StringNode"),
+    "easydict": ("EasyDict",),
+    "yacs.config": ("CfgNode",),
+    "fvcore.common.config": ("CfgNode",),
+    "ml_collections.config_dict.config_dict": ("ConfigDict",),
+    "lightning_fabric.utilities.data": ("AttributeDict",),
+    "lightning.fabric.utilities.data": ("AttributeDict",),
+    "pytorch_lightning.utilities.parsing": ("AttributeDict",),
+    "pytorch_lightning.callbacks.model_checkpoint": ("ModelCheckpoint",),
+    "mmengine.logging.history_buffer": ("HistoryBuffer",),
+}
+HARMLESS_NAMES = frozenset(f"{module}.{name}" for module, names in _EXTRA_NAMES.items() for name in names)
+"""What published files keep beside their tensors: the arguments of a training, its scores, paths and dates."""
+TORCHSCRIPT_NAMES = frozenset(
+    {
+        "torch.jit._pickle.build_intlist",
+        "torch.jit._pickle.build_tensorlist",
+        "torch.jit._pickle.build_doublelist",
+        "torch.jit._pickle.build_boollist",
+        "torch.jit._pickle.restore_type_tag",
+    }
+)
+"""Lists with a type, in TorchScript archives; the modules there are called `__torch__` and so on."""
+
+
+def find_forbidden_names(names: Mapping[str, None], is_scripted: bool) -> list[str]:
+    """The names among those met that no file of weights needs, sorted, safe to print."""
+    allowed = {
+        *STORAGE_TYPES,
+        *PICKLED_DTYPES,
+        *TENSOR_NAMES,
+        *HARMLESS_NAMES,
+        *(TORCHSCRIPT_NAMES if is_scripted else ()),
+    }
+    left = {name for name in names if name not in allowed and not (is_scripted and name.startswith("__torch__."))}
+    return sorted(name[:100] if name.isprintable() else ascii(name)[:100] for name in left)

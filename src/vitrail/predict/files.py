@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..data.sources.class_folders import ENDINGS
+from ..data.decoding.endings import ENDINGS
 from ..errors import DataError
 
 

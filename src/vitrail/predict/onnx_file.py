@@ -33,7 +33,7 @@ class OnnxFile:
     def __init__(self, path: Path, threads: int | None = None):
         if not path.is_file():
             raise UsageError(f"An ONNX file is needed at {path}. `vitrail export RUN --to onnx` makes one.")
-        onnx_guard.check(path)
+        onnx_guard.check_onnx_file(path)
         self._session = session(path, threads)
         self.facts = exported.read(self._session.get_modelmeta().custom_metadata_map, str(path))
         self.spec = self.facts.image

@@ -21,7 +21,7 @@ from ..errors import UsageError
 from ..evaluate import table_files
 from ..evaluate.answers import Answers, read_csv
 from ..files import atomic
-from ..files.manifest import sha256
+from ..files.checksums import sha256
 
 ENDING = ".parts"
 """Of the folder, after the name of the file that its parts become."""
@@ -200,7 +200,7 @@ class Parts:
 
     def _copy(self, out: Path, heads: Sequence[int]) -> None:
         """The bytes of all tables, the first one with its header."""
-        with atomic.file(out) as whole:
+        with atomic.write_file(out) as whole:
             for number, head in enumerate(heads):
                 with self._table(number).open("rb") as table:
                     table.seek(head if number else 0)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from ..files.manifest import MANIFEST
+from ..files.checksums import MANIFEST
 from . import stored
 from .facts import ReportFacts
 

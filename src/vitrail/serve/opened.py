@@ -20,7 +20,7 @@ from ..doors.explaining import Explainer, of_predictor
 from ..doors.predicting import open_predictor, reread
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.number_predictions import NumberPredictions
-from ..files import json_text
+from ..files import strict_json
 from ..predict import exported
 from ..predict.embedder import Embedder, vectors_of
 from ..predict.predictor import Predictor
@@ -188,5 +188,5 @@ def _licence(path: Path) -> str:
     folder = bundle_in(path)
     if folder is None or not (folder / bundle.CONFIG).is_file():
         return ""
-    info = json_text.read(folder / bundle.CONFIG).get("info", {})
+    info = strict_json.read_json(folder / bundle.CONFIG).get("info", {})
     return str(info.get("licence", "")) if isinstance(info, dict) else ""

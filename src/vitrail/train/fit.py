@@ -12,7 +12,8 @@ from .. import config, runtime
 from ..data.doctor.findings import Findings
 from ..data.loader import Pictures
 from ..errors import DataError
-from ..files.atomic import Lock, write_json
+from ..files.atomic import write_json
+from ..files.lock import Lock
 from ..model.vit import ViT, create, parameter_count
 from ..plural import counted
 from ..report.page import SHEET

@@ -24,7 +24,7 @@ from ..evaluate.measuring import Figures
 from ..evaluate.metrics import Metrics
 from ..evaluate.number_metrics import NumberMetrics
 from ..evaluate.suspect_list import advice_for
-from ..files import atomic
+from ..files import atomic, checksums, lock
 from ..report import choice, facts, grouping, page, thumbnails
 from . import explained
 from . import fit as one
@@ -72,12 +72,12 @@ def fit_folds(
     wishes = _located(dataclasses.replace(wishes, data=data))
     out = _begin(out, wishes, settings)
     yield Opened(out)
-    with atomic.Lock(out):
+    with lock.Lock(out):
         try:
             yield from _follow(wishes, settings, out, given, brought)
         finally:
             if not any(out.glob("fold-*")):  # the first of them was refused
-                for name in (FOLDS, atomic.Lock.FILE):
+                for name in (FOLDS, lock.Lock.FILE):
                     (out / name).unlink(missing_ok=True)
                 out.rmdir()
 
@@ -104,7 +104,7 @@ def resume(out: Path, given: object | None = None, brought: Brought = NOTHING) -
     _check_alone()
     wishes, settings = _read_asked(out)
     yield Opened(out)
-    with atomic.Lock(out):
+    with lock.Lock(out):
         yield from _follow(wishes, settings, out, given, brought)
 
 
@@ -236,7 +236,7 @@ def _keep_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
 
 def _hashes(folder: Path) -> bytes:
     """The list of a bundle's files with their hashes; nothing where there is none."""
-    path = folder / atomic.MANIFEST
+    path = folder / checksums.MANIFEST
     return path.read_bytes() if path.is_file() else b""
 
 

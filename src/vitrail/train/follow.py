@@ -15,7 +15,7 @@ from ..data.loader import Pictures, Streamed
 from ..errors import DataError, DivergedError, InterruptedRun, PartnerError, ResourceError
 from ..evaluate.collect import collect
 from ..evaluate.glance import glance
-from ..files import faults
+from ..files import disk
 from ..plural import counted
 from ..runtime import memory_is_full
 from .dataset import Dataset, class_of
@@ -254,7 +254,7 @@ def _evaluate(
     source, scaling = dataset.source, dataset.scaling
     targets = class_of(source, rows) if source.task == "classes" else source.targets[rows]
     found = glance(source.task, logits, targets if scaling is None else scaling.standardised(targets))
-    faults.reach("evaluated", "val")
+    disk.crash_if_requested("evaluated", "val")
     if found is None:
         return
     figure = {} if found.figure is None else {f"val_{found.name.lower()}": found.figure}

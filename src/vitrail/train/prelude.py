@@ -27,7 +27,7 @@ from torch.nn.utils import clip_grad_norm_
 from .. import config
 from ..data.loader import Batch, Pictures, steps
 from ..errors import DamagedFileError, InterruptedRun, ResourceError
-from ..files import atomic, tensors
+from ..files import atomic, safetensors_file
 from ..randomness import derive
 from ..runtime import memory_is_full
 from .events import Event, Note, Progress
@@ -260,7 +260,7 @@ def filled(path: Path, module: nn.Module) -> None:
     Raises:
         DamagedFileError: the file is damaged, or not of a module of this shape.
     """
-    theirs, ours = tensors.load(path), module.state_dict()
+    theirs, ours = safetensors_file.load_tensors(path), module.state_dict()
     if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
         raise DamagedFileError(f"{path} does not fit the plan of this run. One of the two was changed.")
     for name, tensor in ours.items():

@@ -14,7 +14,8 @@ from math import isfinite
 from pathlib import Path
 
 from .. import config
-from ..data.open import ARRAYS, MANIFESTS, SHARDS
+from ..data.open import ARRAYS, SHARDS
+from ..data.table_names import MANIFESTS
 from ..errors import ResourceError, UsageError
 from ..files import atomic
 from ..files.disk import flush, resource_errors

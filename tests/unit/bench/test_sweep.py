@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from vitrail.bench import sweep
+from vitrail.bench import jobs, limits, sweep
 from vitrail.bench.clock import Timing
 from vitrail.bench.sweep import Measurement, Row, Sweep
 from vitrail.doors.models import plain_spec
@@ -23,7 +23,7 @@ QUICK = Sweep(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), worke
 def measured(tmp_path_factory):
     found = Measurement(create(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep.limits, "LARGE", 256)  # what it is does not matter here, and it takes a second
+        patch.setattr(limits, "LARGE", 256)  # what it is does not matter here, and it takes a second
         told = list(found.run())
     return found, told
 
@@ -73,7 +73,7 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
 
         return job
 
-    monkeypatch.setattr(sweep.jobs, "answers", answers)
+    monkeypatch.setattr(jobs, "answers", answers)
     only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
     found = Measurement(create(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
     list(found.run())

@@ -14,7 +14,7 @@ from vitrail.checkpoints.card import card
 from vitrail.checkpoints.load import load
 from vitrail.checkpoints.preprocessor import preprocessor
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files.manifest import write_manifest
+from vitrail.files.checksums import write_manifest
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create
 from vitrail.spec import ImageSpec

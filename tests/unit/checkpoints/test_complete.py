@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from vitrail.checkpoints import told
 from vitrail.checkpoints.complete import check_complete, check_numbers, nearest
 from vitrail.checkpoints.families import vit_pytorch
 from vitrail.checkpoints.shapes import blocks
@@ -56,4 +57,4 @@ def test_nobody_counts_up_to_the_number_in_a_name(number: str) -> None:
 def test_a_tall_matrix_is_not_compared_with_an_identity_of_its_height() -> None:
     tensors = {vit_pytorch.QKV.format(i=0): torch.zeros(3 * 10**6, 1), vit_pytorch.OUT.format(i=0): torch.zeros(1, 1)}
     with pytest.raises(ValueError, match=r"does not say heads"):
-        vit_pytorch._heads(tensors, vit_pytorch.Told(), 1)
+        vit_pytorch._heads(tensors, told.Told(), 1)

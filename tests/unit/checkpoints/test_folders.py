@@ -11,7 +11,7 @@ import torch
 
 from vitrail.checkpoints import folders
 from vitrail.errors import DamagedFileError
-from vitrail.files import tensors as files
+from vitrail.files import safetensors_file as files
 
 A, B = torch.ones(2), torch.zeros(3)
 
@@ -47,13 +47,13 @@ def test_the_safer_format_is_taken_first_and_none_is_an_error(tmp_path: Path) ->
         folders.open_weights(tmp_path)
     torch.save({"a": B}, tmp_path / "pytorch_model.bin")
     assert torch.equal(folders.open_weights(tmp_path).tensors["a"], B)
-    files.save(tmp_path / "model.safetensors", {"a": A}, {})
+    files.save_tensors(tmp_path / "model.safetensors", {"a": A}, {})
     assert torch.equal(folders.open_weights(tmp_path).tensors["a"], A)
 
 
 def sharded(folder: Path, weight_map: object) -> Path:
-    files.save(folder / "one.safetensors", {"a": A}, {})
-    files.save(folder / "two.safetensors", {"b": B}, {})
+    files.save_tensors(folder / "one.safetensors", {"a": A}, {})
+    files.save_tensors(folder / "two.safetensors", {"b": B}, {})
     return described(folder, {"weight_map": weight_map}, "model.safetensors.index.json")
 
 

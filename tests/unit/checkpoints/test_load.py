@@ -17,7 +17,7 @@ from vitrail.checkpoints.rules import write
 from vitrail.checkpoints.save import save
 from vitrail.checkpoints.told import Told
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files import tensors as files
+from vitrail.files import safetensors_file as files
 from vitrail.model.vit import ViT
 
 from .toy import CONFIG, TOY, model
@@ -51,13 +51,13 @@ def tensors() -> dict[str, Tensor]:
 
 
 def file(folder: Path) -> Path:
-    files.save(folder / "toy.safetensors", tensors(), {})
+    files.save_tensors(folder / "toy.safetensors", tensors(), {})
     return folder / "toy.safetensors"
 
 
 def folder(path: Path, config: dict[str, Any], preprocessor: dict[str, Any] | None = None) -> Path:
     path.mkdir()
-    files.save(path / "model.safetensors", tensors(), {})
+    files.save_tensors(path / "model.safetensors", tensors(), {})
     (path / "config.json").write_text(json.dumps(config))
     if preprocessor is not None:
         (path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
@@ -137,7 +137,9 @@ def test_a_count_of_rows_that_fills_a_square_and_the_size_asked_for_is_noted(tmp
 
 
 def test_half_precision_becomes_float32(tmp_path: Path) -> None:
-    files.save(tmp_path / "toy.safetensors", {name: tensor.bfloat16() for name, tensor in tensors().items()}, {})
+    files.save_tensors(
+        tmp_path / "toy.safetensors", {name: tensor.bfloat16() for name, tensor in tensors().items()}, {}
+    )
     loaded = load(tmp_path / "toy.safetensors")
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
     assert differs(loaded.model, model()) < 0.1

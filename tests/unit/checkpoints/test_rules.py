@@ -11,7 +11,9 @@ import torch
 from vitrail.checkpoints.audit import Audit, Row
 from vitrail.checkpoints.build import build, on_meta
 from vitrail.checkpoints.identify import LAYOUTS, variants
-from vitrail.checkpoints.rules import AS_IT_IS, BATCHED, KERNEL, MATRIX, Layout, Step, names, read, write
+from vitrail.checkpoints.layouts import Layout, names
+from vitrail.checkpoints.rules import read, write
+from vitrail.checkpoints.steps import AS_IT_IS, BATCHED, KERNEL, MATRIX, Step
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.sizes import PRESETS

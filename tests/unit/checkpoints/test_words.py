@@ -11,7 +11,8 @@ from torch import Tensor
 
 from parity.negative import refuses_every_damage
 from vitrail.checkpoints.build import build, on_meta
-from vitrail.checkpoints.rules import Name, read, take, write
+from vitrail.checkpoints.layouts import Name
+from vitrail.checkpoints.rules import read, take, write
 from vitrail.checkpoints.told import Told
 from vitrail.errors import DamagedFileError, UsageError
 

@@ -8,20 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vitrail.checkpoints.rules import (
-    KERNEL,
-    SPLIT,
-    STACK,
-    Drop,
-    Ignore,
-    Layout,
-    Name,
-    Parts,
-    Rule,
-    Zero,
-    names,
-)
+from vitrail.checkpoints.layouts import Drop, Ignore, Layout, Name, Parts, Rule, Zero, names
 from vitrail.checkpoints.shapes import blocks, has, picture_size
+from vitrail.checkpoints.steps import KERNEL, SPLIT, STACK
 from vitrail.checkpoints.told import Told
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create

@@ -101,8 +101,8 @@ def on_the_hub(tmp_path, monkeypatch):
     from vitrail.files import hub
 
     def put(*weights: str, licence: str = "apache-2.0") -> None:
-        got = hub.Downloaded(folder=tmp_path, weights=weights, revision="a" * 40, licence=licence, notes=("a note.",))
-        monkeypatch.setattr(hub, "fetch", lambda name: got)
+        got = hub.HubDownload(folder=tmp_path, weights=weights, revision="a" * 40, licence=licence, notes=("a note.",))
+        monkeypatch.setattr(hub, "download_model", lambda name: got)
 
     return put
 

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from vitrail.errors import DamagedFileError
-from vitrail.files.archive import Archive
+from vitrail.files.zip_archive import ZipArchive
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def made(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("plain", b"abc")
         archive.writestr("folder/packed", b"abc" * 1000, zipfile.ZIP_DEFLATED)
-    return Archive(tmp_path / "a.zip")
+    return ZipArchive(tmp_path / "a.zip")
 
 
 def test_members_are_read_packed_or_not(made):
@@ -28,7 +28,7 @@ def test_members_are_read_packed_or_not(made):
 
 def test_a_member_that_is_asked_for_often_is_compared_once(made, monkeypatch):
     compared = []
-    monkeypatch.setattr(Archive, "_check", lambda self, member, data: compared.append(member.name))
+    monkeypatch.setattr(ZipArchive, "_check", lambda self, member, data: compared.append(member.name))
     assert made.stored("plain") == made.stored("plain") and compared == ["plain"]
 
 
@@ -38,7 +38,7 @@ def test_a_member_without_a_checksum_is_noticed(made):
     place = data.index(b"PK\x01\x02") + 16
     data[place : place + 4] = bytes(4)
     made.path.write_bytes(data)
-    assert not Archive(made.path).has_checksums()
+    assert not ZipArchive(made.path).has_checksums()
 
 
 def test_no_more_than_the_limit_is_unpacked(made):
@@ -56,7 +56,7 @@ def test_what_is_not_there_or_packed_is_named(made):
 def test_a_large_archive_in_the_format_of_today_is_read(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive, archive.open("x", "w", force_zip64=True) as file:
         file.write(b"abc")
-    assert Archive(tmp_path / "a.zip").read("x", 3) == b"abc"
+    assert ZipArchive(tmp_path / "a.zip").read("x", 3) == b"abc"
 
 
 def test_the_second_record_at_the_end_of_a_large_archive_is_read(made):
@@ -66,7 +66,7 @@ def test_the_second_record_at_the_end_of_a_large_archive_is_read(made):
     signpost = struct.pack("<4sIQI", b"PK\x06\x07", 0, len(data) - 22, 1)
     full = data[-22:-14] + b"\xff" * 12 + bytes(2)
     made.path.write_bytes(data[:-22] + large + signpost + full)
-    assert Archive(made.path).read("folder/packed", 3000) == b"abc" * 1000
+    assert ZipArchive(made.path).read("folder/packed", 3000) == b"abc" * 1000
 
 
 def test_something_before_and_behind_an_archive_is_no_archive(tmp_path, made):
@@ -74,4 +74,4 @@ def test_something_before_and_behind_an_archive_is_no_archive(tmp_path, made):
     for changed in (b"MZ" + data, data[:-1]):
         made.path.write_bytes(changed)
         with pytest.raises(DamagedFileError, match="is not a whole archive "):
-            Archive(made.path)
+            ZipArchive(made.path)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vitrail.errors import DamagedFileError, ResourceError
-from vitrail.files import array_file
-from vitrail.files.array_file import ArrayFile
+from vitrail.files import npy
+from vitrail.files.npy import ArrayFile
 
 CONTENT = {
     "x_train": np.arange(24, dtype=np.uint16).reshape(2, 3, 4),
@@ -79,7 +79,7 @@ def test_white_pictures_may_shrink_as_far_as_they_can(tmp_path):
 
 def test_packed_arrays_larger_than_the_memory_are_refused_with_the_way_out(tmp_path, monkeypatch):
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(1000, np.uint8))
-    monkeypatch.setattr(array_file, "machine_memory", lambda: 1500)
+    monkeypatch.setattr(npy, "machine_memory", lambda: 1500)
     with pytest.raises(ResourceError, match=r"Unpacking .*a\.npz, x takes .*numpy\.savez instead of savez_compressed"):
         ArrayFile(tmp_path / "a.npz").read("x")
     np.savez(tmp_path / "a.npz", x=np.zeros(1000, np.uint8))

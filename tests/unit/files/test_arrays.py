@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from vitrail.errors import DamagedFileError
-from vitrail.files.arrays import load_npy, load_npz
+from vitrail.files.npy import load_npy, load_npz
 
 NUMBERS = ("<f8", "<f4", "<f2", ">f4", ">f8", "<i8", "<i4", ">i2", "|i1", "|u1", "|b1")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vitrail.errors import ResourceError, UsageError
-from vitrail.files import atomic, disk, manifest
+from vitrail.files import atomic, checksums, disk
 
 
 def names(folder: Path) -> list[str]:
@@ -103,31 +103,31 @@ def test_lines_are_added_and_one_cut_short_by_a_crash_stands_alone(tmp_path):
 
 
 def test_a_folder_appears_whole_with_its_manifest(tmp_path):
-    with atomic.folder(tmp_path / "deep" / "made") as folder:
+    with atomic.write_folder(tmp_path / "deep" / "made") as folder:
         (folder / "a").write_text("a")
         (folder / "sub").mkdir()
         (folder / "sub" / "b").write_text("b")
         assert names(tmp_path / "deep") == [folder.name]
         assert folder.name.startswith(atomic.TEMPORARY)
     assert names(tmp_path / "deep") == ["made"]
-    files = json.loads((tmp_path / "deep" / "made" / atomic.MANIFEST).read_text())["files"]
+    files = json.loads((tmp_path / "deep" / "made" / checksums.MANIFEST).read_text())["files"]
     assert list(files) == ["a", "sub/b"]
-    assert files["a"] == {"size": 1, "sha256": atomic.sha256(tmp_path / "deep" / "made" / "a")}
+    assert files["a"] == {"size": 1, "sha256": checksums.sha256(tmp_path / "deep" / "made" / "a")}
 
 
 def test_the_manifest_is_the_last_file_of_a_folder_and_everything_is_flushed_before_the_name(tmp_path, monkeypatch):
     order: list[str] = []
     real_flush, real_rename = disk.flush, Path.rename
-    for module in (atomic, manifest):
+    for module in (atomic, checksums):
         monkeypatch.setattr(module, "flush", lambda path: (order.append(path.name), real_flush(path)))
     monkeypatch.setattr(Path, "rename", lambda self, to: (order.append("rename"), real_rename(self, to)))
-    with atomic.folder(tmp_path / "made") as folder:
+    with atomic.write_folder(tmp_path / "made") as folder:
         (folder / "a").write_text("a")
-    assert order == ["a", atomic.MANIFEST, folder.name, "rename", tmp_path.name]
+    assert order == ["a", checksums.MANIFEST, folder.name, "rename", tmp_path.name]
 
 
 def test_an_error_while_filling_a_folder_leaves_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), atomic.folder(tmp_path / "made") as folder:
+    with pytest.raises(ZeroDivisionError), atomic.write_folder(tmp_path / "made") as folder:
         (folder / "a").write_text("a")
         raise ZeroDivisionError
     assert names(tmp_path) == []
@@ -135,14 +135,14 @@ def test_an_error_while_filling_a_folder_leaves_nothing(tmp_path):
 
 def test_a_folder_that_exists_is_not_overwritten(tmp_path):
     words = r"exists already and is not overwritten\. Choose another name"
-    with pytest.raises(UsageError, match=words), atomic.folder(tmp_path):
+    with pytest.raises(UsageError, match=words), atomic.write_folder(tmp_path):
         pass
 
 
 def test_a_full_disk_while_filling_a_folder_is_said_in_words(tmp_path):
     with (
         pytest.raises(ResourceError, match=r"Cannot write .*/made: the disk is full \("),
-        atomic.folder(tmp_path / "made"),
+        atomic.write_folder(tmp_path / "made"),
     ):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert names(tmp_path) == []

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from vitrail.errors import DamagedFileError
-from vitrail.files.foreign_config import RANGES, read_config
+from vitrail.files.strict_json import FIELD_RANGES, read_foreign_config
 
 REAL = {
     "transformers ViT": {"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "layer_norm_eps": 1e-12},
@@ -26,12 +26,12 @@ def write(path, content):
 
 @pytest.mark.parametrize("name", REAL)
 def test_real_configurations_pass_as_they_are(tmp_path, name):
-    assert read_config(write(tmp_path / "config.json", REAL[name])) == (REAL[name], ())
+    assert read_foreign_config(write(tmp_path / "config.json", REAL[name])) == (REAL[name], ())
 
 
 def test_fields_that_ask_for_code_are_left_out_with_a_note(tmp_path):
     asks = {"auto_map": {"AutoModel": "x.Y"}, "trust_remote_code": True, "chat_template": "{{ x }}"}
-    found = read_config(write(tmp_path / "config.json", {"model_type": "vit", **asks}))
+    found = read_foreign_config(write(tmp_path / "config.json", {"model_type": "vit", **asks}))
     assert found.fields == {"model_type": "vit"}
     (note,) = found.notes
     assert note.endswith(
@@ -57,8 +57,8 @@ def test_fields_that_ask_for_code_are_left_out_with_a_note(tmp_path):
 )
 def test_a_size_outside_its_range_is_refused_with_field_and_range(tmp_path, content, words):
     with pytest.raises(DamagedFileError, match=rf"config\.json: {words}"):
-        read_config(write(tmp_path / "config.json", content))
+        read_foreign_config(write(tmp_path / "config.json", content))
 
 
 def test_every_field_has_a_range_that_can_be_met():
-    assert all(low < high for low, high in RANGES.values())
+    assert all(low < high for low, high in FIELD_RANGES.values())

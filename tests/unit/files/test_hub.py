@@ -14,14 +14,14 @@ import pytest
 from hub_server import COMMIT, Hub, serving
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import hub as hub_module
-from vitrail.files.hub import HubName, is_hub_name, licence_of, parse
+from vitrail.files.hub import HubName, is_hub_name, parse_hub_name, read_licence
 
 FETCH = """
 import json, sys
 from vitrail.errors import VitrailError
-from vitrail.files.hub import fetch
+from vitrail.files.hub import download_model
 try:
-    found = fetch(sys.argv[1])
+    found = download_model(sys.argv[1])
     files = sorted(file.name for file in found.folder.iterdir())
     print(json.dumps({"folder": str(found.folder), "files": files, "weights": found.weights, "licence": found.licence,
                       "revision": found.revision, "notes": found.notes}))
@@ -175,18 +175,18 @@ def test_pickled_weights_are_taken_only_if_there_is_nothing_else(tmp_path):
     ],
 )
 def test_which_files_are_the_weights(names, weights):
-    assert hub_module._weights(names) == (sorted(names) if weights is None else weights)
+    assert hub_module._select_weights(names) == (sorted(names) if weights is None else weights)
 
 
 def test_a_model_without_weights_is_refused():
     with pytest.raises(UsageError, match=r"owner/name has no weights that can be read here.*\.safetensors"):
-        hub_module._wanted(HubName("owner/name", "main"), ["config.json", "flax_model.msgpack"])
+        hub_module._select_files(HubName("owner/name", "main"), ["config.json", "flax_model.msgpack"])
 
 
 def test_names_are_taken_apart():
-    assert parse("hf:owner/name") == HubName("owner/name", "main")
-    assert parse("hf:owner/name@v1.0") == HubName("owner/name", "v1.0")
-    assert parse(f"hf:o-w/n.a_m@{COMMIT}").page == f"https://huggingface.co/o-w/n.a_m/tree/{COMMIT}"
+    assert parse_hub_name("hf:owner/name") == HubName("owner/name", "main")
+    assert parse_hub_name("hf:owner/name@v1.0") == HubName("owner/name", "v1.0")
+    assert parse_hub_name(f"hf:o-w/n.a_m@{COMMIT}").page == f"https://huggingface.co/o-w/n.a_m/tree/{COMMIT}"
     assert is_hub_name("hf:a/b") and not is_hub_name("a/b")
 
 
@@ -195,7 +195,7 @@ def test_names_are_taken_apart():
 )
 def test_what_is_no_name_is_refused(text):
     with pytest.raises(UsageError, match="is called hf:OWNER/NAME"):
-        parse(text)
+        parse_hub_name(text)
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ def test_what_is_no_name_is_refused(text):
 )
 def test_the_licence_of_a_card(tmp_path, card, licence):
     (tmp_path / "README.md").write_bytes(card.encode())
-    assert licence_of(tmp_path / "README.md") == ("dinov3-license (https://x.y/z)" if licence is None else licence)
+    assert read_licence(tmp_path / "README.md") == ("dinov3-license (https://x.y/z)" if licence is None else licence)
 
 
 @pytest.mark.parametrize("card", [b"\n" * 2**20, b"---\n" + b"\n" * 2**20, b"---" + b"\n---x" * 2**17])
 def test_a_card_of_lines_alone_costs_no_time(tmp_path, card):
     (tmp_path / "README.md").write_bytes(card)
     start = time.process_time()
-    assert licence_of(tmp_path / "README.md") == ""
+    assert read_licence(tmp_path / "README.md") == ""
     assert time.process_time() - start < 2
 
 
@@ -230,14 +230,14 @@ def test_a_branch_in_the_cache_cannot_lead_elsewhere(tmp_path):
         folder.mkdir(parents=True)
     (tmp_path / "evil" / "model.safetensors").write_bytes(b"")
     (model / "refs" / "main").write_text("../../evil")
-    assert hub_module._cached(HubName("a/b", "main"), tmp_path) is None
+    assert hub_module._find_snapshot(HubName("a/b", "main"), tmp_path) is None
     (model / "refs" / "main").write_text(COMMIT)
     (tmp_path / "evil").rename(model / "snapshots" / COMMIT)
-    assert hub_module._cached(HubName("a/b", "main"), tmp_path) == model / "snapshots" / COMMIT
+    assert hub_module._find_snapshot(HubName("a/b", "main"), tmp_path) == model / "snapshots" / COMMIT
 
 
 def test_a_card_that_is_not_there_states_nothing(tmp_path):
-    assert licence_of(tmp_path / "README.md") == ""
+    assert read_licence(tmp_path / "README.md") == ""
 
 
 def test_a_cached_file_that_has_changed_since_is_removed(tmp_path):
@@ -245,15 +245,15 @@ def test_a_cached_file_that_has_changed_since_is_removed(tmp_path):
     blob.write_bytes(b"x")
     (tmp_path / "model.safetensors").symlink_to(blob)
     with pytest.raises(DamagedFileError, match=r"expected aaaaaaaa, got 2d711642\. The file was removed"):
-        hub_module._matches_its_hash(tmp_path / "model.safetensors")
+        hub_module._verify_hash(tmp_path / "model.safetensors")
     assert not blob.exists() and not (tmp_path / "model.safetensors").is_symlink()
     (tmp_path / "plain").write_bytes(b"x")
-    assert not hub_module._matches_its_hash(tmp_path / "plain")
+    assert not hub_module._verify_hash(tmp_path / "plain")
 
 
 def test_a_bundle_comes_with_what_it_knows_of_its_training_pictures():
     files = ["config.json", "familiar.safetensors", "manifest.json", "model.safetensors"]
     name = HubName("owner/name", "main")
-    assert sorted(hub_module._wanted(name, files)[0]) == files
+    assert sorted(hub_module._select_files(name, files)[0]) == files
     files.remove("manifest.json")  # then it belongs to no bundle
-    assert "familiar.safetensors" not in hub_module._wanted(name, files)[0]
+    assert "familiar.safetensors" not in hub_module._select_files(name, files)[0]

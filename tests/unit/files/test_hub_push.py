@@ -12,16 +12,15 @@ import pytest
 
 from hub_server import COMMIT, Hub, serving
 from vitrail.errors import UsageError
-from vitrail.files.hub_card import sealed
-from vitrail.files.hub_push import listed, parse
+from vitrail.files.hub import list_files, parse_push_target, seal_card
 
 SEND = """
 import json, sys
 from pathlib import Path
 from vitrail.errors import VitrailError
-from vitrail.files.hub_push import send
+from vitrail.files.hub import push_folder
 try:
-    sent = send(Path(sys.argv[1]), "owner/name", sys.argv[2] == "private", "a message")
+    sent = push_folder(Path(sys.argv[1]), "owner/name", sys.argv[2] == "private", "a message")
     print(json.dumps(sent._asdict()))
 except VitrailError as error:
     print(json.dumps({"kind": type(error).__name__, "words": str(error)}))
@@ -57,7 +56,7 @@ def test_a_new_repository_holds_all_files_and_no_others(folder, private):
     with serving(hub) as address:
         sent = send(folder, address, private)
         assert sent["page"] == f"{address}/owner/name" and sent["commit"] == COMMIT
-    assert hub.files == {name: (folder / name).read_bytes() for name in listed(folder)}
+    assert hub.files == {name: (folder / name).read_bytes() for name in list_files(folder)}
     assert hub.private == (private == "private")
     assert sum(line.endswith("/commit/main") for line in hub.asked) == 1
     assert "empty or missing metadata" in sent["notes"][0]  # what the Hub says of the card
@@ -82,7 +81,11 @@ def test_a_repository_with_other_files_is_left_as_it_is(folder):
 
 @pytest.mark.parametrize(
     ("theirs", "kept"),
-    [(sealed("# Last month\n"), False), (sealed("# Last month\n").replace("month", "year"), True), ("# Mine\n", True)],
+    [
+        (seal_card("# Last month\n"), False),
+        (seal_card("# Last month\n").replace("month", "year"), True),
+        ("# Mine\n", True),
+    ],
 )
 def test_a_card_that_was_edited_there_is_left_as_it_is_and_said_so(folder, theirs, kept):
     hub = Hub({"model.safetensors": b"old", "README.md": theirs.encode()})
@@ -139,6 +142,6 @@ def test_a_hub_in_trouble_is_quoted(folder):
 
 @pytest.mark.parametrize("name", ["hub:flowers", "hub:a/b/c", "hub:a/..", "me/flowers", f"hub:a/{'b' * 200}"])
 def test_a_place_is_called_by_owner_and_name(name):
-    assert parse("hub:me/flow-ers.2") == "me/flow-ers.2"
+    assert parse_push_target("hub:me/flow-ers.2") == "me/flow-ers.2"
     with pytest.raises(UsageError, match=r"is called hub:OWNER/NAME\. Got "):
-        parse(name)
+        parse_push_target(name)

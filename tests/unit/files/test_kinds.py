@@ -8,7 +8,7 @@ import torch
 from safetensors import torch as safetensors
 
 from vitrail.errors import DamagedFileError
-from vitrail.files.kinds import kind_of, refuse_other
+from vitrail.files.sniff import detect_kind, require_weights_kind
 
 
 def test_weights_are_known_by_their_content_whatever_they_are_called(tmp_path):
@@ -18,13 +18,13 @@ def test_weights_are_known_by_their_content_whatever_they_are_called(tmp_path):
     torch.save({}, tmp_path / "d", _use_new_zipfile_serialization=False, pickle_protocol=4)
     np.savez(tmp_path / "e.npz", a=np.ones(1))
     np.save(tmp_path / "f.npy", np.ones(1))
-    kinds = [kind_of(path) for path in sorted(tmp_path.iterdir())]
+    kinds = [detect_kind(path) for path in sorted(tmp_path.iterdir())]
     assert kinds == ["safetensors", "zip", "legacy", "pickle", "zip", "npy"]
 
 
 def test_a_header_whose_length_spells_another_kind_is_still_safetensors(tmp_path):
     (tmp_path / "t").write_bytes(b"\x1f\x8b" + bytes(6) + b'{"a":')  # the length 35,615, and the beginning of gzip
-    assert kind_of(tmp_path / "t") == "safetensors"
+    assert detect_kind(tmp_path / "t") == "safetensors"
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_header_whose_length_spells_another_kind_is_still_safetensors(tmp_path
 def test_what_holds_no_weights_is_named_with_what_to_do(tmp_path, data, words):
     (tmp_path / "w.pt").write_bytes(data)
     with pytest.raises(DamagedFileError, match=rf"w\.pt {words}.*\. .*"):
-        refuse_other(tmp_path / "w.pt")
+        require_weights_kind(tmp_path / "w.pt")
 
 
 def test_anything_else_is_left_to_its_reader(tmp_path):
     (tmp_path / "w.pt").write_bytes(b"\x00\x01\x02")
-    assert refuse_other(tmp_path / "w.pt") == "unknown"
+    assert require_weights_kind(tmp_path / "w.pt") == "unknown"

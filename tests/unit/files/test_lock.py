@@ -43,7 +43,7 @@ def test_the_lock_of_a_dead_process_is_ignored(tmp_path):
 
 def test_a_process_that_ended_unnoticed_by_its_parent_is_dead(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    holder = lock._this_process() | {"pid": child.pid, "started": lock._started(child.pid)}
+    holder = lock._describe_process() | {"pid": child.pid, "started": lock._process_start_time(child.pid)}
     (tmp_path / Lock.FILE).write_text(json.dumps(holder))
     with pytest.raises(UsageError, match=f"process {child.pid}"), Lock(tmp_path):
         pass
@@ -55,13 +55,13 @@ def test_a_process_that_ended_unnoticed_by_its_parent_is_dead(tmp_path):
 
 
 def test_a_dead_lock_that_another_process_just_replaced_is_put_back(tmp_path, monkeypatch):
-    dead = lock._this_process() | {"started": "1"}
-    quicker = lock._this_process() | {"since": "2026-01-01 09:12"}
+    dead = lock._describe_process() | {"started": "1"}
+    quicker = lock._describe_process() | {"since": "2026-01-01 09:12"}
     path = tmp_path / Lock.FILE
     path.write_text(json.dumps(dead))
     seen = iter([dead])
-    real = lock._holder
-    monkeypatch.setattr(lock, "_holder", lambda at: next(seen, None) or real(at))
+    real = lock._read_holder
+    monkeypatch.setattr(lock, "_read_holder", lambda at: next(seen, None) or real(at))
     path.write_text(json.dumps(quicker))
     with pytest.raises(UsageError, match="since 2026-01-01 09:12"), Lock(tmp_path):
         pass
@@ -69,7 +69,7 @@ def test_a_dead_lock_that_another_process_just_replaced_is_put_back(tmp_path, mo
 
 
 def test_a_reused_process_number_is_not_taken_for_the_old_process(tmp_path, monkeypatch):
-    holder = lock._this_process() | {"started": "1"}
+    holder = lock._describe_process() | {"started": "1"}
     (tmp_path / Lock.FILE).write_text(json.dumps(holder))
     with Lock(tmp_path):
         pass
@@ -93,7 +93,7 @@ def test_a_process_of_another_machine_lives_as_long_as_it_gives_signs(tmp_path):
 
 
 def test_who_holds_a_folder_gives_signs_of_life_until_it_leaves(tmp_path, monkeypatch):
-    monkeypatch.setattr(lock, "SIGN_EVERY", 0.02)
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.02)
     path = tmp_path / Lock.FILE
     with Lock(tmp_path) as held:
         since = held.since
@@ -116,7 +116,7 @@ def test_a_damaged_lock_is_ignored(tmp_path, text):
 
 
 def test_a_lock_that_somebody_else_took_meanwhile_is_left_alone(tmp_path):
-    other = lock._this_process() | {"pid": 1}
+    other = lock._describe_process() | {"pid": 1}
     with Lock(tmp_path):
         (tmp_path / Lock.FILE).write_text(json.dumps(other))
     assert json.loads((tmp_path / Lock.FILE).read_text()) == other

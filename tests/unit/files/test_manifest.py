@@ -10,8 +10,9 @@ import pytest
 
 from vitrail.checkpoints.bundle import save
 from vitrail.errors import DamagedFileError
-from vitrail.files import manifest
-from vitrail.files.atomic import MANIFEST, folder, sha256, verify
+from vitrail.files import checksums
+from vitrail.files.atomic import write_folder
+from vitrail.files.checksums import MANIFEST, sha256, verify_manifest
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT
 from vitrail.spec import ImageSpec
@@ -23,7 +24,7 @@ TINY = ViTConfig(
 
 @pytest.fixture
 def made(tmp_path) -> Path:
-    with folder(tmp_path / "made") as inside:
+    with write_folder(tmp_path / "made") as inside:
         (inside / "weights").write_bytes(b"abc")
         (inside / "sub").mkdir()
         (inside / "sub" / "note").write_text("")
@@ -31,7 +32,7 @@ def made(tmp_path) -> Path:
 
 
 def test_an_untouched_folder_passes(made):
-    verify(made)
+    verify_manifest(made)
 
 
 def test_the_hash_is_sha256(made):
@@ -44,7 +45,7 @@ def test_every_flipped_bit_is_noticed_with_both_hashes(made):
         data[bit // 8] ^= 1 << bit % 8
         (made / "weights").write_bytes(bytes(data))
         with pytest.raises(DamagedFileError, match=r"mismatch in .*weights: expected ba7816bf, got [0-9a-f]{8}\."):
-            verify(made)
+            verify_manifest(made)
 
 
 def test_a_cut_file_is_named_with_both_sizes(made):
@@ -53,43 +54,43 @@ def test_a_cut_file_is_named_with_both_sizes(made):
         DamagedFileError,
         match=r"weights has 2 bytes, expected 3: it is shorter than when it was written\. Use another copy",
     ):
-        verify(made)
+        verify_manifest(made)
 
 
 def test_a_longer_file_is_named_with_both_sizes(made):
     (made / "weights").write_bytes(b"abcd")
     with pytest.raises(DamagedFileError, match=r"weights has 4 bytes, expected 3: it is longer than when it was"):
-        verify(made)
+        verify_manifest(made)
 
 
 @pytest.mark.parametrize("second", [b"xyz", b"longer"])
 def test_two_swapped_files_are_said_to_be_so(tmp_path, second):
-    with folder(tmp_path / "made") as inside:
+    with write_folder(tmp_path / "made") as inside:
         (inside / "a").write_bytes(b"abc")
         (inside / "b").write_bytes(second)
     (tmp_path / "made" / "a").write_bytes(second)
     (tmp_path / "made" / "b").write_bytes(b"abc")
     with pytest.raises(DamagedFileError, match=r"/a\b.*Its content is that of b: the two may have been swapped\."):
-        verify(tmp_path / "made")
+        verify_manifest(tmp_path / "made")
 
 
 def test_a_file_is_hashed_once_however_many_entries_have_its_size(tmp_path, monkeypatch):
-    with folder(tmp_path / "made") as inside:
+    with write_folder(tmp_path / "made") as inside:
         for number in range(5):
             (inside / f"a{number}").write_bytes(b"abc%d" % number)
         (inside / "b").write_bytes(b"longer")
     (tmp_path / "made" / "b").write_bytes(b"abcd")
     hashed = []
-    monkeypatch.setattr(manifest, "sha256", lambda path: hashed.append(path.name) or sha256(path))
+    monkeypatch.setattr(checksums, "sha256", lambda path: hashed.append(path.name) or sha256(path))
     with pytest.raises(DamagedFileError, match="b has 4 bytes, expected 6"):
-        verify(tmp_path / "made")
+        verify_manifest(tmp_path / "made")
     assert hashed.count("b") == 1
 
 
 def test_zeros_of_the_right_size_are_noticed(made):
     (made / "weights").write_bytes(bytes(3))
     with pytest.raises(DamagedFileError, match=r"mismatch in .*weights: expected ba7816bf, got 709e80c8"):
-        verify(made)
+        verify_manifest(made)
 
 
 def damages(data: bytes, step: int) -> Iterator[bytes]:
@@ -108,9 +109,9 @@ def check_all(made: Path, step: int) -> None:
         for damaged in damages(data, step):
             file.write_bytes(damaged)
             with pytest.raises(DamagedFileError):
-                verify(made)
+                verify_manifest(made)
         file.write_bytes(data)
-    verify(made)
+    verify_manifest(made)
 
 
 def test_every_flip_and_every_truncation_of_every_file_is_noticed_the_list_itself_too(made):
@@ -126,24 +127,24 @@ def test_another_way_to_write_the_same_list_is_a_changed_one(made):
     entries = json.loads((made / MANIFEST).read_text())
     (made / MANIFEST).write_text(json.dumps(entries))
     with pytest.raises(DamagedFileError, match=r"manifest\.json was changed since it was written"):
-        verify(made)
+        verify_manifest(made)
 
 
 def test_a_missing_file_is_named(made):
     (made / "sub" / "note").unlink()
     with pytest.raises(DamagedFileError, match=r"sub/note is missing, though manifest\.json lists it"):
-        verify(made)
+        verify_manifest(made)
 
 
 def test_an_added_file_is_named(made):
     (made / "sub" / "more").write_text("")
     with pytest.raises(DamagedFileError, match=r"sub/more is not listed in manifest\.json"):
-        verify(made)
+        verify_manifest(made)
 
 
 def test_an_unfinished_folder_is_said_to_be_one(tmp_path):
     with pytest.raises(DamagedFileError, match=r"has no manifest\.json, so it is unfinished or not ours"):
-        verify(tmp_path)
+        verify_manifest(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_an_unfinished_folder_is_said_to_be_one(tmp_path):
 def test_a_damaged_manifest_is_said_to_be_one(made, text):
     (made / MANIFEST).write_text(text)
     with pytest.raises(DamagedFileError, match=r"manifest\.json is not a list of files with sizes and hashes"):
-        verify(made)
+        verify_manifest(made)
 
 
 def test_a_name_in_the_manifest_cannot_lead_out_of_the_folder(made):
@@ -160,4 +161,4 @@ def test_a_name_in_the_manifest_cannot_lead_out_of_the_folder(made):
     entries["files"]["../outside"] = {"size": 0, "sha256": ""}
     (made / MANIFEST).write_text(json.dumps(entries))
     with pytest.raises(DamagedFileError, match=r"lists \.\./outside, which is not inside the folder"):
-        verify(made)
+        verify_manifest(made)

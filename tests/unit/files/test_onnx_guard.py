@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import hostile_onnx
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files.onnx_guard import External, check
+from vitrail.files.onnx_guard import ExternalTensor, check_onnx_file
 
 
 def test_an_honest_model_passes_with_the_list_of_its_external_tensors(tmp_path):
@@ -24,9 +24,9 @@ def test_an_honest_model_passes_with_the_list_of_its_external_tensors(tmp_path):
     )
     made = helper.make_model(graph)
     onnx.save(made, tmp_path / "whole.onnx")
-    assert check(tmp_path / "whole.onnx") == []
+    assert check_onnx_file(tmp_path / "whole.onnx") == []
     onnx.save_model(made, tmp_path / "parts.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
-    assert check(tmp_path / "parts.onnx") == [External("w", "w.bin", 0, 16384)]
+    assert check_onnx_file(tmp_path / "parts.onnx") == [ExternalTensor("w", "w.bin", 0, 16384)]
 
 
 def test_a_tensor_that_says_one_thing_twice_is_refused(tmp_path):
@@ -35,13 +35,13 @@ def test_a_tensor_that_says_one_thing_twice_is_refused(tmp_path):
     )
     (tmp_path / "twice.onnx").write_bytes(hostile_onnx.model(hostile_onnx.field(5, twice)))
     with pytest.raises(DamagedFileError, match=r"tensor 'w' says one thing of its external data twice"):
-        check(tmp_path / "twice.onnx")
+        check_onnx_file(tmp_path / "twice.onnx")
 
 
 def test_an_empty_file_is_called_so(tmp_path):
     (tmp_path / "empty.onnx").touch()
     with pytest.raises(DamagedFileError, match=r"empty\.onnx is empty"):
-        check(tmp_path / "empty.onnx")
+        check_onnx_file(tmp_path / "empty.onnx")
 
 
 def test_an_honest_onnx_model_is_no_weights_file_and_told_so(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitrail.files.pickle_machine import Broken, Inert, Machine, Named
+from vitrail.files.pickle_vm import BrokenPickleError, InertObject, PickledName, PickleMachine
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -29,7 +29,7 @@ PLAIN = st.recursive(
 
 
 def run(data: bytes, functions=None):
-    machine = Machine(functions or {}, lambda arguments: ("outside", *arguments))
+    machine = PickleMachine(functions or {}, lambda arguments: ("outside", *arguments))
     return machine.run(io.BytesIO(data)), list(machine.names)
 
 
@@ -71,11 +71,11 @@ def test_sets_come_out_as_lists():
 )
 def test_an_object_is_inert_and_named(value, name, protocol):
     found, names = run(pickle.dumps([value], protocol))
-    assert isinstance(found[0], Inert) and any(word in names for word in (name, "copy_reg._reconstructor"))
+    assert isinstance(found[0], InertObject) and any(word in names for word in (name, "copy_reg._reconstructor"))
 
 
 def test_a_class_alone_is_a_name():
-    assert run(pickle.dumps(OrderedDict, 2)) == (Named("collections.OrderedDict"), ["collections.OrderedDict"])
+    assert run(pickle.dumps(OrderedDict, 2)) == (PickledName("collections.OrderedDict"), ["collections.OrderedDict"])
 
 
 def test_calls_go_to_the_table_and_nowhere_else():
@@ -90,13 +90,13 @@ def test_a_persistent_id_goes_to_its_function():
 
 def test_the_position_moves_behind_the_pickle():
     file = io.BytesIO(pickle.dumps(1) + pickle.dumps(2))
-    machine = Machine({}, lambda arguments: None)
+    machine = PickleMachine({}, lambda arguments: None)
     assert [machine.run(file), machine.run(file)] == [1, 2]
 
 
 def test_names_behind_the_place_where_it_breaks_are_noted_too():
-    machine = Machine({}, lambda arguments: None)
-    with pytest.raises(Broken, match="malformed, IndexError"):
+    machine = PickleMachine({}, lambda arguments: None)
+    with pytest.raises(BrokenPickleError, match="malformed, IndexError"):
         machine.run(io.BytesIO(b"cos\nmkdir\n00ccopy\ncopy\nX\x02\x00\x00\x00osX\x05\x00\x00\x00rmdir\x93."))
     assert list(machine.names) == ["os.mkdir", "copy.copy", "os.rmdir"]
 
@@ -123,5 +123,5 @@ def test_names_behind_the_place_where_it_breaks_are_noted_too():
     ],
 )
 def test_what_is_no_pickle_of_values_is_broken(data, words):
-    with pytest.raises(Broken, match=words):
+    with pytest.raises(BrokenPickleError, match=words):
         run(data)

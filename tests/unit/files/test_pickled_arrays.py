@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import python2
 from hostile_pickles import Calls, call, text
 from vitrail.errors import DamagedFileError
-from vitrail.files import pickle_machine
-from vitrail.files.pickled_arrays import load_arrays
+from vitrail.files import pickle_vm
+from vitrail.files.pickles import load_pickled_arrays
 
 BATCH = {
     "batch_label": "training batch 1 of 5",
@@ -39,27 +39,27 @@ def same(found: dict, expected: dict) -> bool:
 
 
 def test_a_batch_of_python_2_comes_back():
-    assert same(load_arrays(python2.pickled(BATCH), "batch"), BATCH)
+    assert same(load_pickled_arrays(python2.pickled(BATCH), "batch"), BATCH)
 
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_batch_of_python_3_comes_back_in_every_protocol(protocol):
     content = {**BATCH, "by columns": np.asfortranarray(np.arange(6, dtype=np.uint8).reshape(2, 3)), "none": None}
-    assert same(load_arrays(pickle.dumps(content, protocol), "batch"), content)
+    assert same(load_pickled_arrays(pickle.dumps(content, protocol), "batch"), content)
 
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_keys_and_texts_may_be_bytes(protocol):
     content = {key.encode(): value for key, value in BATCH.items()} | {b"texts": [b"a\xff", b""]}
-    assert same(load_arrays(pickle.dumps(content, protocol), "batch"), content)
+    assert same(load_pickled_arrays(pickle.dumps(content, protocol), "batch"), content)
 
 
 def test_the_other_byte_order_and_an_empty_array_come_back():
     content = {"big": np.arange(3, dtype=">i8"), "none": np.zeros((0, 3), np.uint8)}
-    found = load_arrays(python2.pickled(content), "batch")
+    found = load_pickled_arrays(python2.pickled(content), "batch")
     assert found["big"].tolist() == [0, 1, 2] and found["big"].dtype.isnative
     assert found["none"].shape == (0, 3)
-    again = load_arrays(pickle.dumps(content, 2), "batch")
+    again = load_pickled_arrays(pickle.dumps(content, 2), "batch")
     assert again["none"].shape == (0, 3) and again["big"].tolist() == [0, 1, 2]
 
 
@@ -78,15 +78,15 @@ def test_what_asks_to_run_something_is_refused_by_name_and_nothing_runs(tmp_path
         with pytest.raises(
             DamagedFileError, match=r"batch is a pickle that asks to run (os|posix|nt)\.mkdir\. Pictures"
         ):
-            load_arrays(data, "batch")
+            load_pickled_arrays(data, "batch")
     with pytest.raises(DamagedFileError, match=r"asks to run builtins\.eval|__builtin__\.eval"):
-        load_arrays(b"\x80\x02" + call("__builtin__ eval", "1") + b".", "batch")
+        load_pickled_arrays(b"\x80\x02" + call("__builtin__ eval", "1") + b".", "batch")
     assert not canary.exists()
 
 
 def test_an_array_of_python_objects_is_refused():
     with pytest.raises(DamagedFileError, match=r"no pickled set of pictures \(an array holds values of the kind 'O8'"):
-        load_arrays(pickle.dumps({"data": np.array([None, 1], dtype=object)}, 2), "batch")
+        load_pickled_arrays(pickle.dumps({"data": np.array([None, 1], dtype=object)}, 2), "batch")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_array_of_python_objects_is_refused():
 )
 def test_anything_else_than_arrays_lists_and_texts_is_refused(content, words):
     with pytest.raises(DamagedFileError, match=words):
-        load_arrays(pickle.dumps(content, 2), "batch")
+        load_pickled_arrays(pickle.dumps(content, 2), "batch")
 
 
 def array(shape: bytes, raw: bytes, dtype: bytes = b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR") -> bytes:
@@ -139,13 +139,13 @@ def pickled_array(shape: bytes, raw: bytes) -> bytes:
 )
 def test_a_malformed_pickle_is_refused_in_words(data, words):
     with pytest.raises(DamagedFileError, match=words):
-        load_arrays(data, "batch")
+        load_pickled_arrays(data, "batch")
 
 
 def test_a_pickle_of_too_many_steps_is_given_up(monkeypatch):
-    monkeypatch.setattr(pickle_machine, "OPERATIONS", 1000)
+    monkeypatch.setattr(pickle_vm, "MAX_OPERATIONS", 1000)
     with pytest.raises(DamagedFileError, match="it has more than 1000 steps"):
-        load_arrays(b"\x80\x02]" + b"(K\x01e" * 1000 + b".", "batch")
+        load_pickled_arrays(b"\x80\x02]" + b"(K\x01e" * 1000 + b".", "batch")
 
 
 def test_a_few_bytes_cannot_become_many_arrays():
@@ -153,13 +153,13 @@ def test_a_few_bytes_cannot_become_many_arrays():
     first = b"\x80\x02}(" + text("0") + array(b"M\x10\x27\x85", raw + b"q\x01")
     again = b"".join(text(number) + array(b"M\x10\x27\x85", b"h\x01") for number in range(1, 50))
     with pytest.raises(DamagedFileError, match="its arrays have more bytes than the file"):
-        load_arrays(first + again + b"u.", "batch")
+        load_pickled_arrays(first + again + b"u.", "batch")
     word = b"X" + struct.pack("<I", 10_000) + b"a" * 10_000 + b"q\x01"
     encode = b"c_codecs\nencode\n"
     first = b"\x80\x02}(" + text("0") + encode + word + text("latin1") + b"\x86R"
     again = b"".join(text(number) + encode + b"h\x01" + text("latin1") + b"\x86R" for number in range(1, 50))
     with pytest.raises(DamagedFileError, match="its bytes are more than those of the file"):
-        load_arrays(first + again + b"u.", "batch")
+        load_pickled_arrays(first + again + b"u.", "batch")
 
 
 @given(cut=st.integers(0, 10_000), flip=st.integers(0, 10_000), bit=st.integers(0, 7))
@@ -169,11 +169,11 @@ def test_a_damaged_batch_is_read_or_refused_and_never_anything_else(cut, flip, b
     damaged[flip % len(whole)] ^= 1 << bit
     for data in (bytes(damaged), whole[: cut % len(whole)]):
         try:
-            assert isinstance(load_arrays(data, "batch"), dict)
+            assert isinstance(load_pickled_arrays(data, "batch"), dict)
         except DamagedFileError as error:
             assert str(error).startswith("batch ")
 
 
 def test_reading_makes_no_file(tmp_path: Path):
-    load_arrays(python2.pickled(BATCH), str(tmp_path / "x"))
+    load_pickled_arrays(python2.pickled(BATCH), str(tmp_path / "x"))
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vitrail.errors import UsageError
-from vitrail.model import lora
+from vitrail.model import lora, vit
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 
@@ -17,13 +17,13 @@ DESIGNS = [TINY, dataclasses.replace(TINY, key_bias=False), dataclasses.replace(
 IMAGES = torch.linspace(-1, 1, 2 * 64).view(2, 1, 8, 8)
 
 
-def adapted(design: ViTConfig, mlp: bool = False) -> lora.ViT:
+def adapted(design: ViTConfig, mlp: bool = False) -> vit.ViT:
     model = create(design).eval()
     lora.adapt(model, 3, torch.Generator().manual_seed(0), mlp)
     return model
 
 
-def moved(model: lora.ViT) -> None:
+def moved(model: vit.ViT) -> None:
     """Give every adapter something to say."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -15,7 +15,8 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.encoder import DropPath
 from vitrail.model.mlp import ACTIVATIONS
 from vitrail.model.norms import NORMS
-from vitrail.model.positions import resample_table, sincos2d_table, sinusoid_table
+from vitrail.model.positions import sincos2d_table, sinusoid_table
+from vitrail.model.resample import resample_table
 from vitrail.model.rotary import axial_angles, from_one_angles
 from vitrail.model.tokens import pad_to_patches, patch_grid
 from vitrail.model.vit import create

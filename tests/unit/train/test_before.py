@@ -11,14 +11,15 @@ import pytest
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.runtime import RuntimeSettings
-from vitrail.train import before
 from vitrail.train import fit as training
 from vitrail.train.events import Planned
-from vitrail.train.planning import settle
+from vitrail.train.planning import pace, settle
 from vitrail.train.planning.cost import read
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.wishes import Wishes
+from vitrail.train.pretrain import learning
 from vitrail.train.recipe import Phase
+from vitrail.train.teacher import teaching
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8
@@ -34,9 +35,9 @@ BOTH = {"pretrain.share": "0.4", "teacher.model": "cnn", "teacher.share": "0.1"}
 @pytest.fixture
 def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
     """What is planned where a step of pre-training takes 3 s, one of the teacher 2 s and one of the training 0.5 s."""
-    monkeypatch.setattr(before.learning, "seconds_per_step", lambda *_: 3.0)
-    monkeypatch.setattr(before.teaching, "seconds_per_step", lambda *_: 2.0)
-    monkeypatch.setattr(settle.pace, "measure", lambda *_: Pace(((Phase(0.0, 1.0), 0.5),)))
+    monkeypatch.setattr(learning, "seconds_per_step", lambda *_: 3.0)
+    monkeypatch.setattr(teaching, "seconds_per_step", lambda *_: 2.0)
+    monkeypatch.setattr(pace, "measure", lambda *_: Pace(((Phase(0.0, 1.0), 0.5),)))
 
     def planned(overrides: dict[str, str], dry_run: bool = True, **asked: float) -> Planned:
         model, pretrain = "vit_mu_patch8_16", "pretrain.share" in overrides
@@ -71,5 +72,5 @@ def test_what_many_steps_are_foretold_to_take_is_in_the_run_folder_with_what_com
 
 def test_nothing_is_measured_before_a_few_steps(fit, monkeypatch):
     monkeypatch.setattr(training, "_lead", lambda *_: (event for event in ()))
-    monkeypatch.setattr(before.teaching, "seconds_per_step", None)
+    monkeypatch.setattr(teaching, "seconds_per_step", None)
     assert fit({"teacher.model": "cnn"}, dry_run=False, steps=3).cost is None

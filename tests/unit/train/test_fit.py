@@ -18,13 +18,13 @@ from vitrail.data.doctor import check as doctor
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
-from vitrail.train import checked, follow
+from vitrail.train import checked, follow, loop
 from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
 from vitrail.train.events import Event, Finished, Note, Planned
-from vitrail.train.planning import settle
+from vitrail.train.planning import pace
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.recipe import Phase
@@ -204,7 +204,7 @@ def test_D8_one_split_is_parted_once_written_down_and_used_again(fit, tmp_path):
 
 @pytest.mark.slow
 def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(fit, tmp_path, monkeypatch):
-    steps = follow.train
+    steps = loop.train
     monkeypatch.chdir(tmp_path)
 
     def broken(*words: object, **more: object) -> Iterator[object]:
@@ -224,7 +224,9 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
     assert "Going on after step 2 of 4." in notes(events)
     whole = list(training.fit_plan(RunFolder(run).read_plan(), tmp_path / "whole", drawn()))
     assert finished(whole).metrics == finished(events).metrics
-    ours, theirs = (tensors.load(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole"))
+    ours, theirs = (
+        safetensors_file.load_tensors(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole")
+    )
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -232,7 +234,7 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
 def test_a_run_whose_first_step_was_not_applied_goes_on_with_the_bits_of_an_unbroken_one(
     optimizer, fit, tmp_path, monkeypatch
 ):
-    steps, allow = follow.train, Guards.allow
+    steps, allow = loop.train, Guards.allow
 
     def refused(self: Guards, step: int, loss: float, *words: object) -> bool:
         return allow(self, step, loss if step else float("nan"), *words)
@@ -327,14 +329,14 @@ def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before
 
 
 def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(settle.pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.5),)))
+    monkeypatch.setattr(pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.5),)))
     (planned,) = [event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, Planned)]
     assert planned.cost.training == 20.0 and planned.cost.evaluation > 4 and planned.cost.memory > 50e6
     assert not (tmp_path / "run").exists()
 
 
 def test_minutes_are_turned_into_steps_and_a_long_run_is_fed_with_more(monkeypatch, tmp_path):
-    monkeypatch.setattr(settle.pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.001),)))
+    monkeypatch.setattr(pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.001),)))
     wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", minutes=0.05)
     planned = next(e for e in training.fit(wishes, MACHINE, tmp_path, True, drawn()) if isinstance(e, Planned))
     recipe = planned.plan.recipe

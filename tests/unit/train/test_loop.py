@@ -16,9 +16,10 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.spec import ImageSpec
 from vitrail.train.keeping import state
-from vitrail.train.loop import Learner, augment, kept_rows, prepare, train
+from vitrail.train.loop import Learner, kept_rows, prepare, train
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
+from vitrail.train.stepping.views import augment
 
 MODEL = ViTConfig(
     image_size=(8, 8),

@@ -25,7 +25,7 @@ from vitrail.train.keeping import state
 from vitrail.train.plan import Plan
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.prelude import Prelude
-from vitrail.train.pretrain import learning
+from vitrail.train.pretrain import learning, masked
 from vitrail.train.recipe import Recipe
 from vitrail.train.run import RunFolder
 from vitrail.train.stepping.objective import Loss
@@ -195,7 +195,7 @@ def test_further_pictures_are_named_like_those_of_the_training(tmp_path, monkeyp
     (tmp_path / "more").mkdir()
     for number in range(3):
         Image.fromarray(np.full((16, 16, 3), number, np.uint8)).save(tmp_path / "more" / f"{number}.png")
-    true = learning.painted_loss
+    true = masked.painted_loss
     monkeypatch.setattr(learning, "painted_loss", lambda *words: (true(*words)[0] * math.nan, true(*words)[1]))
     wishes = Wishes(
         data=DataSettings(), model="vit_mu_patch8_16", steps=2,

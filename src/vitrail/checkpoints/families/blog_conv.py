@@ -10,8 +10,9 @@ from torch import Tensor
 from ...errors import UsageError
 from ...model.config import ViTConfig
 from ...model.sizes import PRESETS
-from ..rules import BATCHED, KERNEL, Drop, Layout, Name, Rule, Same, names
+from ..layouts import Drop, Layout, Name, Rule, Same, names
 from ..shapes import agree, blocks, given, need, square_grid, vote
+from ..steps import BATCHED, KERNEL
 from ..told import Told
 
 # fmt: off

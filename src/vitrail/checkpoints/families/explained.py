@@ -17,8 +17,9 @@ from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
 from ...model.positions import sinusoid_table
 from ...model.sizes import PRESETS
-from ..rules import MATRIX, Check, Layout, Name, Rule, names
+from ..layouts import Check, Layout, Name, Rule, names
 from ..shapes import agree, blocks, given, need, vote
+from ..steps import MATRIX
 from ..told import Told
 
 

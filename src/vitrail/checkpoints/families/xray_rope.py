@@ -17,8 +17,9 @@ from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
 from ...model.sizes import PRESETS
 from ...spec import Grid
-from ..rules import MATRIX, Check, Layout, Name, Rule, names
+from ..layouts import Check, Layout, Name, Rule, names
 from ..shapes import agree, blocks, given, need, square_grid, vote
+from ..steps import MATRIX
 from ..told import Told
 from .xray_tables import TABLES, axis_width, compare_table, rotary_table
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...errors import UsageError
-from ...files import atomic, tensors
+from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
 from ...model.vit import ViT
 from ...spec import ImageSpec
@@ -47,8 +47,8 @@ def write(
     assert layout.express is not None
     expressed, _ = layout.express(model.config, state)
     weights = write_tensors(state, model.config, layout, _said_beside(expressed))
-    with atomic.folder(Path(folder)) as inside:
-        tensors.save(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
+    with atomic.write_folder(Path(folder)) as inside:
+        safetensors_file.save_tensors(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
         atomic.write_json(inside / "config.json", {**description(expressed, home, spec, classes), **signed(info)})
 
 

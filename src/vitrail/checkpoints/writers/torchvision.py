@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ...errors import UsageError
-from ...files import atomic, tensors
+from ...files import atomic, safetensors_file
 from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families.torchvision import LAYOUTS
@@ -36,7 +36,7 @@ def write(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str
     weights = write_tensors(model.state_dict(), model.config, TODAY)
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
     if path.suffix == ".safetensors":
-        tensors.save(path, whole, {"format": "pt"}, checksum=True)
+        safetensors_file.save_tensors(path, whole, {"format": "pt"}, checksum=True)
         return
     buffer = io.BytesIO()
     torch.save(whole, buffer)

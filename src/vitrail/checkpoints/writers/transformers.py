@@ -14,7 +14,7 @@ from types import MappingProxyType
 import torch
 
 from ...errors import UsageError
-from ...files import atomic, tensors
+from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
 from ...model.rotary import dinov3_periods
 from ...model.vit import ViT
@@ -62,10 +62,10 @@ def write(
     stated = {"norm_eps": config.norm_eps, "activation": config.activation, "head": config.head}
     names = write_names(state, config, layout, stated)
     content = {**described(target, config, task, classes), **signed(info)}
-    with atomic.folder(Path(folder)) as inside:
+    with atomic.write_folder(Path(folder)) as inside:
         atomic.write_json(inside / "config.json", content)
         atomic.write_json(inside / "preprocessor_config.json", pictures)
-        tensors.save(inside / "model.safetensors", names, {"format": "pt"}, checksum=True)
+        safetensors_file.save_tensors(inside / "model.safetensors", names, {"format": "pt"}, checksum=True)
 
 
 def choose(model: ViT) -> Target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..sources.class_folders import ENDINGS
+from .endings import ENDINGS
 
 
 def names_picture(text: object) -> bool:

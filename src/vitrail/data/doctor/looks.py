@@ -24,7 +24,8 @@ from ...errors import DataError
 from ...randomness import uniform
 from ...spec import ImageSpec
 from ..decode import convert
-from ..decoding.stored import Stored, read
+from ..decoding.stored import read
+from ..decoding.values import Stored
 from ..parallel import in_order
 from ..source import Picture, Source
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ...config.kinds import nearest
 from ...errors import DataError
 from ...plural import counted
+from ..decoding.picture_names import names_picture
+from ..names import SPLIT_NAMES
 from ..settings import DataSettings
-from ..sources.class_folders import SPLIT_NAMES
-from ..sources.separated import names_picture
 from .cells import blank, flag, real, unknown
 from .coded import Cell, Coded, as_texts, cell_of, code
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...plural import counted
+from ..names import natural
 from ..settings import DataSettings
-from ..sources.class_folders import natural
 from .cells import UNCERTAIN, blank, flag, negative, parts, real
 from .coded import Cell, Coded, text_of
 

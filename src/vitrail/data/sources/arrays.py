@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import DataError
-from ...files.array_file import ArrayFile
+from ...files.npy import ArrayFile
 from ..honoured import refuse_others
+from ..names import SPLIT_NAMES
 from ..settings import DataSettings
 from ..source import SPLITS, Source
 from .answers import answers_of, plain
 from .assemble import assemble
-from .class_folders import SPLIT_NAMES
 from .rows import Joined, Numbered
 from .stacks import stack_of
 

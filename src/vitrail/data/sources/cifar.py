@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError
-from ...files.pickled_arrays import Value, load_arrays
+from ...files.pickles import PickledValue, load_pickled_arrays
 from ..source import Source
 from .rows import Joined, Numbered
 
@@ -109,10 +109,10 @@ class _Files:
     where: Path
     contents: dict[str, bytes]
 
-    def load(self, name: str) -> dict[str, Value]:
+    def load(self, name: str) -> dict[str, PickledValue]:
         if name not in self.contents:
             raise DataError(f"{self.where} has no {name}; {len(self.contents)} other files of the set are there.")
-        return load_arrays(self.contents[name], f"{self.where}/{name}")
+        return load_pickled_arrays(self.contents[name], f"{self.where}/{name}")
 
 
 def _files(known: Set, data_root: Path | None) -> tuple[_Files, tuple[str, ...]]:

@@ -17,9 +17,9 @@ from ..decoding.endings import ENDINGS
 from ..decoding.formats import ACCEPTED, recognise
 from ..honoured import refuse_others
 from ..names import SPLIT_NAMES, natural
-from ..open import MANIFESTS
 from ..settings import DataSettings
 from ..source import SPLITS, Source
+from ..table_names import MANIFESTS
 from ..texts import Files, Texts
 
 LITTER = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import DataError
+from ..names import SPLIT_NAMES
 from ..settings import DataSettings
 from ..source import SPLITS, Source
-from .class_folders import SPLIT_NAMES
 
 NAME = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?::([\w.+-]+))?")
 

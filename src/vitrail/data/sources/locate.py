@@ -19,10 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ..decoding.endings import ENDINGS
 from ..labels.coded import Cell, text_of
 from ..settings import DataSettings
 from ..texts import Texts
-from .class_folders import ENDINGS
 
 FIRST = 20  # missing pictures that are named
 DEPTH = 2  # folders below the root that are searched for names without a folder

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ..decoding.endings import ENDINGS
 from ..honoured import refuse_others
+from ..names import SPLIT_NAMES, natural
 from ..settings import DataSettings
 from ..source import SPLITS, Source
 from .assemble import assemble
-from .class_folders import ENDINGS, SPLIT_NAMES, natural
 from .members import Shard
 from .samples import gather
 from .shard_labels import kinds_wanted, read_labels

@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import config
 from ...files import atomic
-from ...files.atomic import Lock
+from ...files.lock import Lock
 from .. import prelude
 from ..events import Note
 from ..loop import Learner

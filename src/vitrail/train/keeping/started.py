@@ -7,7 +7,7 @@ import tomllib
 from ... import config
 from ...checkpoints import bundle
 from ...checkpoints.card import UNANSWERED
-from ...files import atomic, tensors
+from ...files import atomic, safetensors_file
 from ...model.vit import ViT
 from ..dataset import Dataset
 from ..plan import Plan
@@ -25,7 +25,7 @@ AFTER, PLAN = "vitrail_after", "vitrail_plan"
 def has_done(run: RunFolder, name: str) -> bool:
     """Whether the weights in the run folder are those after a prelude, or after one that follows it."""
     path = run.path / START
-    after = tensors.metadata(path).get(AFTER, "") if path.is_file() else ""
+    after = safetensors_file.read_metadata(path).get(AFTER, "") if path.is_file() else ""
     return after in PRELUDES and PRELUDES.index(after) >= PRELUDES.index(name)
 
 
@@ -36,7 +36,9 @@ def keep(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) ->
         atomic.remove_folder(folder)
     info = {UNANSWERED: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
     bundle.save(folder, model, plan.image, source.task, source.classes, info)
-    tensors.save(run.path / START, model.state_dict(), {AFTER: name, **plan_facts(plan)}, checksum=True)
+    safetensors_file.save_tensors(
+        run.path / START, model.state_dict(), {AFTER: name, **plan_facts(plan)}, checksum=True
+    )
 
 
 def plan_facts(plan: Plan) -> dict[str, str]:
@@ -51,7 +53,7 @@ def saved_plan(run: RunFolder) -> Plan | None:
         UsageError: it was saved by a version with other settings.
     """
     for path in (run.path / TEACHER, run.path / START):
-        text = tensors.metadata(path).get(PLAN) if path.is_file() else None
+        text = safetensors_file.read_metadata(path).get(PLAN) if path.is_file() else None
         if text is not None:
             return config.read(Plan, tomllib.loads(text), str(path))
     return None

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ... import config
 from ...errors import DamagedFileError, ResourceError
-from ...files import atomic, json_text, tensors
+from ...files import atomic, checksums, safetensors_file, strict_json
 from ...files.disk import resource_errors
-from ...files.header import read_header
+from ...files.safetensors_file import read_safetensors_header
 from ...runtime import cpu_name
 from ..loop import Learner
 from ..plan import Plan
@@ -63,12 +63,12 @@ def save(
         with resource_errors(path):
             atomic.remove_folder(path)  # the run goes on from an older one, which stays until this one is written
     if not path.exists():
-        with atomic.folder(path) as new:
+        with atomic.write_folder(path) as new:
             if shares is not None:
                 shares.write(new)
             for kind, found in {} if shares else _tensors(model, optimizers, average).items():
                 if found:  # before the first applied step the optimisers have nothing to keep
-                    tensors.save(new / f"{kind}.safetensors", found, {})
+                    safetensors_file.save_tensors(new / f"{kind}.safetensors", found, {})
             if plan is not None:
                 atomic.write_text(new / PLAN, plan)
             atomic.write_json(new / STATE, {"step": step, **machine(), **(more or {})})
@@ -129,7 +129,7 @@ def newest(folder: Path) -> tuple[Path | None, list[str]]:
 
 def facts(path: Path) -> dict[str, Any]:
     """What `save` has noted beside the tensors: step, machine, and what it was given."""
-    return dict(json_text.read(path / STATE))
+    return dict(strict_json.read_json(path / STATE))
 
 
 def saved_plan(path: Path) -> Plan | None:
@@ -209,7 +209,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _verify(path: Path) -> None:
-    atomic.verify(path)
+    checksums.verify_manifest(path)
     said = facts(path).get("step")
     if path.name != f"{_STEP}{said:08d}":
         raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
@@ -218,14 +218,14 @@ def _verify(path: Path) -> None:
 def _has_moments(path: Path) -> bool:
     """Whether a step had been applied: before the first, AdamW has counted none, and one that is prepared has."""
     if shards := list(path.glob("shard-*")):
-        return any(name.startswith("optimizer/") for shard in shards for name in read_header(shard).entries)
+        return any(name.startswith("optimizer/") for shard in shards for name in read_safetensors_header(shard).entries)
     file = path / "optimizer.safetensors"
     return file.is_file() and file.stat().st_size > _NOTHING
 
 
 @torch.no_grad()
 def _fill(path: Path, ours: dict[str, Tensor]) -> None:
-    theirs = tensors.load(path)
+    theirs = safetensors_file.load_tensors(path)
     odd = sorted(theirs.keys() ^ ours.keys())
     odd += [name for name in theirs.keys() & ours.keys() if theirs[name].shape != ours[name].shape]
     if odd:

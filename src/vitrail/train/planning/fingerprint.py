@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...data.decoding import dicom
+from ...data.decoding import dicom, film_values
 from ...data.decoding.stored import file_bytes, read
 from ...data.decoding.values import DEPTHS
 from ...data.parallel import in_order
@@ -142,7 +142,7 @@ def _range(pictures: list[Picture], spec: ImageSpec, policy: str) -> tuple[float
     extents = [extent for extent in in_order(partial(_extent, spec=spec), pictures) if extent is not None]
     deep = [extent for extent in extents if extent.values.dtype != np.uint8]
     if policy == "auto" and deep and spec.window == "file":
-        return 0.0, float(dicom.WHITE), "each film's own window ends there"
+        return 0.0, float(film_values.WHITE), "each film's own window ends there"
     if policy == "percentile" and extents:
         return _percentiles(deep or extents, bool(deep))
     if not deep:

@@ -15,11 +15,11 @@ from ...errors import DataError
 from ...model.vit import ViT, create
 from ...randomness import derive
 from .. import prelude as preludes
+from ..batch_size import batch_for
 from ..dataset import Dataset
 from ..events import Event, Note
 from ..keeping import started
 from ..plan import Plan
-from ..planning.diet import batch_for
 from ..prelude import Prelude, filled
 from ..recipe import Recipe
 from ..run import RunFolder

@@ -12,15 +12,17 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from ...data.decoding.endings import ENDINGS
 from ...data.decoding.formats import ENOUGH, recognise
 from ...data.decoding.stored import file_bytes, read
 from ...data.loader import Pictures, Resident, load
-from ...data.open import BUILT_IN, MANIFESTS, folder_reader, open_source
+from ...data.open import BUILT_IN, folder_reader, open_source
 from ...data.parallel import in_order
 from ...data.regions import Cut
 from ...data.settings import DataSettings
 from ...data.source import Picture, Source
-from ...data.sources.class_folders import ENDINGS, open_class_folders
+from ...data.sources.class_folders import open_class_folders
+from ...data.table_names import MANIFESTS
 from ...data.transforms import prepare
 from ...errors import DataError
 from ...spec import ImageSpec

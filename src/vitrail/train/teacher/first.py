@@ -10,7 +10,7 @@ from ...data.loader import Batch, Pictures
 from ...data.transforms import normalise
 from ...evaluate.collect import collect
 from ...evaluate.glance import glance
-from ...files import tensors
+from ...files import safetensors_file
 from ...randomness import derive
 from .. import prelude as preludes
 from ..dataset import Dataset, class_of
@@ -41,7 +41,9 @@ def first(run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures) -> I
         return
     network = fresh(plan)
     yield from preludes.pursue(run, prelude_of(plan, network, dataset, pictures))
-    tensors.save(path, network.state_dict(), {"steps": str(plan.teacher.steps), **plan_facts(plan)}, checksum=True)
+    safetensors_file.save_tensors(
+        path, network.state_dict(), {"steps": str(plan.teacher.steps), **plan_facts(plan)}, checksum=True
+    )
     preludes.forget(run, NAME)
     yield Note(_judged(plan, network, dataset))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...checkpoints.build import build
 from ...errors import DamagedFileError, InterruptedRun
-from ...files import tensors
+from ...files import safetensors_file
 from ...model.vit import ViT
 from ..dataset import Dataset
 from ..events import Event, Note
@@ -63,7 +63,9 @@ def begun(run: RunFolder, plan: Plan, dataset: Dataset) -> Generator[Event, None
     seconds = time.perf_counter() - first
     run.record({"step": 0, f"{NAME}_step": 1, f"{NAME}_seconds": round(seconds, 4), f"{NAME}_images": count})
     header = {"format": "pt", **plan_facts(plan)}
-    tensors.save(run.start_file, model.state_dict(), header, checksum=True)  # last: a resume looks for it
+    safetensors_file.save_tensors(
+        run.start_file, model.state_dict(), header, checksum=True
+    )  # last: a resume looks for it
     extracting.forget(run)
     return model
 
@@ -75,7 +77,7 @@ def kept(run: RunFolder, plan: Plan) -> ViT:
         DamagedFileError: the file is damaged or of another shape.
     """
     try:
-        return build(plan.model, tensors.load(run.start_file))
+        return build(plan.model, safetensors_file.load_tensors(run.start_file))
     except RuntimeError as error:
         raise DamagedFileError(
             f"{run.start_file} does not fit the plan of this run. Remove it, and it is made again from the checkpoint."

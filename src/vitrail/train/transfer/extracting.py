@@ -22,7 +22,7 @@ from ...data.loader import Pictures
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.collect import collect, made_ready
 from ...evaluate.pooled import Pooled
-from ...files import tensors
+from ...files import safetensors_file
 from ...model.vit import ViT
 from ...runtime import memory_is_full
 from ..dataset import Dataset, class_of
@@ -106,10 +106,10 @@ class Parts:
         found: list[np.ndarray] = []
         for path in sorted(self._folder.glob(f"{self._name}-*.safetensors")):
             try:
-                header = tensors.metadata(path)
+                header = safetensors_file.read_metadata(path)
                 if header.get(OF) != self._of:
                     break
-                part = tensors.load(path)[FOLDER].numpy()
+                part = safetensors_file.load_tensors(path)[FOLDER].numpy()
             except DamagedFileError:
                 break
             if path != self._path(sum(map(len, found)) + len(part)):
@@ -123,7 +123,7 @@ class Parts:
         part = np.concatenate(portions)
         self._folder.mkdir(exist_ok=True)
         header = {OF: self._of, AT_ONCE: str(self.batch)}
-        tensors.save(self._path(end), {FOLDER: torch.from_numpy(part)}, header, checksum=True)
+        safetensors_file.save_tensors(self._path(end), {FOLDER: torch.from_numpy(part)}, header, checksum=True)
         return part
 
     def _path(self, end: int) -> Path:

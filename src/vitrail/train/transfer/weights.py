@@ -73,7 +73,7 @@ def open_checkpoint(given: str) -> Checkpoint:
     """
     known = next((one for one in RECOMMENDED if one.name == given and not Path(given).exists()), None)
     if known is not None:
-        given = str(downloaded(known) or f"{hub.PREFIX}{known.repository}")
+        given = str(downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
     here = place.located(str(Path(given).expanduser()) if not hub.is_hub_name(given) else given)
     if here is None:
         raise UsageError(
@@ -84,7 +84,7 @@ def open_checkpoint(given: str) -> Checkpoint:
     loaded = load(path)
     if not loaded.config.depth:
         raise UsageError(f"{given} holds a model without blocks, so there is nothing to begin from.")
-    named = f"{hub.PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
+    named = f"{hub.HUB_PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
     licence = (f"its licence is {here.licence or loaded.licence}",) if here.licence or loaded.licence else ()
     return Checkpoint(
         name=named, path=path, config=loaded.config, spec=loaded.spec, digest=_digest(loaded.model),
@@ -97,7 +97,7 @@ def downloaded(wanted: Recommended) -> Path | None:
     folder = Path(os.environ.get(FOLDER) or "~/.cache/vitrail/weights").expanduser() / wanted.name
     if folder.is_dir() and any(folder.glob("*.safetensors")):
         return folder
-    return hub.cached(f"{hub.PREFIX}{wanted.repository}")
+    return hub.find_cached_model(f"{hub.HUB_PREFIX}{wanted.repository}")
 
 
 def check(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> None:

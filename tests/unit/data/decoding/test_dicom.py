@@ -12,7 +12,8 @@ from corpus.films import DEFLATED, JPEG, JPEG_2000, LOSSLESS_JPEG, file, film, p
 from corpus.writing import encoded, photo
 from vitrail.data.decode import decode
 from vitrail.data.decoding.dicom import has_window
-from vitrail.data.decoding.stored import Stored, parse, read
+from vitrail.data.decoding.stored import parse, read
+from vitrail.data.decoding.values import Stored
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from corpus.writing import PNG, chunk, encoded, grey, inserted, photo, png, png16
-from vitrail.data.decoding.stored import Stored, parse
+from vitrail.data.decoding.stored import parse
+from vitrail.data.decoding.values import Stored
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from vitrail.data.decoding import stored
-from vitrail.data.decoding.stored import MAX_BYTES, Stored
+from vitrail.data.decoding.stored import MAX_BYTES
+from vitrail.data.decoding.values import Stored
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 

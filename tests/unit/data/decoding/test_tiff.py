@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from corpus.writing import encoded, grey, photo, plain_tiff, shorts, tiff
-from vitrail.data.decoding.stored import Stored, parse
+from vitrail.data.decoding.stored import parse
+from vitrail.data.decoding.values import Stored
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from vitrail.data.decoding.formats import ACCEPTED
+from vitrail.data.names import natural
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources.class_folders import natural
 from vitrail.errors import DataError, UsageError
 
 

@@ -12,8 +12,9 @@ from scipy import ndimage
 from kinds import KINDS, TINY, images_for
 from plain_sums import averaging, pictures, shuffled_values, summing
 from vitrail.errors import UsageError
+from vitrail.explain.reading import grid_of
 from vitrail.explain.truth.curves import area, curves
-from vitrail.explain.truth.maps import grid_of, most_relevant_first
+from vitrail.explain.truth.maps import most_relevant_first
 from vitrail.explain.truth.removal import WAYS, answer, stand_in, ways_of
 from vitrail.explain.truth.scores import SCORES, output, probability
 from vitrail.model.vit import create

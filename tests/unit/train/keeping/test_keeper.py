@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from vitrail.errors import ResourceError
+from vitrail.files import atomic
 from vitrail.model.sizes import named
 from vitrail.model.vit import create
 from vitrail.train.keeping import state
@@ -45,7 +46,7 @@ def test_A18_what_resists_is_told_once(run, keeper, monkeypatch):
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(state.atomic, "remove_folder", refuse)
+    monkeypatch.setattr(atomic, "remove_folder", refuse)
     told = [keeper.save(step) for step in (2, 4, 6, 8)]
     assert [len(each) for each in told] == [0, 0, 1, 0]
     assert f"The old checkpoint {run.checkpoints / 'step-00000002'} cannot be deleted." in told[2][0]

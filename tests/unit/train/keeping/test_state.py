@@ -16,7 +16,7 @@ import torch
 from safetensors import torch as safetensors
 
 from vitrail.errors import DamagedFileError, ResourceError
-from vitrail.files import tensors
+from vitrail.files import atomic, safetensors_file
 from vitrail.model.sizes import named
 from vitrail.model.vit import create
 from vitrail.train.keeping import state
@@ -104,7 +104,7 @@ def test_A18_an_old_checkpoint_that_cannot_be_deleted_stays_and_is_listed(tmp_pa
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(state.atomic, "remove_folder", refuse)
+    monkeypatch.setattr(atomic, "remove_folder", refuse)
     save(tmp_path, 3, found)
     assert [path.name for path in state.left_over(tmp_path, 3)] == ["step-00000001"]
     monkeypatch.undo()
@@ -150,7 +150,7 @@ def test_a_damaged_checkpoint_that_cannot_be_removed_is_told_in_words(tmp_path, 
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(state.atomic, "remove_folder", refuse)
+    monkeypatch.setattr(atomic, "remove_folder", refuse)
     with pytest.raises(ResourceError, match=r"Cannot write .*step-00000006: permission is missing"):
         save(tmp_path, 6, stepped())
 
@@ -249,5 +249,5 @@ def test_a_checkpoint_from_before_the_first_applied_step_goes_on_as_if_it_had_ne
 def test_shares_tell_whether_a_step_was_applied(applied, tmp_path):
     found = stepped() if applied else learner()
     parts = state.named_tensors(found.model, found.optimizers, found.average)
-    tensors.save(tmp_path / "shard-00001-model-00001-of-00001.safetensors", parts, {})
+    safetensors_file.save_tensors(tmp_path / "shard-00001-model-00001-of-00001.safetensors", parts, {})
     assert state._has_moments(tmp_path) == applied

@@ -135,7 +135,7 @@ def films_are_read(monkeypatch) -> None:
     """A film through its window is bright; its stored values are 12 bits deep."""
 
     def read(picture: Film, spec: ImageSpec):
-        from vitrail.data.decoding.stored import Stored
+        from vitrail.data.decoding.values import Stored
 
         top = 65535 if spec.window == "file" else 4000
         return Stored(np.array([[0, top]], np.uint16), kind="DICOM")

@@ -14,7 +14,7 @@ from vitrail.data.source import Source
 from vitrail.model.sizes import named
 from vitrail.train.dataset import Dataset
 from vitrail.train.plan import Plan
-from vitrail.train.planning import settle
+from vitrail.train.planning import pace, settle
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.recipe import Phase, Recipe
@@ -44,7 +44,7 @@ def settled(monkeypatch):
     ):
         asked: list[Plan] = []
         pace = Pace(((Phase(0.0, 1.0), seconds),))
-        monkeypatch.setattr(settle.pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
+        monkeypatch.setattr(pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
         wishes, reasons = Wishes(data=DataSettings(), model=model, overrides=overrides or {}), {}
         pictures = Resident(torch.from_numpy(IMAGES)[:, None])
         found, told = settle.settle(plan, wishes, reasons, pictures, DATASET, **more)
@@ -83,7 +83,7 @@ def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(
     assert len(asked) == 2 and reasons["recipe.mixup"].startswith(f"{plan.recipe.epochs(COUNT):,.0f} epochs, ")
     paces = iter([0.1, 0.2])
     measure = lambda plan, *rest: Pace(((Phase(0.0, 1.0), next(paces)),))  # noqa: E731
-    monkeypatch.setattr(settle.pace, "measure", measure)
+    monkeypatch.setattr(pace, "measure", measure)
     reasons = {}
     pictures = Resident(torch.from_numpy(IMAGES)[:, None])
     slower, _ = settle.settle(minutes(1.0), Wishes(data=DataSettings()), reasons, pictures, DATASET)

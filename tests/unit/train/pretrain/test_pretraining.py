@@ -22,14 +22,14 @@ from vitrail.data.loader import Batch
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, DivergedError, InterruptedRun, ResourceError, UsageError
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
 from vitrail.train import prelude
 from vitrail.train.events import Event, Note, Planned, Progress
 from vitrail.train.planning import pace
 from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.planner import Wishes
+from vitrail.train.planning.wishes import Wishes
 from vitrail.train.pretrain import learning, unlabelled
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Phase
@@ -74,7 +74,7 @@ def rows(run: Path) -> list[dict[str, float]]:
 
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
-    return tensors.load(path)
+    return safetensors_file.load_tensors(path)
 
 
 def same(first: Path, second: Path) -> bool:

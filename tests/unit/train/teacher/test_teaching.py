@@ -16,10 +16,10 @@ import torch
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train import prelude
+from vitrail.train import loop, prelude
 from vitrail.train.events import Event, Finished, Note, Planned, Progress
 from vitrail.train.keeping.started import START
 from vitrail.train.plan import Plan
@@ -64,7 +64,7 @@ def notes(events: list[Event]) -> list[str]:
 
 
 def same(first: Path, second: Path) -> bool:
-    ours, theirs = (tensors.load(path / "model" / "model.safetensors") for path in (first, second))
+    ours, theirs = (safetensors_file.load_tensors(path / "model" / "model.safetensors") for path in (first, second))
     return all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
@@ -87,7 +87,7 @@ def test_a_cnn_is_trained_first_is_judged_and_lies_in_the_run_folder(fit, tmp_pa
 def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last, fit, tmp_path, monkeypatch):
     from vitrail.train import follow
 
-    steps, train = prelude.stepped, follow.train
+    steps, train = prelude.stepped, loop.train
 
     def broken(*words: object, **more: object) -> Iterator[object]:
         yield from itertools.islice((steps if last < 5 else train)(*words, **more), last if last < 5 else last - 4)
@@ -133,8 +133,8 @@ def test_features_are_learnt_first_and_the_weights_lie_in_the_run_folder(fit, tm
     events = fit(source=source, teacher__model=tmp_path / "elder", teacher__kind="features", teacher__steps=4)
     shown = [event.phase for event in events if isinstance(event, Progress)]
     assert shown == ["learning of features"] * 4 + [""] * 3
-    start = tensors.load(tmp_path / "run" / "start.safetensors")
-    bundled = tensors.load(tmp_path / "run" / "pretrained" / "model.safetensors")
+    start = safetensors_file.load_tensors(tmp_path / "run" / "start.safetensors")
+    bundled = safetensors_file.load_tensors(tmp_path / "run" / "pretrained" / "model.safetensors")
     assert start.keys() == bundled.keys() and all(torch.equal(start[name], bundled[name]) for name in start)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     losses = [row["teacher_loss"] for row in rows if "teacher_loss" in row]
@@ -145,7 +145,9 @@ def test_what_is_kept_as_pretrained_is_what_the_training_begins_with(fit, tmp_pa
     fit("teacher")
     teaching = {"teacher__model": tmp_path / "teacher", "teacher__kind": "features", "teacher__steps": 2}
     fit(**teaching, pretrain__steps=2)
-    kept, start = (tensors.load(tmp_path / "run" / name) for name in ("pretrained/model.safetensors", START))
+    kept, start = (
+        safetensors_file.load_tensors(tmp_path / "run" / name) for name in ("pretrained/model.safetensors", START)
+    )
     assert kept.keys() == start.keys() and all(torch.equal(kept[name], start[name]) for name in kept)
 
 

@@ -14,6 +14,7 @@ from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.evaluate.pooled import Pooled
 from vitrail.evaluate.probe import Linear
+from vitrail.files import hub
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.runtime import Runtime
@@ -159,7 +160,7 @@ def test_nothing_by_that_name_is_one_sentence():
 
 def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, monkeypatch, tmp_path):
     monkeypatch.setenv(weights.FOLDER, str(tmp_path / "weights"))
-    monkeypatch.setattr(weights.hub, "cached", lambda name: None)
+    monkeypatch.setattr(hub, "find_cached_model", lambda name: None)
     (advice,) = selecting.selected(PHOTOS, WISHES, CPU).notes
     assert "facebook/dinov2-small (88 MB, Apache-2.0)" in advice and "--weights dinov2-small" in advice
     (tmp_path / "weights").mkdir()

@@ -19,10 +19,11 @@ from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
 from vitrail.train.events import Planned
 from vitrail.train.plan import Plan
-from vitrail.train.planning import cost
+from vitrail.train.planning import cost, pace
 from vitrail.train.planning.pace import Pace
 from vitrail.train.planning.wishes import Wishes
 from vitrail.train.recipe import Phase
+from vitrail.train.teacher import teaching
 from vitrail.train.transfer import budget
 from vitrail.train.transfer.settings import StartSettings
 
@@ -44,7 +45,7 @@ def foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., P
     """The plan of a dry run where the features of a picture take a second, and a step takes half of one."""
     save(tmp_path / "theirs", create(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     monkeypatch.setattr(budget, "feature_seconds", lambda *_: 1.0)
-    monkeypatch.setattr(budget.pace, "measure", lambda *_: PACE)
+    monkeypatch.setattr(pace, "measure", lambda *_: PACE)
 
     def planned(overrides: dict[str, str] | None = None, **asked: float) -> Planned:
         wishes = Wishes(data=DataSettings(), weights=str(tmp_path / "theirs"), overrides=overrides or {}, **asked)
@@ -77,7 +78,7 @@ def test_a_probe_is_foretold_whether_it_was_asked_for_or_the_minutes_are_too_few
 
 
 def test_a_teacher_that_is_trained_first_is_counted_and_named_beside_the_features(foretold, monkeypatch):
-    monkeypatch.setattr(training.before.teaching, "seconds_per_step", lambda *_: 2.0)
+    monkeypatch.setattr(teaching, "seconds_per_step", lambda *_: 2.0)
     planned = foretold({"teacher.model": "cnn", "teacher.steps": "5"}, steps=4)
     assert planned.cost.training == pytest.approx(10 + FEATURES + 2, abs=0.1)
     planned = foretold({"teacher.model": "cnn", "teacher.steps": "5"}, minutes=2.0)

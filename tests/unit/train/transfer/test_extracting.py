@@ -14,7 +14,8 @@ from unit.train.test_fit import drawn, notes
 from vitrail.checkpoints.save import save
 from vitrail.data.settings import DataSettings
 from vitrail.errors import InterruptedRun, ResourceError
-from vitrail.files.tensors import load
+from vitrail.evaluate import collect
+from vitrail.files.safetensors_file import load_tensors
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.runtime import RuntimeSettings
@@ -60,7 +61,7 @@ class Collect:
         return extracting_collect(*words)
 
 
-extracting_collect = extracting.collect
+extracting_collect = collect.collect
 
 
 def killed() -> None:
@@ -78,7 +79,7 @@ def stopped_in(run: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, portio
 
 def begins(run: Path) -> tuple[dict[str, bytes], str]:
     """The weights at step 0, and all that was tried."""
-    tensors = load(run / "start.safetensors")
+    tensors = load_tensors(run / "start.safetensors")
     return {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}, (run / "start.json").read_text()
 
 
@@ -166,7 +167,7 @@ def test_a_resume_goes_on_with_the_batch_that_fitted_and_ends_with_the_same_bits
     def differently(*words: object) -> object:
         return true(*words) + np.float32(1 / words[4])  # numbers that depend on the batch by more than rounding
 
-    true = extracting.collect
+    true = collect.collect
     monkeypatch.setitem(globals(), "extracting_collect", differently)
     monkeypatch.setattr(extracting, "collect", Collect(fits=3))
     fit(tmp_path / "whole", weights)

@@ -17,7 +17,7 @@ from vitrail.checkpoints.save import save
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.files import tensors
+from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create
 from vitrail.runtime import RuntimeSettings
@@ -111,7 +111,10 @@ def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
     fit(drawn(), steps=None, start__method="probe")
     run = tmp_path / "run"
     assert RunFolder(run).read_plan().recipe.steps == 0 and not tried(run)["tuned"]
-    start, kept = tensors.load(run / "start.safetensors"), bundle.load(run / "model").model.state_dict()
+    start, kept = (
+        safetensors_file.load_tensors(run / "start.safetensors"),
+        bundle.load(run / "model").model.state_dict(),
+    )
     assert all(torch.equal(start[name], kept[name]) for name in kept)
     assert start["head.linear.weight"].any()
 
@@ -124,7 +127,7 @@ def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp
     assert (run / "model" / "model.safetensors").is_file()
     kept = bundle.load(run / "model").model.state_dict()
     assert kept.keys() == create(SHAPE, 0).state_dict().keys()
-    start = tensors.load(run / "start.safetensors")
+    start = safetensors_file.load_tensors(run / "start.safetensors")
     for name in ("tokens.cls", "tokens.patches.weight", "encoder.blocks.0.norm1.weight"):
         assert torch.equal(kept[name], start[name])
 
@@ -230,7 +233,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
     rows = tried(tmp_path / "run")["tuned"]
     assert [row["figure"] for row in rows] == [1.0, 0.0, 1.0, 1.0, 1.0], "the first and the best of a part, on all"
     assert rows[0]["chosen"] and rows[1]["name"] == f"0.25 of the way to tuned, on all {val}"
-    start = tensors.load(tmp_path / "run" / "start.safetensors")
+    start = safetensors_file.load_tensors(tmp_path / "run" / "start.safetensors")
     kept = bundle.load(tmp_path / "run" / "model").model.state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in start.items())
 
@@ -312,7 +315,9 @@ def test_wrong_inputs_are_one_sentence_and_leave_no_folder(words, message, fit, 
 
 
 def test_a_file_without_a_trunk_is_refused(fit, tmp_path):
-    tensors.save(tmp_path / "head.safetensors", {"head.weight": torch.zeros(3, 4), "head.bias": torch.zeros(3)}, {})
+    safetensors_file.save_tensors(
+        tmp_path / "head.safetensors", {"head.weight": torch.zeros(3, 4), "head.bias": torch.zeros(3)}, {}
+    )
     with pytest.raises(DamagedFileError, match=r"head\.safetensors"):
         fit(drawn(), weights=str(tmp_path / "head.safetensors"))
 

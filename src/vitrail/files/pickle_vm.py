@@ -14,21 +14,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-OPERATIONS = 500_000
+MAX_OPERATIONS = 500_000
 """Steps of the longest pickle that is read; a ViT with its optimizer takes about 30,000."""
-NAME = 256
+MAX_NAME_LENGTH = 256
 """Letters of the longest name of a class or function; a pickle can join two long texts again and again."""
 
 
 @dataclass(frozen=True)
-class Named:
+class PickledName:
     """A class or function that a pickle names. Only its name is kept."""
 
     name: str
 
 
 @dataclass
-class Inert:
+class InertObject:
     """What a call to a name would have made: its arguments and its state, and no behaviour."""
 
     name: str
@@ -36,14 +36,14 @@ class Inert:
     content: list[Any] = field(default_factory=list)
 
 
-class Broken(Exception):
+class BrokenPickleError(Exception):
     """The pickle cannot be read on; the words say why."""
 
 
-Function = Callable[[tuple[Any, ...]], Any]
+PickleFunction = Callable[[tuple[Any, ...]], Any]
 
 
-class Machine:
+class PickleMachine:
     """Runs one pickle after another over one table of names.
 
     Args:
@@ -51,7 +51,7 @@ class Machine:
         persistent: what a persistent id stands for (torch: a storage).
     """
 
-    def __init__(self, functions: Mapping[str, Function], persistent: Function):
+    def __init__(self, functions: Mapping[str, PickleFunction], persistent: PickleFunction):
         self._functions = functions
         self._persistent = persistent
         self._stack: list[Any] = []
@@ -68,12 +68,12 @@ class Machine:
                 The names that come after that place are noted as well.
         """
         self._stack, self._marks, self._memo = [], [], {}
-        broken: Broken | None = None
+        broken: BrokenPickleError | None = None
         texts = ["", ""]
         try:
             for number, (operation, argument, _) in enumerate(pickletools.genops(file)):
-                if number > OPERATIONS:
-                    raise broken or Broken(f"it has more than {OPERATIONS} steps")
+                if number > MAX_OPERATIONS:
+                    raise broken or BrokenPickleError(f"it has more than {MAX_OPERATIONS} steps")
                 if isinstance(argument, str):
                     texts = [texts[1], argument]
                 if broken is not None:
@@ -83,23 +83,23 @@ class Machine:
                 else:
                     broken = self._tried(operation.name, argument)
         except (ValueError, IndexError) as error:  # pickletools could not go on, or the stack was empty at the end
-            raise broken or _malformed(error) from error
-        raise broken or Broken("its pickle has no end")
+            raise broken or _malformed_error(error) from error
+        raise broken or BrokenPickleError("its pickle has no end")
 
-    def _tried(self, name: str, argument: Any) -> Broken | None:
+    def _tried(self, name: str, argument: Any) -> BrokenPickleError | None:
         try:
             self._step(name, argument)
-        except Broken as broken:
+        except BrokenPickleError as broken:
             return broken
         except (ValueError, IndexError, KeyError, TypeError, RecursionError, OverflowError) as error:
-            return _malformed(error)
+            return _malformed_error(error)
         return None
 
     def _note(self, name: str, texts: list[str]) -> None:
         """Names in what is left of a broken pickle, where nothing is kept any more."""
-        if name in ("GLOBAL", "INST") and len(texts[1]) <= NAME:
+        if name in ("GLOBAL", "INST") and len(texts[1]) <= MAX_NAME_LENGTH:
             self.names[".".join(texts[1].split(" ", 1))] = None
-        elif name == "STACK_GLOBAL" and sum(map(len, texts)) < NAME:
+        elif name == "STACK_GLOBAL" and sum(map(len, texts)) < MAX_NAME_LENGTH:
             self.names[".".join(texts)] = None
 
     def _step(self, name: str, argument: Any) -> None:
@@ -112,7 +112,7 @@ class Machine:
         elif name in _STEPS:
             _STEPS[name](self, argument)
         elif name not in ("PROTO", "FRAME"):
-            raise Broken(f"its pickle uses {name}, which weights never need")
+            raise BrokenPickleError(f"its pickle uses {name}, which weights never need")
 
     def _since_mark(self) -> list[Any]:
         place = self._marks.pop()
@@ -121,17 +121,17 @@ class Machine:
         return items
 
     def _name(self, *parts: str) -> None:
-        if sum(map(len, parts)) >= NAME:
-            raise Broken(f"it asks for something whose name has more than {NAME} letters")
+        if sum(map(len, parts)) >= MAX_NAME_LENGTH:
+            raise BrokenPickleError(f"it asks for something whose name has more than {MAX_NAME_LENGTH} letters")
         name = ".".join(parts)
         self.names[name] = None
-        self._stack.append(Named(name))
+        self._stack.append(PickledName(name))
 
     def _called(self, callee: Any, arguments: Any) -> Any:
-        if not isinstance(callee, Named) or not isinstance(arguments, tuple):
-            raise Broken("it calls something that is no name")
+        if not isinstance(callee, PickledName) or not isinstance(arguments, tuple):
+            raise BrokenPickleError("it calls something that is no name")
         function = self._functions.get(callee.name)
-        return Inert(callee.name) if function is None else function(arguments)
+        return InertObject(callee.name) if function is None else function(arguments)
 
     def _mark(self, _: Any) -> None:
         self._marks.append(len(self._stack))
@@ -163,30 +163,30 @@ class Machine:
     def _tuple_of(self, count: int) -> None:
         items = tuple(self._stack[-count:])
         if len(items) < count:
-            raise Broken("its stack is empty")
+            raise BrokenPickleError("its stack is empty")
         self._stack[-count:] = [items]
 
     def _list(self, _: Any) -> None:
         self._stack.append(self._since_mark())
 
     def _dict(self, _: Any) -> None:
-        self._stack.append(_filled({}, self._since_mark()))
+        self._stack.append(_fill_dict({}, self._since_mark()))
 
     def _append(self, _: Any) -> None:
         item = self._stack.pop()
-        _extend(self._stack[-1], [item])
+        _extend_list(self._stack[-1], [item])
 
     def _appends(self, _: Any) -> None:
         items = self._since_mark()
-        _extend(self._stack[-1], items)
+        _extend_list(self._stack[-1], items)
 
     def _set_item(self, _: Any) -> None:
         value, key = self._stack.pop(), self._stack.pop()
-        _filled(self._stack[-1], [key, value])
+        _fill_dict(self._stack[-1], [key, value])
 
     def _set_items(self, _: Any) -> None:
         items = self._since_mark()
-        _filled(self._stack[-1], items)
+        _fill_dict(self._stack[-1], items)
 
     def _global(self, argument: Any) -> None:
         self._name(*str(argument).split(" ", 1))
@@ -194,7 +194,7 @@ class Machine:
     def _stack_global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            raise Broken("it names something without a name")
+            raise BrokenPickleError("it names something without a name")
         self._name(module, name)
 
     def _instance(self, argument: Any) -> None:
@@ -216,40 +216,42 @@ class Machine:
 
     def _build(self, _: Any) -> None:
         state = self._stack.pop()
-        if isinstance(self._stack[-1], Inert):
+        if isinstance(self._stack[-1], InertObject):
             self._stack[-1].state = state  # elsewhere attributes, such as the versions kept beside a state dict
 
     def _persistent_id(self, argument: Any) -> None:
         self._stack.append(self._persistent((self._stack.pop() if argument is None else argument,)))
 
 
-def _malformed(error: Exception) -> Broken:
-    return Broken(f"its pickle is malformed, {type(error).__name__}: {str(error)[:80]}")
+def _malformed_error(error: Exception) -> BrokenPickleError:
+    return BrokenPickleError(f"its pickle is malformed, {type(error).__name__}: {str(error)[:80]}")
 
 
-def _filled(target: Any, items: list[Any]) -> Any:
+def _fill_dict(target: Any, items: list[Any]) -> Any:
     """A dictionary with more entries; an inert object takes them and does nothing."""
     if len(items) % 2:
-        raise Broken("a key has no value")
-    if isinstance(target, Inert):
+        raise BrokenPickleError("a key has no value")
+    if isinstance(target, InertObject):
         target.content.extend(items)
         return target
     if not isinstance(target, dict):
-        raise Broken(f"it sets an item of a {type(target).__name__}")
+        raise BrokenPickleError(f"it sets an item of a {type(target).__name__}")
     for key, value in zip(items[::2], items[1::2], strict=True):
-        if not (isinstance(key, str | bytes | Named) or key is None or (isinstance(key, int) and abs(key) < 2**60)):
-            raise Broken(f"a key is a {type(key).__name__}")  # hashing nested tuples can take for ever
+        if not (
+            isinstance(key, str | bytes | PickledName) or key is None or (isinstance(key, int) and abs(key) < 2**60)
+        ):
+            raise BrokenPickleError(f"a key is a {type(key).__name__}")  # hashing nested tuples can take for ever
         target[key] = value
     return target
 
 
-def _extend(target: Any, items: list[Any]) -> None:
-    if isinstance(target, Inert):
+def _extend_list(target: Any, items: list[Any]) -> None:
+    if isinstance(target, InertObject):
         target.content.extend(items)
     elif isinstance(target, list):
         target.extend(items)
     else:
-        raise Broken(f"it appends to a {type(target).__name__}")
+        raise BrokenPickleError(f"it appends to a {type(target).__name__}")
 
 
 _LITERALS = frozenset(
@@ -261,38 +263,38 @@ _LITERALS = frozenset(
 )
 _CONSTANTS: Mapping[str, Any] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 _EMPTY: Mapping[str, Callable[[], Any]] = {"EMPTY_LIST": list, "EMPTY_DICT": dict, "EMPTY_SET": list}
-_STEPS: Mapping[str, Callable[[Machine, Any], None]] = {
-    "MARK": Machine._mark,
-    "POP": Machine._pop,
-    "POP_MARK": Machine._pop_mark,
-    "DUP": Machine._dup,
-    "GET": Machine._get,
-    "BINGET": Machine._get,
-    "LONG_BINGET": Machine._get,
-    "PUT": Machine._put,
-    "BINPUT": Machine._put,
-    "LONG_BINPUT": Machine._put,
-    "MEMOIZE": Machine._memoize,
-    "TUPLE": Machine._tuple,
+_STEPS: Mapping[str, Callable[[PickleMachine, Any], None]] = {
+    "MARK": PickleMachine._mark,
+    "POP": PickleMachine._pop,
+    "POP_MARK": PickleMachine._pop_mark,
+    "DUP": PickleMachine._dup,
+    "GET": PickleMachine._get,
+    "BINGET": PickleMachine._get,
+    "LONG_BINGET": PickleMachine._get,
+    "PUT": PickleMachine._put,
+    "BINPUT": PickleMachine._put,
+    "LONG_BINPUT": PickleMachine._put,
+    "MEMOIZE": PickleMachine._memoize,
+    "TUPLE": PickleMachine._tuple,
     "TUPLE1": lambda machine, _: machine._tuple_of(1),
     "TUPLE2": lambda machine, _: machine._tuple_of(2),
     "TUPLE3": lambda machine, _: machine._tuple_of(3),
-    "LIST": Machine._list,
-    "DICT": Machine._dict,
-    "FROZENSET": Machine._list,
-    "APPEND": Machine._append,
-    "APPENDS": Machine._appends,
-    "ADDITEMS": Machine._appends,
-    "SETITEM": Machine._set_item,
-    "SETITEMS": Machine._set_items,
-    "GLOBAL": Machine._global,
-    "STACK_GLOBAL": Machine._stack_global,
-    "INST": Machine._instance,
-    "OBJ": Machine._object,
-    "NEWOBJ": Machine._reduce,
-    "NEWOBJ_EX": Machine._new_with_words,
-    "REDUCE": Machine._reduce,
-    "BUILD": Machine._build,
-    "PERSID": Machine._persistent_id,
-    "BINPERSID": Machine._persistent_id,
+    "LIST": PickleMachine._list,
+    "DICT": PickleMachine._dict,
+    "FROZENSET": PickleMachine._list,
+    "APPEND": PickleMachine._append,
+    "APPENDS": PickleMachine._appends,
+    "ADDITEMS": PickleMachine._appends,
+    "SETITEM": PickleMachine._set_item,
+    "SETITEMS": PickleMachine._set_items,
+    "GLOBAL": PickleMachine._global,
+    "STACK_GLOBAL": PickleMachine._stack_global,
+    "INST": PickleMachine._instance,
+    "OBJ": PickleMachine._object,
+    "NEWOBJ": PickleMachine._reduce,
+    "NEWOBJ_EX": PickleMachine._new_with_words,
+    "REDUCE": PickleMachine._reduce,
+    "BUILD": PickleMachine._build,
+    "PERSID": PickleMachine._persistent_id,
+    "BINPERSID": PickleMachine._persistent_id,
 }

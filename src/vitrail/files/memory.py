@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-def owned(tensors: dict[str, Tensor], memory: mmap.mmap) -> dict[str, Tensor]:
+def copy_mapped_tensors(tensors: dict[str, Tensor], memory: mmap.mmap) -> dict[str, Tensor]:
     """The tensors in memory of their own; the pages of the file behind each are given back as soon as it is copied.
 
     Tensors over one storage share its one copy, so that no more memory is taken than the file has bytes.
@@ -23,12 +23,12 @@ def owned(tensors: dict[str, Tensor], memory: mmap.mmap) -> dict[str, Tensor]:
         memory: the mapped file, to which nothing was written.
     """
     base = torch.frombuffer(memory, dtype=torch.uint8, count=1).data_ptr()
-    sharing = Counter(_place(tensor) for tensor in tensors.values())
+    sharing = Counter(_storage_range(tensor) for tensor in tensors.values())
     copies: dict[tuple[int, int], Tensor] = {}
     found: dict[str, Tensor] = {}
     for name in list(tensors):
         tensor = tensors.pop(name)
-        place = _place(tensor)
+        place = _storage_range(tensor)
         begin, length = place[0] - base, place[1]
         if not 0 <= begin < len(memory):
             found[name] = tensor
@@ -36,11 +36,11 @@ def owned(tensors: dict[str, Tensor], memory: mmap.mmap) -> dict[str, Tensor]:
             found[name] = tensor.clone()
         else:
             if place not in copies:
-                copies[place] = _bytes(tensor).clone()
+                copies[place] = _storage_bytes(tensor).clone()
             whole = copies[place].view(tensor.dtype)
             found[name] = whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
         if found[name] is not tensor:
-            _give_back(memory, begin, length)
+            _release_pages(memory, begin, length)
     return found
 
 
@@ -51,17 +51,17 @@ def machine_memory() -> int | None:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _place(tensor: Tensor) -> tuple[int, int]:
+def _storage_range(tensor: Tensor) -> tuple[int, int]:
     """Address and bytes of the storage."""
     storage = tensor.untyped_storage()
     return storage.data_ptr(), storage.nbytes()
 
 
-def _bytes(tensor: Tensor) -> Tensor:
+def _storage_bytes(tensor: Tensor) -> Tensor:
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
 
 
-def _give_back(memory: mmap.mmap, begin: int, length: int) -> None:
+def _release_pages(memory: mmap.mmap, begin: int, length: int) -> None:
     """Let the system drop the whole pages between; touched again, they are read from the file again."""
     first = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
     last = min(begin + length, len(memory)) // mmap.PAGESIZE * mmap.PAGESIZE

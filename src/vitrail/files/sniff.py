@@ -6,10 +6,10 @@ from pathlib import Path
 
 from ..errors import DamagedFileError
 
-FIRST = 512
+HEAD_BYTES = 512
 """Bytes that are looked at."""
 
-_BEGINNINGS = (
+_MAGIC_BYTES = (
     (b"PK\x03\x04", "zip"),
     (b"PK\x05\x06", "empty zip"),
     (b"7z\xbc\xaf\x27\x1c", "7z"),
@@ -25,7 +25,7 @@ _BEGINNINGS = (
     (b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", "legacy"),  # torch's magic number, protocol 2
 )
 
-_WORDS = {
+_ADVICE_BY_KIND = {
     "empty": "is empty. Copy it again",
     "empty zip": "is an empty zip archive. Copy it again",
     "7z": "is a 7z archive. Unpack it and give the weights file inside",
@@ -43,7 +43,7 @@ _WORDS = {
 }
 
 
-def kind_of(path: Path) -> str:
+def detect_kind(path: Path) -> str:
     """safetensors, zip, npy, legacy, pickle, or a kind that holds no weights readable here; "unknown" if none fits.
 
     Raises:
@@ -56,32 +56,32 @@ def kind_of(path: Path) -> str:
         raise DamagedFileError(f"The weights file {path} cannot be read: it is no plain file. Check the path.")
     try:
         with path.open("rb") as file:
-            data = file.read(FIRST)
+            data = file.read(HEAD_BYTES)
     except OSError as error:
         raise DamagedFileError(
             f"The weights file {path} cannot be read: {error.strerror or error}. Check the path and its permissions."
         ) from error
-    return _kind(data)
+    return _kind_from_bytes(data)
 
 
-def refuse_other(path: Path) -> str:
+def require_weights_kind(path: Path) -> str:
     """The kind of a file; kinds that hold no weights readable here are refused.
 
     Raises:
         DamagedFileError: says what the file is and what to do.
     """
-    kind = kind_of(path)
-    if kind in _WORDS:
-        raise DamagedFileError(f"{path} {_WORDS[kind]}.")
+    kind = detect_kind(path)
+    if kind in _ADVICE_BY_KIND:
+        raise DamagedFileError(f"{path} {_ADVICE_BY_KIND[kind]}.")
     return kind
 
 
-def _kind(data: bytes) -> str:
+def _kind_from_bytes(data: bytes) -> str:
     if not data:
         return "empty"
     if data[8:10] in (b'{"', b"{ ", b"{}") and int.from_bytes(data[:8], "little") < 2**40:
         return "safetensors"  # asked first: its length may spell the beginning of another kind
-    for beginning, kind in _BEGINNINGS:
+    for beginning, kind in _MAGIC_BYTES:
         if data.startswith(beginning):
             return kind
     if data[257:262] == b"ustar":

@@ -9,15 +9,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ..errors import DamagedFileError
-from . import faults, json_text
+from . import disk, strict_json
 from .disk import flush
 
 MANIFEST = "manifest.json"
-PAGE = "README.md"
+README_FILE = "README.md"
 """For people alone; nothing that is computed depends on it."""
 
 
-class _Entry(NamedTuple):
+class _ManifestEntry(NamedTuple):
     """What the manifest promises of one file."""
 
     size: int
@@ -36,20 +36,20 @@ def write_manifest(folder: Path, with_page: bool = True) -> None:
     Args:
         with_page: whether README.md is listed, so that nobody may edit it.
     """
-    files = {name: folder / name for name in sorted(_names(folder)) if with_page or name != PAGE}
+    files = {name: folder / name for name in sorted(_list_names(folder)) if with_page or name != README_FILE}
     for name, file in files.items():
         flush(file)
-        faults.reach("flushed-again", name)
-    entries = {name: _Entry(file.stat().st_size, sha256(file)) for name, file in files.items()}
-    faults.reach("before", MANIFEST)
-    (folder / MANIFEST).write_bytes(_text(entries))
-    faults.reach("written", MANIFEST)
+        disk.crash_if_requested("flushed-again", name)
+    entries = {name: _ManifestEntry(file.stat().st_size, sha256(file)) for name, file in files.items()}
+    disk.crash_if_requested("before", MANIFEST)
+    (folder / MANIFEST).write_bytes(_format_manifest(entries))
+    disk.crash_if_requested("written", MANIFEST)
     for inside in [folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder]:
         flush(inside)
-        faults.reach("flushed-again", inside.name if inside.name == MANIFEST else "folder")
+        disk.crash_if_requested("flushed-again", inside.name if inside.name == MANIFEST else "folder")
 
 
-def verify(folder: Path) -> None:
+def verify_manifest(folder: Path) -> None:
     """Compare every file of a folder with its manifest, before anything in it is used.
 
     Raises:
@@ -57,7 +57,7 @@ def verify(folder: Path) -> None:
             with another, or not listed. README.md need not be.
     """
     folder = Path(folder)
-    expected = _read(folder)
+    expected = _read_manifest(folder)
     for name, entry in expected.items():
         file = folder / name
         if not file.is_file():
@@ -66,21 +66,21 @@ def verify(folder: Path) -> None:
             change = "shorter" if size < entry.size else "longer"
             raise DamagedFileError(
                 f"{file} has {size} bytes, expected {entry.size}: it is {change} than when it was written. {_ADVICE}"
-                + _swapped(name, expected, file)
+                + _swap_hint(name, expected, file)
             )
         if (found := sha256(file)) != entry.sha256:
             raise DamagedFileError(
                 f"Checksum mismatch in {file}: expected {entry.sha256[:8]}, got {found[:8]}. {_ADVICE}"
-                + _swapped(name, expected, file, found)
+                + _swap_hint(name, expected, file, found)
             )
-    if extra := sorted(_names(folder) - expected.keys() - {PAGE}):
+    if extra := sorted(_list_names(folder) - expected.keys() - {README_FILE}):
         raise DamagedFileError(f"{folder / extra[0]} is not listed in {MANIFEST}. Move it out of the folder.")
 
 
 _ADVICE = "Use another copy of the folder."
 
 
-def _swapped(name: str, expected: Mapping[str, _Entry], file: Path, found: str | None = None) -> str:
+def _swap_hint(name: str, expected: Mapping[str, _ManifestEntry], file: Path, found: str | None = None) -> str:
     """Words if the file is another of the folder's under a wrong name."""
     size = file.stat().st_size
     alike = {other: entry for other, entry in expected.items() if other != name and entry.size == size}
@@ -91,36 +91,36 @@ def _swapped(name: str, expected: Mapping[str, _Entry], file: Path, found: str |
     return ""
 
 
-def _names(folder: Path) -> set[str]:
+def _list_names(folder: Path) -> set[str]:
     files = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     return {name for name in files if name != MANIFEST}
 
 
-def _text(entries: Mapping[str, _Entry]) -> bytes:
+def _format_manifest(entries: Mapping[str, _ManifestEntry]) -> bytes:
     """The one way to write these entries; any other text is a changed one."""
     files = {name: {"size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()}
     return (json.dumps({"files": files}, indent=2) + "\n").encode()
 
 
-def _read(folder: Path) -> dict[str, _Entry]:
+def _read_manifest(folder: Path) -> dict[str, _ManifestEntry]:
     """Name -> (size, hash), from a file that may itself be damaged."""
     path = folder / MANIFEST
     if not path.is_file():
         raise DamagedFileError(f"{folder} has no {MANIFEST}, so it is unfinished or not ours. {_ADVICE}")
     try:
-        entries = {name: _entry(value) for name, value in json_text.read(path)["files"].items()}
+        entries = {name: _parse_entry(value) for name, value in strict_json.read_json(path)["files"].items()}
     except (DamagedFileError, KeyError, TypeError, AttributeError) as error:
         raise DamagedFileError(f"{path} is not a list of files with sizes and hashes. {_ADVICE}") from error
     for name in entries:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise DamagedFileError(f"{path} lists {name}, which is not inside the folder. {_ADVICE}")
-    if path.read_bytes() != _text(entries):
+    if path.read_bytes() != _format_manifest(entries):
         raise DamagedFileError(f"{path} was changed since it was written. {_ADVICE}")
     return entries
 
 
-def _entry(value: Any) -> _Entry:
+def _parse_entry(value: Any) -> _ManifestEntry:
     size, digest = value["size"], value["sha256"]
     if type(size) is not int or not isinstance(digest, str):
         raise TypeError
-    return _Entry(size, digest)
+    return _ManifestEntry(size, digest)

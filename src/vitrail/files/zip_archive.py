@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from ..errors import DamagedFileError
 
-DIRECTORY = 4 * 2**20
+MAX_DIRECTORY_BYTES = 4 * 2**20
 """Bytes of the largest directory that is read, enough for 40,000 entries."""
-GROWTH = 16
+MAX_EXPANSION = 16
 """Unpacked bytes for every packed one; weights hardly shrink at all."""
-SLACK = 64 * 2**20
+EXPANSION_SLACK_BYTES = 64 * 2**20
 """Unpacked bytes that are always allowed, because small files of zeros shrink a thousandfold."""
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """One file of an archive."""
 
     name: str
@@ -37,7 +37,7 @@ class Member(NamedTuple):
     """Its checksum; 0 if the writer left it out, as torch can."""
 
 
-class Archive:
+class ZipArchive:
     """A zip archive whose directory has been found harmless.
 
     Args:
@@ -47,12 +47,12 @@ class Archive:
         DamagedFileError: no whole zip archive, or one of the tricks above; the message names the entry.
     """
 
-    def __init__(self, path: Path, growth: int = GROWTH):
+    def __init__(self, path: Path, growth: int = MAX_EXPANSION):
         self.path = Path(path)
         self._growth = growth
         with self.path.open("rb") as file:
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        self.members: Mapping[str, Member] = self._judged(self._directory())
+        self.members: Mapping[str, ArchiveMember] = self._judged(self._directory())
         self._compared: set[str] = set()
 
     def read(self, name: str, limit: int) -> bytes:
@@ -80,7 +80,7 @@ class Archive:
         data = self.memory[member.offset : member.offset + min(member.packed, 2 * count + 2**10)]
         return data[:count] if member.is_stored else self._inflated(member, data, count)
 
-    def stored(self, name: str) -> Member:
+    def stored(self, name: str) -> ArchiveMember:
         """A member that lies unpacked in the archive, its checksum compared; read it from `memory`.
 
         Raises:
@@ -95,7 +95,7 @@ class Archive:
             self._compared.add(name)
         return member
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> ArchiveMember:
         """A member by its name.
 
         Raises:
@@ -114,29 +114,29 @@ class Archive:
             raise self._refused("it begins with something else")
         if (length := _directory_length(self.memory)) is None:
             raise self._refused("its directory cannot be read, it does not end as the format says")
-        if length > DIRECTORY:
-            raise self._refused(f"its directory has {length} bytes, at most {DIRECTORY} are read")
+        if length > MAX_DIRECTORY_BYTES:
+            raise self._refused(f"its directory has {length} bytes, at most {MAX_DIRECTORY_BYTES} are read")
         try:
             with zipfile.ZipFile(self.path) as opened:
                 return opened.infolist()
         except Exception as error:  # a damaged directory can raise anything
             raise self._refused(f"its directory cannot be read, {type(error).__name__}: {str(error)[:80]}") from error
 
-    def _judged(self, entries: list[zipfile.ZipInfo]) -> dict[str, Member]:
-        members: dict[str, Member] = {}
+    def _judged(self, entries: list[zipfile.ZipInfo]) -> dict[str, ArchiveMember]:
+        members: dict[str, ArchiveMember] = {}
         for entry in entries:
             if entry.filename in members:
                 raise self._refused(f"two of its files are called {entry.filename[:80]}")
             members[entry.filename] = self._member(entry)
         self._check_overlaps(members)
         unpacked = sum(member.size for member in members.values())
-        if unpacked > self._growth * len(self.memory) + SLACK:
+        if unpacked > self._growth * len(self.memory) + EXPANSION_SLACK_BYTES:
             raise self._refused(f"its {len(self.memory)} bytes unpack to {unpacked}")
         return members
 
-    def _member(self, entry: zipfile.ZipInfo) -> Member:
+    def _member(self, entry: zipfile.ZipInfo) -> ArchiveMember:
         name = entry.filename
-        if not _stays_inside(name) or entry.orig_filename != name:
+        if not _is_safe_name(name) or entry.orig_filename != name:
             raise self._refused(f"one of its files is called {entry.orig_filename[:80]!r}, which leads out of a folder")
         if entry.flag_bits & 0x1:
             raise self._refused(f"{name} is encrypted")
@@ -153,9 +153,9 @@ class Archive:
         if self.memory[start + 30 : start + 30 + of_name] != name.encode("utf-8"):
             raise self._refused(f"{name} has another name where it lies")
         offset = start + 30 + of_name + of_extra
-        return Member(name, offset, entry.compress_size, entry.file_size, is_stored, entry.CRC)
+        return ArchiveMember(name, offset, entry.compress_size, entry.file_size, is_stored, entry.CRC)
 
-    def _check_overlaps(self, members: dict[str, Member]) -> None:
+    def _check_overlaps(self, members: dict[str, ArchiveMember]) -> None:
         reached, last = 0, ""
         for member in sorted(members.values(), key=lambda member: (member.offset, member.packed)):
             if member.offset < reached:
@@ -164,20 +164,20 @@ class Archive:
         if reached > len(self.memory):
             raise self._refused(f"{last} goes beyond the end")
 
-    def _unpacked(self, member: Member, data: bytes) -> bytes:
+    def _unpacked(self, member: ArchiveMember, data: bytes) -> bytes:
         """At most the promised number of bytes and one more are ever unpacked."""
         found = self._inflated(member, data, member.size + 1)
         if len(found) != member.size:
             raise self._refused(f"{member.name} does not unpack to the {member.size} bytes it promises")
         return found
 
-    def _inflated(self, member: Member, data: bytes, count: int) -> bytes:
+    def _inflated(self, member: ArchiveMember, data: bytes, count: int) -> bytes:
         try:
             return zlib.decompressobj(-15).decompress(data, count)
         except zlib.error as error:
             raise self._refused(f"{member.name} cannot be unpacked, {error}") from error
 
-    def _check(self, member: Member, data: bytes | memoryview) -> None:
+    def _check(self, member: ArchiveMember, data: bytes | memoryview) -> None:
         if member.crc and zlib.crc32(data) != member.crc:
             raise self._refused(f"the checksum of {member.name} does not match")
 
@@ -188,7 +188,7 @@ class Archive:
         )
 
 
-def _stays_inside(name: str) -> bool:
+def _is_safe_name(name: str) -> bool:
     parts = name.rstrip("/").split("/")
     return (
         name.isprintable()
