@@ -23,9 +23,9 @@ from vitrail.bench import limits
 from vitrail.bench.attention_table import FORMATS, compared, in_turn, proposals
 from vitrail.bench.clock import Clock, Timing
 from vitrail.doors.benching import attention_lines
-from vitrail.model.attention import place
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.attention import device_capability
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.runtime import cpu_name
 
 RESULTS = Path(__file__).parent / "results"
@@ -44,7 +44,7 @@ def main() -> None:
     rows = [model_row(name, options.batch) for name in MEASURED_FORMATS] if options.model else attention_rows()
     result = {"machine": machine(), "rows": rows}
     kind = "model" if options.model else "alone"
-    path = RESULTS / f"attention-{kind}-{place('cpu').lower()}.json"
+    path = RESULTS / f"attention-{kind}-{device_capability('cpu').lower()}.json"
     RESULTS.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"written to {path}")
@@ -59,8 +59,8 @@ def attention_rows() -> list[dict[str, object]]:
 
 def model_row(name: str, batch: int) -> dict[str, object]:
     """Forward and backward of the 6x128, patch-4, 49-token model, its attention forced either way."""
-    config = dataclasses.replace(named("vit_nano_patch4_28"), channels=1, outputs=10)
-    models = {path: create(dataclasses.replace(config, attention=path)).train() for path in ("fused", "open")}
+    config = dataclasses.replace(config_from_name("vit_nano_patch4_28"), channels=1, outputs=10)
+    models = {path: create_model(dataclasses.replace(config, attention=path)).train() for path in ("fused", "open")}
     images, targets = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
 
     def step(path: str) -> None:
@@ -93,7 +93,7 @@ def machine() -> dict[str, object]:
         pass
     return {
         "cpu": cpu_name(),
-        "capability": place("cpu"),
+        "capability": device_capability("cpu"),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),

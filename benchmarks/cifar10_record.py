@@ -23,7 +23,7 @@ from pathlib import Path
 from making.cases import validated
 from making.records import Results, Row, number, spread, trained
 
-from vitrail.model.cost import training_flops
+from vitrail.model.flops import training_flops
 from vitrail.train.plan import Plan
 from vitrail.train.run import RunFolder
 

@@ -108,7 +108,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     from vitrail.bench.clock import Clock
     from vitrail.doors.models import plain_spec
     from vitrail.evaluate.collect import made_ready
-    from vitrail.model.vit import create
+    from vitrail.model.vit import create_model
     from vitrail.train.loop import prepare
     from vitrail.train.plan import ComputeSettings, Plan
     from vitrail.train.recipe import Recipe
@@ -123,7 +123,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
         plan = Plan(model=config, image=spec, recipe=Recipe(**recipe), compute=ComputeSettings(**compute))
         before = resident()
         peak.forget("cpu")
-        model = create(config, 0)
+        model = create_model(config, 0)
         answers = jobs.answers(made_ready(model, number_format), spec, count, "cpu", number_format)
         answers()
         found["inference_memory"] = peak.highest("cpu") - before
@@ -145,9 +145,9 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
 
 def shape(name: str) -> Any:
     """A size with as many outputs as it has."""
-    from vitrail.model.sizes import named
+    from vitrail.model.registry import config_from_name
 
-    config = named(name)
+    config = config_from_name(name)
     return config if config.outputs else dataclasses.replace(config, outputs=1000)
 
 

@@ -27,8 +27,8 @@ import torch
 
 from vitrail.explain.methods import METHODS, Options, default_method, explain
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import named
-from vitrail.model.vit import ViT, create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import ViT, create_model
 from vitrail.runtime import cpu_name
 
 RESULTS = Path(__file__).parent / "results"
@@ -74,7 +74,7 @@ def in_own_process(name: str, method: str, threads: int) -> dict[str, object]:
 
 def measured(name: str, method: str) -> dict[str, object]:
     """Medians of forward pass and map, turn by turn, and the highest memory of this process."""
-    model = create(config_of(name), seed=0).eval()
+    model = create_model(config_of(name), seed=0).eval()
     images = torch.randn(1, 3, *model.config.image_size, generator=torch.Generator().manual_seed(0))
     asked = Options(patch=1) if method == "similarity" else Options()
 
@@ -98,7 +98,7 @@ def measured(name: str, method: str) -> dict[str, object]:
 
 def config_of(name: str) -> ViTConfig:
     """A named size, with values that are not zero from the start."""
-    return replace(named(name), init="torch")
+    return replace(config_from_name(name), init="torch")
 
 
 def forward(model: ViT, images: torch.Tensor) -> None:

@@ -33,9 +33,9 @@ from vitrail.doors.predicting import open_predictor
 from vitrail.export import pacing, quantising
 from vitrail.export.making import reopened, written
 from vitrail.export.smaller import make_smaller
-from vitrail.model.attention import place
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.attention import device_capability
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.predict.member import Member
 from vitrail.runtime import cpu_name
 from vitrail.spec import ImageSpec
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--out", type=Path, default=RESULTS / f"exporting-{place('cpu').lower()}.json")
+    parser.add_argument("--out", type=Path, default=RESULTS / f"exporting-{device_capability('cpu').lower()}.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     result = {
@@ -71,10 +71,10 @@ def main() -> None:
 
 def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
     """Pictures per second of every file of one size."""
-    config = replace(named(size), outputs=1000)
+    config = replace(config_from_name(size), outputs=1000)
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     names = tuple(map(str, range(config.outputs)))
-    member = Member(model=create(config, seed=0).eval(), spec=spec, classes=names)
+    member = Member(model=create_model(config, seed=0).eval(), spec=spec, classes=names)
     pictures = drawn(*spec.size, spec.channels, CALIBRATING)
     with tempfile.TemporaryDirectory() as name:
         found = pacing.rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)

@@ -40,7 +40,7 @@ from vitrail.evaluate.collect import collect
 from vitrail.evaluate.views import Views
 from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train.dataset import Dataset, open_dataset
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
@@ -202,7 +202,7 @@ def measured_peer(case: Case, minutes: float, rate: float) -> Row:
 def measured_ours(case: Case, ours: Path) -> Row:
     """The curve of a run of ours, from the checkpoints that it left."""
     plan = case.plan
-    model, seconds, curve = create(plan.model, plan.seed), seconds_at(ours), []
+    model, seconds, curve = create_model(plan.model, plan.seed), seconds_at(ours), []
     for folder in sorted((ours / "history").glob("step-*")):
         weights = model.state_dict()
         for name in ("model.safetensors", "average.safetensors"):

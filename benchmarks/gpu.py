@@ -29,8 +29,8 @@ from vitrail.data.loader import Resident
 from vitrail.data.regions import Cut
 from vitrail.evaluate.collect import collect
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.loop import prepare, train
 from vitrail.train.plan import ComputeSettings, Plan
@@ -129,7 +129,7 @@ def training(
     if where == "processor":
         held = _OnProcessor(held)
     targets = np.arange(shape[3]) % shape[1]
-    steps = train(prepare(create(asked.model, 0), asked), held, targets, asked)
+    steps = train(prepare(create_model(asked.model, 0), asked), held, targets, asked)
     warm, counted = (2, 4) if dry else (WARM_UP, MEASURED)
     began = time.perf_counter()
     for _ in range(warm):
@@ -149,7 +149,7 @@ def answering(shape: tuple[str, int, int, int], device: str, dry: bool) -> dict[
     """Pictures a second of `evaluate.collect`, in bfloat16."""
     asked = plan(shape, device, "bfloat16")
     held = pictures(asked, shape[3])
-    model = create(asked.model, 0).to(device)
+    model = create_model(asked.model, 0).to(device)
     seconds = []
     for _ in range(2 if dry else 4):
         began = time.perf_counter()
@@ -166,7 +166,7 @@ def agreement(device: str, number_format: str) -> dict[str, object]:
     for where, kind in (("cpu", "float32"), (device, number_format)):
         asked = plan(TINY, where, kind, optimizer="adamw")
         steps = train(
-            prepare(create(asked.model, 0), asked), pictures(asked, TINY[3]), np.arange(TINY[3]) % TINY[1], asked
+            prepare(create_model(asked.model, 0), asked), pictures(asked, TINY[3]), np.arange(TINY[3]) % TINY[1], asked
         )
         found.append([next(steps).loss for _ in range(20)])
         steps.close()
@@ -197,7 +197,7 @@ def plan(
     compiled: bool = False,
 ) -> Plan:
     """A training without end of a named model."""
-    model = dataclasses.replace(named(shape[0]), outputs=shape[1])
+    model = dataclasses.replace(config_from_name(shape[0]), outputs=shape[1])
     image = ImageSpec(height=model.image_size[0], width=model.image_size[1], channels=model.channels)
     recipe = Recipe(steps=100_000, batch=shape[2], optimizer=optimizer, flip=True, crop_padding=1, warmup=0.0)
     compute = ComputeSettings(device=device, number_format=number_format, compile=compiled)

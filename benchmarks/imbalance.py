@@ -26,8 +26,8 @@ from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.evaluate.collect import collect
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.randomness import permutation
 from vitrail.spec import ImageSpec
 from vitrail.train.loop import prepare, train
@@ -73,11 +73,11 @@ def measure(source: Source, largest: int, ratio: float, steps: int, seed: int, k
     plan = Plan(
         seed=seed,
         image=SPEC,
-        model=replace(named(MODEL), channels=1, outputs=10),
+        model=replace(config_from_name(MODEL), channels=1, outputs=10),
         recipe=recipe,
         compute=ComputeSettings(threads=1),
     )
-    learner = prepare(create(plan.model, seed), plan)
+    learner = prepare(create_model(plan.model, seed), plan)
     began = time.perf_counter()
     for _ in train(learner, resident(source, rows), source.targets[rows], plan):
         pass

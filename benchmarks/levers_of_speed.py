@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from vitrail.bench import machine
 from vitrail.bench.clock import Clock, Job
 from vitrail.evaluate.side_by_side import parts_of, side_by_side
-from vitrail.model import rotary
+from vitrail.model import positions
 from vitrail.model.config import ViTConfig
-from vitrail.model.precision import cast_once
-from vitrail.model.sizes import named
-from vitrail.model.tokens import take_rows
-from vitrail.model.vit import ViT, create
+from vitrail.model.layers import cast_linear_weights
+from vitrail.model.registry import config_from_name
+from vitrail.model.tokens import gather_tokens
+from vitrail.model.vit import ViT, create_model
 from vitrail.runtime import cpu_multiplies_bfloat16
 from vitrail.train.stepping.muon import Muon
 
@@ -90,29 +90,29 @@ def told(row: dict[str, object]) -> str:
 
 def levers(wide: Shape, small: Shape) -> Iterator[Lever]:
     """Every pair; each is made when its turn comes, so that only one lies in memory."""
-    config = dataclasses.replace(named(wide[0]), outputs=10)
-    model, images = create(config).eval(), pictures(config, wide[1])
+    config = dataclasses.replace(config_from_name(wide[0]), outputs=10)
+    model, images = create_model(config).eval(), pictures(config, wide[1])
     whole = copy.deepcopy(model)
     whole.pool.reads = None
     name = "last block for the class token alone, {}"
     yield Lever(name.format("answers"), wide, answers(model, images), answers(whole, images), True)
     yield Lever(name.format("training"), wide, steps(model, images), steps(whole, images), True)
-    closed = create(dataclasses.replace(config, attention="fused"))
+    closed = create_model(dataclasses.replace(config, attention="fused"))
     yield Lever("attention opened where its table says", wide, steps(model, images), steps(closed, images), True)
-    cast = cast_once(model.eval(), torch.bfloat16)
+    cast = cast_linear_weights(model.eval(), torch.bfloat16)
     for batch in (wide[1], 1):
         used, unused = answers(cast, images[:batch]), answers(model, images[:batch])
         yield Lever("matrices cast to bfloat16 once", (wide[0], batch), used, unused, True)
     yield Lever("whole pictures for each core", wide, *apart_and_shared(model, images), True)
     yield Lever("tables of rotary positions kept", (small[0], 1), *tables_kept(small[0]), True)
     yield Lever("queries, keys, values by one product", wide, *joint_and_apart(config, images), True)
-    folded = create(dataclasses.replace(config, patches="linear")).eval()
+    folded = create_model(dataclasses.replace(config, patches="linear")).eval()
     yield Lever("patches by a matrix for a convolution", wide, answers(folded, images), answers(model, images), False)
     by_channel = images.contiguous(memory_format=torch.channels_last)
     yield Lever("pictures with channels last", wide, answers(model, by_channel), answers(model, images), False)
     for of in (wide, small):
-        yield Lever("one kernel for AdamW", of, *adamw(named(of[0])), True)
-        yield Lever("Muon takes matrices of a shape at once", of, *muon(named(of[0])), True)
+        yield Lever("one kernel for AdamW", of, *adamw(config_from_name(of[0])), True)
+        yield Lever("Muon takes matrices of a shape at once", of, *muon(config_from_name(of[0])), True)
     yield Lever("patches dropped before they are embedded", small, *dropped(small), True)
 
 
@@ -158,16 +158,19 @@ def apart_and_shared(model: ViT, images: Tensor) -> tuple[Job, Job]:
 
 def tables_kept(name: str) -> tuple[Job, Job]:
     """Answers to one picture of a model with rotary positions: tables made once, and for every forward."""
-    config = dataclasses.replace(named(name), rotary="axial")
-    model, image = create(config).eval(), pictures(config, 1)
+    config = dataclasses.replace(config_from_name(name), rotary="axial")
+    model, image = create_model(config).eval(), pictures(config, 1)
     answer = answers(model, image)
 
     def made_again() -> None:
-        made, rotary._kept_tables = rotary._kept_tables, rotary._kept_tables.__wrapped__  # type: ignore[attr-defined]
+        made, positions._cached_rotary_tables = (
+            positions._cached_rotary_tables,
+            positions._cached_rotary_tables.__wrapped__,
+        )  # type: ignore[attr-defined]
         try:
             answer()
         finally:
-            rotary._kept_tables = made
+            positions._cached_rotary_tables = made
 
     return answer, made_again
 
@@ -182,12 +185,12 @@ def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[Job, Job]:
 
 def adamw(config: ViTConfig) -> tuple[Job, Job]:
     """A step of all parameters by one kernel each, and by torch's own choice."""
-    return tuple(_stepping(create(config), fused) for fused in (True, None))  # type: ignore[return-value]
+    return tuple(_stepping(create_model(config), fused) for fused in (True, None))  # type: ignore[return-value]
 
 
 def muon(config: ViTConfig) -> tuple[Job, Job]:
     """A step of the blocks' matrices in stacks of one shape, and a matrix after the other."""
-    return tuple(_orthogonal(create(config), apart) for apart in (False, True))  # type: ignore[return-value]
+    return tuple(_orthogonal(create_model(config), apart) for apart in (False, True))  # type: ignore[return-value]
 
 
 def _orthogonal(model: ViT, apart: bool) -> Job:
@@ -213,13 +216,13 @@ def _stepping(model: ViT, fused: bool | None) -> Job:
 
 def dropped(shape: Shape) -> tuple[Job, Job]:
     """Training steps with half the patches: left out before the projection, and after it."""
-    config = named(shape[0])
+    config = config_from_name(shape[0])
     images = pictures(config, shape[1])
     order = torch.rand(len(images), config.grid.patches, generator=torch.Generator().manual_seed(1)).argsort(1)
     visible = order[:, : config.grid.patches // 2].sort(1).values
-    early, late = create(config), create(config)
+    early, late = create_model(config), create_model(config)
     projected: Callable[..., Tensor] = late.tokens.patches.forward
-    late.tokens.patches.forward = lambda pictures, rows=None: take_rows(projected(pictures), rows)  # type: ignore
+    late.tokens.patches.forward = lambda pictures, rows=None: gather_tokens(projected(pictures), rows)  # type: ignore
     return steps(early, images, visible), steps(late, images, visible)
 
 

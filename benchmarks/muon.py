@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from attention import machine
 
-from vitrail.model.attention import place
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.attention import device_capability
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.runtime import cpu_multiplies_bfloat16
 from vitrail.train.stepping.muon import Muon
 
@@ -30,14 +30,16 @@ def main() -> None:
     """Time both on every model, print the table and keep it."""
     rows = [compare(name) for name in NAMES]
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"muon-{place('cpu').lower()}.json"
+    path = RESULTS / f"muon-{device_capability('cpu').lower()}.json"
     path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
     print(f"written to {path}")
 
 
 def compare(name: str) -> dict[str, object]:
     """Median seconds of a step that moves every matrix of the blocks."""
-    matrices = [p for key, p in create(named(name)).named_parameters() if p.ndim == 2 and ".blocks." in key]
+    matrices = [
+        p for key, p in create_model(config_from_name(name)).named_parameters() if p.ndim == 2 and ".blocks." in key
+    ]
     for matrix in matrices:
         matrix.grad = torch.randn_like(matrix)
     joint = [matrix for matrix in matrices if matrix.shape[0] == 3 * matrix.shape[1]]

@@ -88,18 +88,18 @@ def made(name: str, folder: Path) -> tuple[Path, bytes]:
     from sklearn.datasets import load_digits, load_sample_image
 
     from vitrail.checkpoints import bundle
-    from vitrail.model.sizes import named
-    from vitrail.model.vit import create
+    from vitrail.model.registry import config_from_name
+    from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
 
     if name == "digits":
-        config = replace(named("vit_pico_patch2_8"), channels=1, outputs=10)
+        config = replace(config_from_name("vit_pico_patch2_8"), channels=1, outputs=10)
     else:
-        config = replace(named(name), outputs=1000)
+        config = replace(config_from_name(name), outputs=1000)
     height, width = config.image_size
     spec = ImageSpec(height=height, width=width, channels=config.channels)
     classes = tuple(str(number) for number in range(config.outputs))
-    bundle.save(folder / "model", create(config, seed=0).eval(), spec, "classes", classes, {})
+    bundle.save(folder / "model", create_model(config, seed=0).eval(), spec, "classes", classes, {})
     data = io.BytesIO()
     if name == "digits":
         digit = np.rint(load_digits().images[0] * (255 / 16)).astype(np.uint8)

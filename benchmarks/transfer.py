@@ -47,7 +47,7 @@ from vitrail.data.settings import DataSettings
 from vitrail.data.transforms import normalise
 from vitrail.evaluate import neighbours
 from vitrail.files import safetensors_file
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.dataset import open_dataset
 from vitrail.train.run import RunFolder
@@ -140,7 +140,7 @@ def encoder_of(run: Path) -> Path:
     folder = run / "encoder"
     if not folder.exists():
         plan = RunFolder(run).read_plan()
-        model = create(plan.model, plan.seed)
+        model = create_model(plan.model, plan.seed)
         model.load_state_dict(safetensors_file.load_tensors(run / "start.safetensors"))
         classes = open_source("fashion-mnist", DataSettings(source="fashion-mnist")).classes
         bundle.save(folder, model, plan.image, "classes", classes, {"model_name": plan.model_name})

@@ -7,20 +7,20 @@ from pathlib import Path
 from vitrail.explain.figures import patch_grid, save, token_strip
 from vitrail.explain.picture import PANES, read
 from vitrail.explain.positions import positions
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 
 IMAGES = Path(__file__).parent / "images"
 
 
 def main() -> None:
     """The drawn window with its patches, one patch as a strip, and the explained design's position table."""
-    config = named("explained_vit_patch20_60x100")
+    config = config_from_name("explained_vit_patch20_60x100")
     image = read(PANES, channels=1)
     figures = {
         "panes.png": patch_grid(image, config.patch),
         "token.png": token_strip(image, config.patch, token=8),
-        "positions.png": positions(create(config)),
+        "positions.png": positions(create_model(config)),
     }
     for name, figure in figures.items():
         if (IMAGES / name).exists():

@@ -13,7 +13,7 @@ import sys
 import torch
 
 from kinds import KINDS, images_for
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def differences(name: str, backend: str) -> tuple[float, float]:
     """Plain against compiled, in outputs and in the gradients of one loss."""
     torch._dynamo.reset()  # kinds share code, and torch compiles one piece of code a few times only
     config = KINDS[name]
-    plain, twin = create(config, seed=3), create(config, seed=3)
+    plain, twin = create_model(config, seed=3), create_model(config, seed=3)
     compiled = torch.compile(twin, fullgraph=True, backend=backend)
     images = images_for(config)
     answers = [model(images) for model in (plain, compiled)]

@@ -15,7 +15,7 @@ import sys
 import torch
 
 from together import IMAGES, MODEL, PLAN
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train.engines.engine import Engine
 from vitrail.train.stepping.gradients import Shown, backward, measured
 from vitrail.train.stepping.objective import loss_for
@@ -51,7 +51,7 @@ def differences(name: str, backend: str) -> tuple[float, float]:
     loss = loss_for(task, plan.recipe)
     losses, gradients = [], []
     for compiled in (False, True):
-        model = create(MODEL, seed=3)
+        model = create_model(MODEL, seed=3)
         engine = Engine(model)
         measure = measured(engine, loss, plan)
         if compiled:

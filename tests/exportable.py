@@ -13,7 +13,7 @@ from vitrail.evaluate.scaling import Scaling
 from vitrail.evaluate.unlike import familiar
 from vitrail.evaluate.views import Views
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.predict.member import Member
 from vitrail.spec import ImageSpec
 
@@ -41,7 +41,7 @@ def member(
     """A model with outputs that differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES
     config = dataclasses.replace(KINDS[kind], outputs=len(names))
-    model = create(config, seed=3).eval()
+    model = create_model(config, seed=3).eval()
     generator = torch.Generator().manual_seed(4)
     for weights in model.parameters():
         if weights.ndim > 1:

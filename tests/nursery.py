@@ -90,14 +90,16 @@ def _serve() -> None:
 
     import vitrail.train.fit
     from vitrail.cli.main import main
-    from vitrail.model.sizes import named
-    from vitrail.model.vit import create
+    from vitrail.model.registry import config_from_name
+    from vitrail.model.vit import create_model
     from vitrail.train.loop import prepare
     from vitrail.train.plan import Plan
 
     assert matplotlib and scipy and sklearn and vitrail
     torch.set_num_threads(1)  # a process with more cannot be forked
-    prepare(create(named("vit_mu_patch8_16"), seed=0), Plan())  # torch imports a part of itself only now
+    prepare(
+        create_model(config_from_name("vit_mu_patch8_16"), seed=0), Plan()
+    )  # torch imports a part of itself only now
     for line in sys.stdin:
         question = json.loads(line)
         if "wait" in question:

@@ -7,20 +7,20 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 
 PATCH = (2, 3)
 
 
 def averaging(rows: int = 2, columns: int = 3) -> ViT:
     """Output 0 is the mean brightness of the patches that are there, output 1 its negative: mean pooling, no block."""
-    return _filled(create(_config(rows, columns, depth=0, class_token=False, pool="mean")))
+    return _filled(create_model(_config(rows, columns, depth=0, class_token=False, pool="mean")))
 
 
 def summing(rows: int = 2, columns: int = 3, registers: int = 0) -> ViT:
     """Output 0 is the sum of the patches that are there over the number of tokens: a class token and dark registers
     that look at all tokens alike."""
-    model = create(_config(rows, columns, depth=1, class_token=True, pool="class", registers=registers))
+    model = create_model(_config(rows, columns, depth=1, class_token=True, pool="class", registers=registers))
     block = model.encoder.blocks[0]
     block.norm1 = nn.Identity()
     with torch.no_grad():

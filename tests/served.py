@@ -27,7 +27,7 @@ from vitrail.checkpoints import bundle
 from vitrail.evaluate import decisions, scaling
 from vitrail.evaluate.scaling import Scaling
 from vitrail.evaluate.unlike import familiar
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.predict.member import Member
 
 BEGINNING = 60.0
@@ -55,7 +55,7 @@ def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated
     """A model of 32 x 32 pixels whose answers differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES
     shape = dataclasses.replace(TINY, channels=channels, image_size=(32, 32), patch=(8, 8), outputs=len(names))
-    model = create(shape, seed=3).eval()
+    model = create_model(shape, seed=3).eval()
     generator = torch.Generator().manual_seed(4)
     for weights in model.parameters():
         if weights.ndim > 1:

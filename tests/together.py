@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from vitrail.data.loader import Resident
 from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.brought import NOTHING, Brought
 from vitrail.train.engines.sharding import whole
@@ -62,7 +62,7 @@ def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def trained(
     asked: Plan, team: Team, targets: np.ndarray = CLASSES, brought: Brought = NOTHING
 ) -> tuple[Learner, list[float]]:
-    learner = prepare(create(MODEL, seed=1), asked, team)
+    learner = prepare(create_model(MODEL, seed=1), asked, team)
     task = "classes" if targets.ndim == 1 else "number"
     steps = train(learner, Resident(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
     return learner, [step.loss for step in steps]
@@ -112,7 +112,7 @@ def resumed(team: Team, folder: Path) -> dict[str, float]:
     """A sharded checkpoint of ten steps, gone on with by each engine and by one process alone."""
     first, _ = trained(plan("fsdp", steps=20), team)
     unbroken = weights(first, plan("fsdp"), team)
-    learner = prepare(create(MODEL, seed=1), plan("fsdp"), team)
+    learner = prepare(create_model(MODEL, seed=1), plan("fsdp"), team)
     steps = train(learner, Resident(IMAGES), CLASSES, plan("fsdp"), team=team)
     for _ in range(10):
         next(steps)
@@ -125,7 +125,7 @@ def resumed(team: Team, folder: Path) -> dict[str, float]:
     team.told()
     found = {}
     for engine, who in (("fsdp", team), ("ddp", team), ("auto", ALONE)):
-        again = prepare(create(MODEL, seed=1), plan(engine), who)
+        again = prepare(create_model(MODEL, seed=1), plan(engine), who)
         start = state.load(folder / "step-00000010", again.model, again.optimizers, again.average)
         list(train(again, Resident(IMAGES), CLASSES, plan(engine), start, team=who))
         found[f"resumed by {engine}"] = furthest(weights(again, plan(engine), who), unbroken)
@@ -161,7 +161,7 @@ def poisoned(team: Team) -> dict[str, object]:
     """F5: pictures of rank 1 give a loss that is not finite, and rank 0 does not step either."""
     asked = plan("ddp", optimizer="adamw")
     targets = CELLS.astype(np.float32).copy()
-    learner = prepare(create(MODEL, seed=1), asked, team)
+    learner = prepare(create_model(MODEL, seed=1), asked, team)
     before = [p.detach().clone() for p in learner.model.parameters()]
     if team.rank == 1:
         targets[:] = 1e30

@@ -27,9 +27,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.bench import limits, peak
-from vitrail.model import cost
+from vitrail.model import flops
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.runtime import keep_memory
 
 CLASSES = 1000
@@ -41,7 +41,7 @@ class Shape:
     """A ViT and the pictures that it is timed on."""
 
     name: str
-    """As `vitrail.model.sizes.named` and timm read it."""
+    """As `vitrail.model.registry.config_from_name` and timm read it."""
     batch: int
     outputs: int = CLASSES
 
@@ -93,7 +93,7 @@ def main() -> None:
             bound = bound or limits.block(config, shape.batch, dtype, "cpu", asked["mode"] == "training")
             answer["rate"] = bound.amount / calls.seconds(bound.job, float(numbers[0]))
             answer["flops"] = shape.batch * (
-                cost.training_flops(config) if asked["mode"] == "training" else cost.forward_flops(config)
+                flops.training_flops(config) if asked["mode"] == "training" else flops.forward_flops(config)
             )
         print(json.dumps(answer), flush=True)
 
@@ -137,7 +137,7 @@ class Calls:
 
 def configured(shape: Shape) -> ViTConfig:
     """The shape as ours."""
-    return dataclasses.replace(named(shape.name), outputs=shape.outputs)
+    return dataclasses.replace(config_from_name(shape.name), outputs=shape.outputs)
 
 
 def inference(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dtype, asked: dict[str, Any]) -> Job:
@@ -186,18 +186,18 @@ def training(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dty
 def our_answers(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dtype, asked: dict[str, Any]) -> Job:
     """What `vitrail predict` does with prepared bytes: normalised, in parts, weights cast once, memory kept."""
     from vitrail.bench import jobs
-    from vitrail.model.precision import cast_once
+    from vitrail.model.layers import cast_linear_weights
     from vitrail.spec import ImageSpec
 
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
-    ready = model if dtype == torch.float32 else cast_once(model, dtype)
+    ready = model if dtype == torch.float32 else cast_linear_weights(model, dtype)
     return jobs.answers(ready, spec, shape.batch, "cpu", asked["format"])
 
 
 def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
     """`vitrail train`'s own loop with AdamW: pictures from bytes, normalised, guards, clipping's norm and all."""
     from vitrail.bench import jobs
-    from vitrail.model.vit import create
+    from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
     from vitrail.train.loop import prepare
     from vitrail.train.plan import ComputeSettings, Plan
@@ -207,7 +207,7 @@ def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
     recipe = Recipe(steps=1_000_000, batch=shape.batch, optimizer="adamw", warmup=0.0, rate=1e-4)
     compute = ComputeSettings(number_format=asked["format"], compile=asked["compiled"])
     plan = Plan(model=config, image=spec, recipe=recipe, compute=compute)
-    return jobs.step(prepare(create(config, 0), plan), plan)
+    return jobs.step(prepare(create_model(config, 0), plan), plan)
 
 
 def outputs_in(answer: Any) -> Tensor:
@@ -219,10 +219,10 @@ def outputs_in(answer: Any) -> Tensor:
 
 def of_vitrail(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:
     """Ours."""
-    from vitrail.model.vit import create
+    from vitrail.model.vit import create_model
 
     path, twice = asked.get("attention", "auto"), asked.get("recompute", False)
-    return create(dataclasses.replace(config, attention=path, recompute=twice), 0)
+    return create_model(dataclasses.replace(config, attention=path, recompute=twice), 0)
 
 
 def of_timm(config: ViTConfig, asked: dict[str, Any]) -> nn.Module:

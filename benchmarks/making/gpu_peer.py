@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from vitrail.bench import jobs
 from vitrail.model.config import ViTConfig
-from vitrail.model.precision import cast_once
-from vitrail.model.vit import create
+from vitrail.model.layers import cast_linear_weights
+from vitrail.model.vit import create_model
 from vitrail.train.loop import prepare
 from vitrail.train.plan import Plan
 
@@ -46,14 +46,14 @@ def compared(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]
         "training": (
             plan.recipe.batch,
             {
-                "vitrail": jobs.step(prepare(create(plan.model, 0), plan), plan),
+                "vitrail": jobs.step(prepare(create_model(plan.model, 0), plan), plan),
                 "timm": training_step(theirs, plan.model, plan.recipe.batch, device, dry),
             },
         )
     }
     yield from measured(kinds, device, dry)
-    models = {"vitrail": create(plan.model, 0).to(device), "timm": theirs}
-    ready = {name: cast_once(model.eval(), torch.bfloat16) for name, model in models.items()}
+    models = {"vitrail": create_model(plan.model, 0).to(device), "timm": theirs}
+    ready = {name: cast_linear_weights(model.eval(), torch.bfloat16) for name, model in models.items()}
     for batch in (answered, 1):
         each = {name: answer(model, plan.model, batch, device, dry) for name, model in ready.items()}
         yield from measured({"answers": (batch, each)}, device, dry)

@@ -12,8 +12,8 @@ from sklearn.datasets import load_sample_images
 
 from vitrail.checkpoints import bundle
 from vitrail.doors.models import plain_spec
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 
 SIZES = {"640x427": (640, 427), "2560x1708": (2560, 1708)}
 DIFFERENT = 24
@@ -40,8 +40,8 @@ def write_pictures(folder: Path, size: str, count: int) -> Path:
 def write_bundle(folder: Path, name: str, number_format: str) -> Path:
     """A bundle of a named size with random weights, which answers in a number format."""
     if not folder.exists():
-        config = dataclasses.replace(named(name), outputs=len(CLASSES))
-        model = create(config, 0).eval()
+        config = dataclasses.replace(config_from_name(name), outputs=len(CLASSES))
+        model = create_model(config, 0).eval()
         bundle.save(folder, model, plain_spec(config), "classes", CLASSES, {"number_format": number_format})
     return folder
 

@@ -20,12 +20,12 @@ SAID = {"torchvision": ("--heads", 2), "google-npz": ("--match", "timm")}
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a small plain ViT that every target can hold."""
     from vitrail.checkpoints import bundle
-    from vitrail.model.sizes import named
-    from vitrail.model.vit import create
+    from vitrail.model.registry import config_from_name
+    from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
 
     folder = tmp_path_factory.mktemp("plain") / "plain"
-    model = create(named("vit_mu_patch8_16"), seed=3)
+    model = create_model(config_from_name("vit_mu_patch8_16"), seed=3)
     torch.nn.init.normal_(model.head.linear.weight, generator=torch.Generator().manual_seed(4))
     classes = tuple(f"kind {k}" for k in range(model.config.outputs))
     spec = ImageSpec(height=16, width=16, mean=(0.4, 0.5, 0.6), std=(0.2, 0.2, 0.3))

@@ -13,7 +13,7 @@ import torch
 from killing import SHORT, draw
 from vitrail.data import ready
 from vitrail.files import atomic, safetensors_file
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train import dataset, follow, loop
 from vitrail.train.keeping import keeper
 from vitrail.train.plan import Plan
@@ -96,7 +96,7 @@ def test_F10_of_several_processes_none_tries_alone_what_would_fit(monkeypatch):
     monkeypatch.setattr(memory, "try_step", lambda *_: pytest.fail("the others would wait"))
     plan = Plan(recipe=Recipe(batch=64, accumulate=2))
     assert memory.at_once(plan, world=4) == 8
-    told = memory.advice(loop.prepare(create(plan.model), plan), plan, "vitrail train --resume runs/a", world=4)
+    told = memory.advice(loop.prepare(create_model(plan.model), plan), plan, "vitrail train --resume runs/a", world=4)
     assert told == "Take the same batches in 4 parts each: vitrail train --resume runs/a --recipe.accumulate 4"
 
 

@@ -11,7 +11,7 @@ import pytest
 import partners
 from vitrail.checkpoints.save import save
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
@@ -21,7 +21,7 @@ def line(folder: Path, *more: str) -> list[str]:
     """A training of `run` on noise, for fewer minutes than any feature takes."""
     pictures = np.random.default_rng(0).integers(0, 90, (96, 16, 16, 3)).astype(np.uint8)
     np.savez(folder / "noise.npz", train_images=pictures, train_labels=np.arange(96) % 2)
-    save(folder / "theirs", create(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    save(folder / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     words = ["train", str(folder / "noise.npz"), "--weights", str(folder / "theirs"), "--out", str(folder / "run")]
     return ["-m", "vitrail", *words, "--minutes", "1e-6", *more]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import PRESETS
-from vitrail.model.vit import ViT, create
+from vitrail.model.registry import PRESETS
+from vitrail.model.vit import ViT, create_model
 
 BLOG = replace(
     PRESETS["blog_vit_base_patch16_224"],
@@ -28,7 +28,7 @@ XRAY = replace(
 
 def random_model(config: ViTConfig, seed: int = 0) -> ViT:
     """A model whose every parameter is random, norms and biases too, so that no mix-up can hide behind a 0 or a 1."""
-    model = create(config, seed)
+    model = create_model(config, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -24,7 +24,7 @@ from vitrail.checkpoints.load import load
 from vitrail.explain.integrated import integrated
 from vitrail.explain.occlusion import occlusion
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 
 OF = (2, 0, 1)
 STEPS = 24
@@ -39,7 +39,7 @@ every_kind = pytest.mark.parametrize("config", MORE.values(), ids=MORE.keys())
 
 def made(config: ViTConfig) -> tuple[ViT, Tensor, list[int]]:
     """A model, three pictures, and the output of each that is explained."""
-    model = create(config, seed=1).eval()
+    model = create_model(config, seed=1).eval()
     return model, images_for(config), [of % config.outputs for of in OF]
 
 

@@ -9,7 +9,7 @@ import torch
 
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.model.vit import parameter_count
 
 TEACHING = {
@@ -107,11 +107,11 @@ T2T = {  # name: (with fixed position table and frozen random features, what tra
 
 @pytest.mark.parametrize("name", TEACHING)
 def test_the_teaching_designs_have_the_parameters_of_their_articles(name: str) -> None:
-    assert parameter_count(named(name)) == TEACHING[name]
+    assert parameter_count(config_from_name(name)) == TEACHING[name]
 
 
 def test_the_explained_design_counts_its_fixed_table_too() -> None:
-    config = named("explained_vit_patch20_60x100")
+    config = config_from_name("explained_vit_patch20_60x100")
     assert parameter_count(config, fixed_tables=True) == 85_350_145
     assert parameter_count(config) == 85_350_145 - 16 * 768
     second = replace(config, image_size=(400, 100), patch=(50, 50))
@@ -121,43 +121,45 @@ def test_the_explained_design_counts_its_fixed_table_too() -> None:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_sizes_with_and_without_their_classes(name: str) -> None:
     features, classes = PUBLISHED[name]
-    assert parameter_count(named(name)) == classes
+    assert parameter_count(config_from_name(name)) == classes
     if features is not None:
-        assert parameter_count(replace(named(name), outputs=0)) == features
+        assert parameter_count(replace(config_from_name(name), outputs=0)) == features
 
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_published_encoders(name: str) -> None:
-    assert parameter_count(named(name)) == FEATURES[name]
+    assert parameter_count(config_from_name(name)) == FEATURES[name]
 
 
 @pytest.mark.parametrize("name", CLIP)
 def test_the_towers_of_clip_project_without_a_bias(name: str) -> None:
-    config = named(name)
+    config = config_from_name(name)
     assert parameter_count(config) + config.outputs == CLIP[name]
     assert parameter_count(replace(config, head_bias=True)) == CLIP[name]
 
 
 @pytest.mark.parametrize("name", MASKED)
 def test_published_encoders_as_transformers_counts_them(name: str) -> None:
-    config = replace(named(name), class_position=True)
+    config = replace(config_from_name(name), class_position=True)
     assert parameter_count(config) + config.width == MASKED[name]
 
 
 @pytest.mark.parametrize("name", T2T)
 def test_tokens_to_token_with_and_without_what_is_fixed(name: str) -> None:
-    assert (parameter_count(named(name), fixed_tables=True), parameter_count(named(name))) == T2T[name]
+    assert (parameter_count(config_from_name(name), fixed_tables=True), parameter_count(config_from_name(name))) == T2T[
+        name
+    ]
 
 
 @pytest.mark.parametrize("name", TORCHVISION)
 def test_the_large_pictures_of_torchvision(name: str) -> None:
-    assert parameter_count(named(name)) == TORCHVISION[name]
+    assert parameter_count(config_from_name(name)) == TORCHVISION[name]
 
 
 @pytest.mark.parametrize("name", IN21K)
 def test_the_heads_of_imagenet_21k_with_and_without_the_hidden_layer(name: str) -> None:
     plain, tanh = IN21K[name]
-    config = replace(named(name), outputs=21_843)
+    config = replace(config_from_name(name), outputs=21_843)
     assert parameter_count(config) == plain
     assert parameter_count(replace(config, head="tanh")) == tanh
 
@@ -165,13 +167,13 @@ def test_the_heads_of_imagenet_21k_with_and_without_the_hidden_layer(name: str) 
 def test_a_deit_student_without_its_teacher_head_keeps_the_distillation_token() -> None:
     expected = {"tiny": 5_717_800, "small": 22_051_432, "base": 86_569_192}
     for size, parameters in expected.items():
-        config = replace(named(f"deit_{size}_distilled_patch16_224"), distillation_head=False)
+        config = replace(config_from_name(f"deit_{size}_distilled_patch16_224"), distillation_head=False)
         assert parameter_count(config) == parameters
 
 
 def test_the_ijepa_encoders_have_no_class_token() -> None:
     def ijepa(name: str) -> ViTConfig:
-        return replace(named(name), outputs=0)
+        return replace(config_from_name(name), outputs=0)
 
     assert parameter_count(ijepa("vit_huge_patch14_gap_224")) == 630_762_240
     assert parameter_count(ijepa("vit_huge_patch16_gap_448")) == 631_668_480
@@ -181,24 +183,24 @@ def test_the_ijepa_encoders_have_no_class_token() -> None:
 def test_the_mae_encoder_counts_its_fixed_table() -> None:
     expected = {"base_patch16": 85_798_656, "large_patch16": 303_301_632, "huge_patch14": 630_764_800}
     for size, parameters in expected.items():
-        config = replace(named(f"vit_{size}_224"), outputs=0, positions="sincos2d")
+        config = replace(config_from_name(f"vit_{size}_224"), outputs=0, positions="sincos2d")
         assert parameter_count(config, fixed_tables=True) == parameters
 
 
 def test_the_small_baseline_of_big_vision_moves_no_positions() -> None:
-    config = replace(named("vit_small_patch16_gap_224"), positions="sincos2d-moco")
+    config = replace(config_from_name("vit_small_patch16_gap_224"), positions="sincos2d-moco")
     assert parameter_count(config) == 21_974_632
 
 
 def test_the_naflex_encoder_has_a_table_of_16_by_16_places() -> None:
-    config = replace(named("vit_base_patch16_siglip_256"), patches="linear")
+    config = replace(config_from_name("vit_base_patch16_siglip_256"), patches="linear")
     assert parameter_count(config) == 92_930_304
 
 
 def test_the_designs_of_vit_pytorch() -> None:
     parts = {"patches": "linear", "patch_norms": True, "qkv_bias": False, "norm_eps": 1e-5}
-    assert parameter_count(replace(named("vit_base_patch16_224"), **parts)) == 86_543_080
-    simple = replace(named("vit_base_patch16_gap_224"), **parts, positions="sincos2d-moco", out_bias=False)
+    assert parameter_count(replace(config_from_name("vit_base_patch16_224"), **parts)) == 86_543_080
+    simple = replace(config_from_name("vit_base_patch16_gap_224"), **parts, positions="sincos2d-moco", out_bias=False)
     assert parameter_count(simple) == 86_381_800
 
 
@@ -209,7 +211,7 @@ def test_a_name_of_timm_is_timms_model_or_none() -> None:
     checked = 0
     for name in timm.list_models(["vit_*", "deit_*", "deit3_*"]):
         try:
-            config = replace(named(name), outputs=10, head_bias=True, depth=1)
+            config = replace(config_from_name(name), outputs=10, head_bias=True, depth=1)
         except UsageError:
             continue
         with torch.device("meta"):

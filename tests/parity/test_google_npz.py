@@ -22,7 +22,7 @@ from vitrail.checkpoints.load import load
 from vitrail.checkpoints.save import save
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.resample import resample_table
+from vitrail.model.positions import resample_table
 from vitrail.spec import Grid, ImageSpec
 
 LINEN = {

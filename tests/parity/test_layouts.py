@@ -17,8 +17,8 @@ from vitrail.checkpoints.rules import write
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import PRESETS
-from vitrail.model.vit import ViT, create
+from vitrail.model.registry import PRESETS
+from vitrail.model.vit import ViT, create_model
 from vitrail.spec import Grid
 
 from .designs import BLOG, EXPLAINED, XRAY, furthest, random_images, random_model
@@ -262,7 +262,7 @@ def test_an_argument_that_is_missing_or_contradicts_the_file_is_named(
 
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_a_layout_refuses_to_hold_another_design(layout: str) -> None:
-    other = create(replace(DESIGNS[layout], norm_eps=1e-3))
+    other = create_model(replace(DESIGNS[layout], norm_eps=1e-3))
     with pytest.raises(UsageError, match=rf"layout {layout} cannot hold this model: it means norm_eps=1e-05"):
         write(other.state_dict(), other.config, LAYOUTS[layout])
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from vitrail.checkpoints.identify import LAYOUTS
 from vitrail.checkpoints.rules import write
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import PRESETS
+from vitrail.model.registry import PRESETS
 from vitrail.model.vit import ViT
 
 from . import restatements

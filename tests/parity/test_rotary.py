@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kinds import TINY
-from vitrail.model.rotary import Rotary, dinov3_periods
+from vitrail.model.positions import Rotary, dinov3_periods
 from vitrail.spec import Grid
 
 GRIDS = [Grid(1, 1), Grid(3, 4), Grid(14, 14), Grid(16, 24)]

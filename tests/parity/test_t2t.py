@@ -18,7 +18,7 @@ from vitrail.checkpoints.rules import write
 from vitrail.checkpoints.told import Told
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import Patches, ViTConfig
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.model.soft_split import (
     PerformerBlock,
     SoftSplit,
@@ -27,7 +27,7 @@ from vitrail.model.soft_split import (
     linear_attention,
     positive_features,
 )
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 
 from .differences import record
 from .reference import reference
@@ -36,7 +36,7 @@ KINDS: tuple[Patches, ...] = ("t2t-performer", "t2t-transformer")
 
 
 def tiny(kind: Patches, **changes: object) -> ViTConfig:
-    return replace(named("t2t_vit_7"), patches=kind, width=16, depth=1, heads=2, mlp_width=24, **changes)
+    return replace(config_from_name("t2t_vit_7"), patches=kind, width=16, depth=1, heads=2, mlp_width=24, **changes)
 
 
 def random_split(kind: Patches) -> SoftSplit:
@@ -155,7 +155,7 @@ def test_linear_attention_estimates_the_softmax_of_short_queries_and_keys() -> N
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_fixed_waves_are_written_as_a_table_and_read_as_one(kind: Patches) -> None:
-    model = create(tiny(kind, image_size=(32, 32), outputs=3)).eval()
+    model = create_model(tiny(kind, image_size=(32, 32), outputs=3)).eval()
     variant = kind.removeprefix("t2t-")
     tensors = write(model.state_dict(), model.config, LAYOUTS[f"t2t:{variant}"])
     loaded = read_content(tensors, "here", None, Told(heads=2))

@@ -18,7 +18,7 @@ from vitrail.checkpoints.load import load
 from vitrail.checkpoints.writers.timm import write
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import small_picture_parts
+from vitrail.model.registry import apply_small_image_defaults
 from vitrail.model.vit import ViT
 from vitrail.spec import ImageSpec
 
@@ -62,7 +62,7 @@ PARTS = {
     "parallel without biases": replace(TINY, parallel=True, qkv_bias=False, out_bias=False, mlp_bias=False),
     "padded": replace(TINY, image_size=(10, 15), pad=True),
     "no head": replace(TINY, outputs=0),
-    "small pictures": small_picture_parts(TINY),
+    "small pictures": apply_small_image_defaults(TINY),
     "small pictures with class token and scales": replace(TINY, rotary="axial", layer_scale=1.0),
     "axial, gated, no bias of keys": replace(TINY, rotary="axial", mlp="gated", activation="SiLU", key_bias=False),
     "axial, scales, no bias of keys": replace(TINY, rotary="axial", layer_scale=1.0, key_bias=False, norm_eps=1e-5),

@@ -9,8 +9,8 @@ import pytest
 
 from vitrail.checkpoints import bundle
 from vitrail.errors import DamagedFileError
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 REASONS = "Checksum mismatch in|changed since it|is not a list of files|is missing, though|not listed|has .* bytes"
@@ -20,10 +20,10 @@ PARTS, FLIPS = 80, 25  # 2,000 flips in all; the first part runs always
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
     """A bundle of ViT-B/16: 86 million random weights, 346 MB."""
-    shape = named("vit_base_patch16_224")
+    shape = config_from_name("vit_base_patch16_224")
     folder = tmp_path_factory.mktemp("full-size") / "bundle"
     spec = ImageSpec(height=224, width=224, channels=3)
-    bundle.save(folder, create(shape, 0), spec, "classes", tuple(map(str, range(shape.outputs))), {})
+    bundle.save(folder, create_model(shape, 0), spec, "classes", tuple(map(str, range(shape.outputs))), {})
     return folder
 
 

@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 
 from kinds import KINDS, TINY, images_for
 from vitrail.model.attention import attend, attention_weights
-from vitrail.model.resample import resample_table
-from vitrail.model.rotary import RotaryTables, rotate
+from vitrail.model.positions import RotaryTables, apply_rotary, resample_table
 from vitrail.model.tokens import patchify, unpatchify
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 from vitrail.spec import Grid
 
 few = settings(max_examples=15, deadline=None)
@@ -49,7 +48,7 @@ def test_patchify_is_torch_unfold(h, w, p, q, channels):
 def test_conv_and_linear_patches_are_one_function_with_interchangeable_weights(h, w, p, q, channels, forth):
     conv = dataclasses.replace(TINY, image_size=(h * p, w * q), patch=(p, q), channels=channels)
     linear = dataclasses.replace(conv, patches="linear")
-    giver, taker = (create(conv), create(linear)) if forth else (create(linear), create(conv))
+    giver, taker = (create_model(conv), create_model(linear)) if forth else (create_model(linear), create_model(conv))
     state = giver.state_dict()
     shape = taker.state_dict()["tokens.patches.weight"].shape
     taker.load_state_dict(state | {"tokens.patches.weight": state["tokens.patches.weight"].reshape(shape)})
@@ -60,7 +59,7 @@ def test_conv_and_linear_patches_are_one_function_with_interchangeable_weights(h
 @pytest.mark.parametrize("pool", ["class", "mean"])
 def test_without_positions_permuting_the_patches_permutes_the_outputs(pool):
     config = dataclasses.replace(TINY, positions="none", pool=pool)
-    model, images = create(config).eval(), images_for(TINY)
+    model, images = create_model(config).eval(), images_for(TINY)
     order = torch.randperm(config.grid.patches, generator=torch.Generator().manual_seed(2))
     shuffled = unpatchify(patchify(images, config.patch)[:, order], config.patch, config.grid, config.channels)
     tokens = model.features(images)["tokens"]
@@ -71,7 +70,7 @@ def test_without_positions_permuting_the_patches_permutes_the_outputs(pool):
 
 @every_kind
 def test_with_positions_permuting_the_patches_changes_the_answer(config):
-    model, images = create(config).eval(), images_for(config)
+    model, images = create_model(config).eval(), images_for(config)
     flat = patchify(images, config.patch).roll(1, dims=1)
     shuffled = unpatchify(flat, config.patch, config.grid, config.channels)
     assert (model(images) - model(shuffled)).abs().max() > 1e-4
@@ -104,8 +103,8 @@ def test_both_paths_agree_in_outputs_and_gradients(tokens, heads, width, scale):
 @pytest.mark.parametrize("name", [name for name, config in KINDS.items() if not config.relative])
 def test_a_model_gives_the_same_by_both_paths(name):
     config = KINDS[name]
-    fused = create(dataclasses.replace(config, attention="fused"), seed=4)
-    in_the_open = create(dataclasses.replace(config, attention="open"), seed=4)
+    fused = create_model(dataclasses.replace(config, attention="fused"), seed=4)
+    in_the_open = create_model(dataclasses.replace(config, attention="open"), seed=4)
     images, gradients = images_for(config), []
     for model in (fused, in_the_open):
         model(images).square().sum().backward()
@@ -116,7 +115,7 @@ def test_a_model_gives_the_same_by_both_paths(name):
 
 def tables(kind: str, grid: Grid, head: int = 16) -> RotaryTables:
     config = dataclasses.replace(TINY, width=2 * head, positions="none", rotary=kind)
-    found = create(config).rotary(grid, torch.zeros(1))
+    found = create_model(config).rotary(grid, torch.zeros(1))
     assert found is not None
     return found
 
@@ -125,7 +124,7 @@ def tables(kind: str, grid: Grid, head: int = 16) -> RotaryTables:
 @given(kind=st.sampled_from(["axial", "from-one", "dinov3"]), rows=st.integers(1, 5), columns=st.integers(1, 5))
 def test_rotation_keeps_norms_and_leaves_the_class_token(kind, rows, columns):
     x = torch.randn(2, 1 + rows * columns, 2, 2, 16)
-    turned = rotate(x, tables(kind, Grid(rows, columns)))
+    turned = apply_rotary(x, tables(kind, Grid(rows, columns)))
     torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5, rtol=1e-5)
     assert torch.equal(turned[:, 0], x[:, 0])
 
@@ -136,21 +135,21 @@ def test_products_after_rotation_depend_on_offsets_only(kind, down, right):
     grid = Grid(6, 6)
     q, k = torch.randn(2, 16)
     everywhere = torch.stack([q, k]).expand(1, 37, 2, 16)[:, :, :, None]  # the same q and k at every place
-    turned = rotate(everywhere, tables(kind, grid))[0, 1:, :, 0].unflatten(0, grid)  # [6, 6, 2, 16]
+    turned = apply_rotary(everywhere, tables(kind, grid))[0, 1:, :, 0].unflatten(0, grid)  # [6, 6, 2, 16]
     products = (turned[: 6 - down, : 6 - right, 0] * turned[down:, right:, 1]).sum(-1)
     torch.testing.assert_close(products, products[0, 0].expand_as(products), atol=1e-4, rtol=0)
 
 
 @every_kind
 def test_a_batch_equals_its_singles(config):
-    model, images = create(config).eval(), images_for(config, 5)
+    model, images = create_model(config).eval(), images_for(config, 5)
     singles = torch.cat([model(image[None]) for image in images])
     torch.testing.assert_close(model(images), singles, atol=1e-5, rtol=0)
 
 
 @every_kind
 def test_keeping_every_patch_in_any_order_changes_nothing(config):
-    model, images = create(config).eval(), images_for(config)
+    model, images = create_model(config).eval(), images_for(config)
     orders = torch.stack([torch.randperm(config.grid.patches) for _ in range(len(images))])
     torch.testing.assert_close(model(images, orders), model(images), atol=1e-5, rtol=0)
 
@@ -159,7 +158,7 @@ def test_keeping_every_patch_in_any_order_changes_nothing(config):
 def test_dropped_patches_have_no_influence(name):
     """Soft splits look at the whole picture before a patch can be dropped."""
     config = KINDS[name]
-    model, images = create(config).eval(), images_for(config)
+    model, images = create_model(config).eval(), images_for(config)
     rows = torch.tensor([[0, 3, 5]]).expand(len(images), -1)
     hidden = [row for row in range(config.grid.patches) if row not in (0, 3, 5)]
     flat = patchify(images, config.patch)
@@ -170,7 +169,7 @@ def test_dropped_patches_have_no_influence(name):
 
 @every_kind
 def test_torch_export_accepts_the_model(config):
-    model, images = create(config).eval(), images_for(config)
+    model, images = create_model(config).eval(), images_for(config)
     exported = torch.export.export(model, (images,)).module()
     torch.testing.assert_close(exported(images), model(images), atol=1e-5, rtol=0)
 
@@ -215,22 +214,22 @@ def test_resampling_keeps_a_constant_table(old, new, value):
 
 @every_kind
 def test_another_rectangular_size_gives_one_answer_per_picture(config):
-    model = create(config).eval()
+    model = create_model(config).eval()
     other = torch.randn(2, config.channels, config.patch[0] * 2, config.patch[1] * 5)
     assert model(other).shape == (2, config.outputs)
 
 
 def test_the_same_seed_gives_the_same_model_whatever_happened_before():
-    first = create(TINY, seed=5).state_dict()
+    first = create_model(TINY, seed=5).state_dict()
     torch.randn(7)
-    second, third = create(TINY, seed=5).state_dict(), create(TINY, seed=6).state_dict()
+    second, third = create_model(TINY, seed=5).state_dict(), create_model(TINY, seed=6).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert not torch.equal(first["tokens.patches.weight"], third["tokens.patches.weight"])
 
 
 def test_every_parameter_moves_the_answer():
     for config in KINDS.values():
-        model: ViT = create(config)
+        model: ViT = create_model(config)
         model(images_for(config)).square().sum().backward()
         idle = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()]
         assert idle == [], config

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from kinds import TINY
 from vitrail.model.config import FIXED_POSITIONS, Resample
-from vitrail.model.positions import Positions, fixed_table
-from vitrail.model.resample import resample_matrix, resample_table
+from vitrail.model.positions import Positions, fixed_table, resample_matrix, resample_table
 from vitrail.spec import Grid
 
 RULES = get_args(Resample)

@@ -6,7 +6,7 @@ import sys
 
 from cifar_files import files10, write
 from scripts import ROOT, script
-from vitrail.model.cost import training_flops
+from vitrail.model.flops import training_flops
 from vitrail.train.planning.planner import FEWEST_STEPS
 from vitrail.train.run import RunFolder
 

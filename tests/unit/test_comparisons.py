@@ -6,7 +6,7 @@ import pytest
 
 from scripts import script
 from vitrail import config
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.train.plan import Plan
 
 ablation, plans, predictions, making = (script(name) for name in ("ablation", "plans", "predictions", "making.cases"))
@@ -37,7 +37,7 @@ def test_every_lever_and_every_plan_by_hand_is_one_that_can_be_asked_for(tmp_pat
     for words in (*levers, *by_hand):
         fields = dict(zip(words[::2], map(str, words[1::2]), strict=True))
         if name := fields.pop("--model", None):
-            named(name)
+            config_from_name(name)
         config.override(Plan(), {field.removeprefix("--"): text for field, text in fields.items()})
 
 

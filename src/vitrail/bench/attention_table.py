@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..model.attention import MEASURED, Path, attend, place
+from ..model.attention import OPEN_PATH_MAX_TOKENS, AttentionPath, attend, device_capability
 from ..runtime import keep_memory
 from .clock import Clock, Timing
 
@@ -16,7 +16,7 @@ TOKENS = (16, 25, 49, 65, 101, 145, 197, 257, 577, 1370)
 HEADS, HEAD_NUMBERS = 6, 64
 TOKENS_IN_A_BATCH = 3000
 FORMATS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-PATHS: tuple[Path, ...] = ("fused", "open")
+PATHS: tuple[AttentionPath, ...] = ("fused", "open")
 Key = tuple[str, str, bool]
 """Place, number format and whether gradients flow, as in `MEASURED`."""
 
@@ -64,7 +64,9 @@ def compared(
                 yield Compared(name, gradients, count, fused, open_)
 
 
-def in_turn(run: Callable[[Path], object], device: str, rounds: int, least: float = 0.0) -> tuple[Timing, Timing]:
+def in_turn(
+    run: Callable[[AttentionPath], object], device: str, rounds: int, least: float = 0.0
+) -> tuple[Timing, Timing]:
     """Something that takes either path, timed with both in turn."""
     clock = Clock({path: _bound(run, path) for path in PATHS}, device, least)
     for _ in clock.warm_up():
@@ -74,12 +76,14 @@ def in_turn(run: Callable[[Path], object], device: str, rounds: int, least: floa
     return clock.timing("fused"), clock.timing("open")
 
 
-def proposals(found: Iterable[Compared], device: str, table: Mapping[Key, int] = MEASURED) -> list[Proposal]:
+def proposals(
+    found: Iterable[Compared], device: str, table: Mapping[Key, int] = OPEN_PATH_MAX_TOKENS
+) -> list[Proposal]:
     """For every format, with gradients and without: the most tokens up to which the open path has never lost.
 
     Those that the table says already are left out.
     """
-    here, faster, lost = place(device), dict[Key, int](), set[Key]()
+    here, faster, lost = device_capability(device), dict[Key, int](), set[Key]()
     for row in found:
         key = (here, row.number_format, row.gradients)
         faster.setdefault(key, 0)
@@ -91,8 +95,8 @@ def proposals(found: Iterable[Compared], device: str, table: Mapping[Key, int] =
     return [row for row in told if row.now != row.better]
 
 
-def _once(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[Path], None]:
-    def run(path: Path) -> None:
+def _once(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[AttentionPath], None]:
+    def run(path: AttentionPath) -> None:
         with torch.set_grad_enabled(gradients):
             y = attend(q, k, v, HEAD_NUMBERS**-0.5, 0.0, path)
             if gradients:
@@ -101,5 +105,5 @@ def _once(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[Path], 
     return run
 
 
-def _bound(run: Callable[[Path], object], path: Path) -> Callable[[], object]:
+def _bound(run: Callable[[AttentionPath], object], path: AttentionPath) -> Callable[[], object]:
     return lambda: run(path)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..errors import UsageError
 from ..evaluate.side_by_side import TEAMS, parts_on
-from ..model import cost
+from ..model import flops
 from ..model.attention import choose_path
 from ..model.config import ViTConfig
 from ..model.vit import parameter_count
@@ -115,8 +115,8 @@ def foretell(wanted: Wanted, seconds: Seconds, room: Room) -> Foretold:
     step = seconds.step + waiting
     return Foretold(
         parameters=parameters,
-        forward_flops=cost.forward_flops(config),
-        training_flops=cost.training_flops(config),
+        forward_flops=flops.forward_flops(config),
+        training_flops=flops.training_flops(config),
         engine=engine,
         training_memory=memory,
         inference_memory=answering_bytes(wanted, room),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..model import cost
+from ..model import flops
 from ..model.config import ViTConfig
-from ..model.cost import Product
+from ..model.flops import MatrixProduct
 from .clock import Job
 
 BLOCK = ("projections", "attention", "mlp")
@@ -33,7 +33,7 @@ def block(config: ViTConfig, batch: int, dtype: torch.dtype, device: str, traini
     A share of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
     has no blocks, they are all its products.
     """
-    every = [product for product in cost.products(config, whole=True) if product.times]
+    every = [product for product in flops.list_matrix_products(config, whole=True) if product.times]
     found = [product for product in every if product.part in BLOCK] or every
     pairs = [_pair(product, batch, dtype, device) for product in found]
     once = sum(product.flops * batch // product.times for product in found)
@@ -45,7 +45,7 @@ def block(config: ViTConfig, batch: int, dtype: torch.dtype, device: str, traini
                 y @ w  # as the gradient of x is made
                 y.mT @ x  # as that of w
 
-    return Limit(job, once * (cost.TRAINED if training else 1))
+    return Limit(job, once * (flops.TRAINING_FORWARD_MULTIPLE if training else 1))
 
 
 def large(dtype: torch.dtype, device: str) -> Limit:
@@ -61,7 +61,7 @@ def copies(device: str) -> Limit:
     return Limit(lambda: target.copy_(source), 2.0 * COPIED)
 
 
-def _pair(product: Product, batch: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+def _pair(product: MatrixProduct, batch: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
     """Both matrices of one product for a batch, the second as torch stores weights, [columns, inner]."""
     stack = product.stack if product.shared else product.stack * batch
     rows = product.rows * (batch if product.shared else 1)

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 
 from ..evaluate.collect import made_ready
-from ..model import cost
+from ..model import flops
 from ..model.config import ViTConfig
-from ..model.vit import ViT, create
+from ..model.vit import ViT, create_model
 from ..runtime import NumberFormat
 from ..spec import ImageSpec
 from ..train.loop import prepare
@@ -48,8 +48,8 @@ def on_paper(
     rate = device.products[number_format] * reached
     updated = update_bytes(config, optimizer) / device.copies + update_flops(config, optimizer) / rate
     return Seconds(
-        forward=batch * cost.forward_flops(config) / rate,
-        step=batch * cost.training_flops(config) / rate + updated,
+        forward=batch * flops.forward_flops(config) / rate,
+        step=batch * flops.training_flops(config) / rate + updated,
     )
 
 
@@ -71,7 +71,7 @@ def here(
     depths = (few,) if few == config.depth else (few, few + 2)
     made = {}
     for depth in depths:
-        model = create(dataclasses.replace(config, depth=depth, pool_every=1), 0)
+        model = create_model(dataclasses.replace(config, depth=depth, pool_every=1), 0)
         ready = made_ready(model.to(device), number_format)
         made[f"forward {depth}"] = jobs.answers(ready, spec, batch, device, number_format)
         made[f"step {depth}"] = _step(model, spec, batch, device, number_format, optimizer)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..evaluate.collect import made_ready
-from ..model import cost
+from ..model import flops
 from ..model.vit import ViT
 from ..runtime import NumberFormat, memory_is_full
 from ..spec import ImageSpec
@@ -176,7 +176,7 @@ class Measurement:
     def _flops(self, what: What, pictures: int) -> float:
         if what == "loading":
             return 0.0
-        count = cost.training_flops if what == "training" else cost.forward_flops
+        count = flops.training_flops if what == "training" else flops.forward_flops
         return float(pictures * count(self.model.config))
 
     def plan(self, batch: int) -> Plan:

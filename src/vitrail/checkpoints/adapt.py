@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig
-from ..model.resample import resample_table
+from ..model.positions import resample_table
 from .audit import Audit
 from .build import on_meta
 from .channels import WEIGHT, Policy, adapt, check

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ..model.config import ViTConfig
-from ..model.positions import fixed_table
-from ..model.rotary import dinov3_periods
+from ..model.positions import dinov3_periods, fixed_table
 from ..model.vit import ViT
 from .expand import computed
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from ..model.config import ViTConfig
-from ..model.designs import T2T
-from ..model.sizes import SIZES
+from ..model.registry import SIZES, T2T_MODELS
 from .steps import AS_IT_IS, Step
 from .told import Match, Told
 
 Tensors = Mapping[str, Tensor]
 PUBLISHED_SIZES = frozenset(
-    {(size.width, size.depth) for size in SIZES.values()} | {(shape.width, shape.depth) for shape in T2T.values()}
+    {(size.width, size.depth) for size in SIZES.values()}
+    | {(shape.width, shape.depth) for shape in T2T_MODELS.values()}
 )
 """Width and depth of the sizes that papers have given names."""
 

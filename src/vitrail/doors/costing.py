@@ -12,8 +12,8 @@ from ..bench import devices, pace
 from ..bench.devices import HERE, Device
 from ..bench.foretold import PICTURE_BYTES, READ_BY_A_CORE, Foretold, Room, Wanted, foretell
 from ..errors import UsageError
-from ..model import cost
-from ..model.attention import place
+from ..model import flops
+from ..model.attention import device_capability
 from ..model.config import ViTConfig
 from ..plural import counted
 from ..runtime import NumberFormat
@@ -77,7 +77,7 @@ def cost_facts(config: ViTConfig, spec: ImageSpec, asked: Asked) -> dict[str, An
         "number_format": wanted.number_format,
         "optimizer": wanted.optimizer,
         **asdict(found),
-        "parts": cost.flops(config),
+        "parts": flops.flops_by_part(config),
         "run": _run(found, asked, wanted.devices),
         "data": {"training": _data(found.training_rate), "answers": _data(found.inference_rate)},
         "assumed": assumed,
@@ -113,7 +113,7 @@ def run_flops(plan: Plan) -> int:
     for phase in recipe.phases():
         step = math.ceil(phase.begin * recipe.steps)
         shown = recipe.tokens_at(step, plan.model.grid)
-        total += phase.share * recipe.steps * recipe.batch * cost.training_flops(plan.model, shown)
+        total += phase.share * recipe.steps * recipe.batch * flops.training_flops(plan.model, shown)
     return round(total)
 
 
@@ -125,8 +125,8 @@ def plan_facts(planned: Planned, count: int | None) -> dict[str, Any]:
     """
     plan = planned.plan
     facts: dict[str, Any] = {
-        "forward_flops": cost.forward_flops(plan.model),
-        "training_flops": cost.training_flops(plan.model),
+        "forward_flops": flops.forward_flops(plan.model),
+        "training_flops": flops.training_flops(plan.model),
         "run_flops": run_flops(plan),
     }
     if count is None or planned.cost is None:
@@ -201,7 +201,9 @@ def _room(device: str, threads: int) -> Room:
         import torch
 
         held = float(torch.cuda.get_device_properties(device).total_memory)
-    return Room(place=place(device), memory=held, link=LINKS[kind], threads=max(1, threads) if kind == "cpu" else 1)
+    return Room(
+        place=device_capability(device), memory=held, link=LINKS[kind], threads=max(1, threads) if kind == "cpu" else 1
+    )
 
 
 def _link_words(room: Room) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from ..errors import UsageError
 from ..files.hub import is_hub_name
-from ..model.sizes import named
+from ..model.registry import config_from_name
 from ..model.vit import ViT
-from ..model.vit import create as create_from_config
+from ..model.vit import create_model as create_from_config
 from . import models, saying, wishes
 
 Size = int | tuple[int, int]
@@ -29,7 +29,7 @@ def create(
         UsageError: no such name, or an image size that the patch does not divide.
     """
     size = None if image_size is None else wishes.pixels(image_size)
-    return create_from_config(models.resized(named(name), size, channels, outputs), seed)
+    return create_from_config(models.resized(config_from_name(name), size, channels, outputs), seed)
 
 
 def load(

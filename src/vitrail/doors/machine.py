@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import runtime
-from ..model.attention import MEASURED, place
+from ..model.attention import OPEN_PATH_MAX_TOKENS, device_capability
 from ..waiting import waits_briefly
 
 CORE = (
@@ -73,8 +73,11 @@ def _processor(machine: runtime.Runtime) -> list[Fact]:
 
 def _attention(machine: runtime.Runtime) -> list[Fact]:
     """The rows of the measured table that hold here."""
-    here = place(machine.device)
-    rows = [(gradients, MEASURED.get((here, machine.number_format, gradients), 0)) for gradients in (True, False)]
+    here = device_capability(machine.device)
+    rows = [
+        (gradients, OPEN_PATH_MAX_TOKENS.get((here, machine.number_format, gradients), 0))
+        for gradients in (True, False)
+    ]
     return [
         Fact(
             f"attention, {'training' if gradients else 'inference'}",

@@ -19,8 +19,8 @@ from ..checkpoints.place import Located, bundle_in
 from ..checkpoints.told import Match
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig
-from ..model.sizes import examples, named
-from ..model.vit import ViT, create
+from ..model.registry import config_from_name, example_names
+from ..model.vit import ViT, create_model
 from ..spec import ImageSpec
 
 Kind = Literal["run", "bundle", "weights file", "weights folder", "name"]
@@ -86,7 +86,7 @@ class Found:
     @property
     def model(self) -> ViT:
         """The model; for a name, with fresh initial values of seed 0."""
-        return create(self.config, 0).eval() if self.trained is None else self.trained
+        return create_model(self.config, 0).eval() if self.trained is None else self.trained
 
 
 def find(given: str, said: Said = NOTHING) -> Found:
@@ -203,8 +203,8 @@ def _by_name(given: str, said: Said) -> Found:
 
 
 def _named(name: str) -> ViTConfig:
-    if name.startswith("vit_") or name in examples() or difflib.get_close_matches(name, examples(), n=1):
-        return named(name)
+    if name.startswith("vit_") or name in example_names() or difflib.get_close_matches(name, example_names(), n=1):
+        return config_from_name(name)
     raise UsageError(
         f"There is no run folder, bundle, weights file or named size {name}. "
         "Check the path; names read as vit_tiny_patch16_224, and names on the Hub as hf:OWNER/NAME."

@@ -16,7 +16,7 @@ from ..data.loader import Pictures
 from ..data.source import Task
 from ..data.transforms import normalise
 from ..errors import UsageError
-from ..model.precision import cast_once
+from ..model.layers import cast_linear_weights
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .side_by_side import parts_of, side_by_side
@@ -114,7 +114,7 @@ def _batches(pictures: Pictures, indices: np.ndarray, batch: int) -> Iterator[UI
 def made_ready(model: nn.Module, number_format: str) -> nn.Module:
     """The model as it answers in a number format: matrices are cast once and not at every batch."""
     dtype = NUMBER_FORMATS.get(number_format, torch.float32)
-    return model if dtype == torch.float32 else cast_once(model, dtype)
+    return model if dtype == torch.float32 else cast_linear_weights(model, dtype)
 
 
 def outputs_of(

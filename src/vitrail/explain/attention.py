@@ -9,8 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import UsageError
-from ..model.encoder import Block
-from ..model.vit import ViT
+from ..model.vit import Block, ViT
 from .map import Map
 from .opening import block_number, from_block, looking
 from .reading import grid_of, laid_out, shares

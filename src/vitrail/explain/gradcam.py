@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ..model.encoder import Block
-from ..model.vit import ViT
+from ..model.vit import Block, ViT
 from .map import Map
 from .opening import OpenPass, block_number, looking
 from .reading import grid_of, laid_out

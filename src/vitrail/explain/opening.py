@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ..errors import UsageError
-from ..model.encoder import Block
-from ..model.vit import ViT
+from ..model.vit import Block, ViT
 
 ROOM = 2**29
 """Bytes of attention weights up to which all opened blocks keep their graphs; above it they are computed again."""

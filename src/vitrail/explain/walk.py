@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..data import decode as decoding
 from ..data import transforms
 from ..data.source import Picture
-from ..model.attention import Places
+from ..model.attention import TokenPositions
 from ..model.config import T2T_PATCHES
 from ..model.tokens import pad_to_patches, patchify
 from ..model.vit import ViT
@@ -100,7 +100,7 @@ def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
     if config.pre_norm:
         note = f"{config.norm} over the {config.width} numbers, before the first block"
         yield Step("pre-norm", _file(type(model.encoder)), tuple(x.shape), note)
-    places, last = Places(grid, None, rotary), [x]
+    places, last = TokenPositions(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
         x = block(x, places)
         last = [*last, x][-config.pool_reach :]

@@ -7,19 +7,19 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..spec import Grid
+from .cache import cache_results
 from .config import AttentionChoice, ViTConfig
-from .norms import make_norm
-from .relative import RelativePositions
-from .rotary import RotaryTables, rotate
+from .layers import make_norm
+from .positions import RotaryTables, apply_rotary
 
-Path = Literal["fused", "open"]
+AttentionPath = Literal["fused", "open"]
 
 
-class Places(NamedTuple):
+class TokenPositions(NamedTuple):
     """Where the tokens of a batch stand: what attention needs to know of it."""
 
     grid: Grid
@@ -40,7 +40,7 @@ class Attention(nn.Module):
         self.scale = config.head_numbers**-0.5 if config.qk_scale is None else config.qk_scale
         self.dropout = config.attention_dropout
         self.choice: AttentionChoice = config.attention
-        self.processor = place("cpu")  # asked here: a compiled forward cannot
+        self.processor = device_capability("cpu")  # asked here: a compiled forward cannot
         self.qkv: nn.Module = nn.Linear(config.width, 3 * inner, bias=config.qkv_bias and config.key_bias)
         self.qv_bias = nn.Parameter(torch.empty(2 * inner)) if config.qkv_bias and not config.key_bias else None
         self.q_norm = make_norm(config, config.head_numbers) if config.qk_norm else None
@@ -50,7 +50,9 @@ class Attention(nn.Module):
         )
         self.out = nn.Linear(inner, config.width, bias=config.out_bias)
 
-    def forward(self, x: Float[Tensor, "B T D"], places: Places, reads: int | None = None) -> Float[Tensor, "B r D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
+    ) -> Float[Tensor, "B r D"]:
         """What the first `reads` tokens (None: all, then r is T) gather from all."""
         q, k, v = self._heads(x, places.rotary)  # 3 x [B, A, T, d]
         if self.relative is not None:
@@ -61,7 +63,7 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).flatten(2))
 
     def opened(
-        self, x: Float[Tensor, "B T D"], places: Places, heads: Sequence[int] | None, rows: Sequence[int] | None
+        self, x: Float[Tensor, "B T D"], places: TokenPositions, heads: Sequence[int] | None, rows: Sequence[int] | None
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
         """The same numbers, and the weights of the chosen heads and rows (None: all), through which gradients flow.
 
@@ -70,14 +72,16 @@ class Attention(nn.Module):
         q, k, v = self._heads(x, places.rotary)
         if self.relative is not None:
             all_weights = self._weights(q, k, places)
-            weights = _cut(all_weights, heads, rows)
-            y = self._from_weights(_pasted(all_weights, weights, heads, rows), v, places)
+            weights = _select_heads_and_rows(all_weights, heads, rows)
+            y = self._from_weights(_insert_heads_and_rows(all_weights, weights, heads, rows), v, places)
         else:
-            weights = attention_weights(_cut(q, heads, rows), _cut(k, heads, None), self.scale)  # [B, a, r, T]
-            y = F.dropout(weights, self.dropout, self.training) @ _cut(v, heads, None)
+            weights = attention_weights(
+                _select_heads_and_rows(q, heads, rows), _select_heads_and_rows(k, heads, None), self.scale
+            )  # [B, a, r, T]
+            y = F.dropout(weights, self.dropout, self.training) @ _select_heads_and_rows(v, heads, None)
             if heads is not None or rows is not None:
                 rest = attend(q, k, v, self.scale, self.dropout if self.training else 0.0, self._path(q))
-                y = _pasted(rest, y, heads, rows)
+                y = _insert_heads_and_rows(rest, y, heads, rows)
         return self.out(y.transpose(1, 2).flatten(2)), weights
 
     def _heads(self, x: Float[Tensor, "B T D"], rotary: RotaryTables | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,7 +93,7 @@ class Attention(nn.Module):
         qk, v = qkv.split([2, 1], dim=2)
         if self.q_norm is not None and self.k_norm is not None:
             qk = torch.stack([self.q_norm(qk[:, :, 0]), self.k_norm(qk[:, :, 1])], dim=2)
-        qk = qk if rotary is None else rotate(qk, rotary)
+        qk = qk if rotary is None else apply_rotary(qk, rotary)
         q, k = qk.to(v.dtype).permute(2, 0, 3, 1, 4)
         return q, k, v.squeeze(2).transpose(1, 2)
 
@@ -102,31 +106,33 @@ class Attention(nn.Module):
             return F.linear(x, self.qkv.weight, bias)
         return self.qkv(x) + bias  # what stands in for the matrix, as model/lora.py does, has more than a weight
 
-    def _path(self, q: Tensor) -> Path:
+    def _path(self, q: Tensor) -> AttentionPath:
         here = self.processor if q.device.type == "cpu" else q.device.type
         number_format = str(q.dtype).removeprefix("torch.")
         return choose_path(self.choice, here, number_format, q.shape[2], torch.is_grad_enabled())
 
-    def _weights(self, q: Tensor, k: Tensor, places: Places) -> Float[Tensor, "B A T T"]:
+    def _weights(self, q: Tensor, k: Tensor, places: TokenPositions) -> Float[Tensor, "B A T T"]:
         """Attention weights with relative positions in their products."""
         assert self.relative is not None
         scaled = q * self.scale
         products = scaled @ k.transpose(-2, -1) + self.relative.scores(scaled, places.grid, places.visible)
         return products.softmax(dim=-1)
 
-    def _from_weights(self, weights: Tensor, v: Tensor, places: Places) -> Float[Tensor, "B A T d"]:
+    def _from_weights(self, weights: Tensor, v: Tensor, places: TokenPositions) -> Float[Tensor, "B A T d"]:
         assert self.relative is not None
         weights = F.dropout(weights, self.dropout, self.training)
         return weights @ v + self.relative.values(weights, places.grid, places.visible)
 
 
-def _cut(x: Float[Tensor, "B A T n"], heads: Sequence[int] | None, rows: Sequence[int] | None) -> Tensor:
+def _select_heads_and_rows(
+    x: Float[Tensor, "B A T n"], heads: Sequence[int] | None, rows: Sequence[int] | None
+) -> Tensor:
     """Only the chosen heads and tokens."""
     x = x if heads is None else x[:, list(heads)]
     return x if rows is None else x[:, :, list(rows)]
 
 
-def _pasted(
+def _insert_heads_and_rows(
     whole: Float[Tensor, "B A T n"], part: Tensor, heads: Sequence[int] | None, rows: Sequence[int] | None
 ) -> Float[Tensor, "B A T n"]:
     """The whole with the part in the place that `_cut` takes it from."""
@@ -144,33 +150,33 @@ def attend(
     v: Float[Tensor, "B A S d"],
     scale: float,
     dropout: float,
-    path: Path,
+    path: AttentionPath,
 ) -> Float[Tensor, "B A T d"]:
     """Values averaged by the softmax of scaled products; one function, by a fused kernel or in the open."""
     if path == "fused":
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scale)
     if not torch.is_grad_enabled() and q.device.type == "cpu" and not dropout and not torch.compiler.is_compiling():
-        return _answered(q, k, v, scale)
-    if not dropout and torch.is_grad_enabled() and makes_again(q.shape[1] * q.shape[3], k.shape[2]):
-        return _Remade.apply(q, k, v, scale)
+        return _attend_inference(q, k, v, scale)
+    if not dropout and torch.is_grad_enabled() and should_recompute_weights(q.shape[1] * q.shape[3], k.shape[2]):
+        return _RecomputedAttention.apply(q, k, v, scale)
     weights = attention_weights(q, k, scale)  # [B, A, T, S]
     return F.dropout(weights, dropout) @ v if dropout else weights @ v
 
 
-ANSWERED_AT_ONCE = 2**22
+INFERENCE_CHUNK_BYTES = 2**22
 """Bytes of weights that an answer's open path makes at a time, in one buffer: they are read again out of the cache."""
 
 
-def _answered(
+def _attend_inference(
     q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"], v: Float[Tensor, "B A S d"], scale: float
 ) -> Float[Tensor, "B A T d"]:
     """The open path where nothing waits for a way back: whole pictures at a time, or heads of a large one."""
     y = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)
     of_head = q.shape[2] * k.shape[2] * q.element_size()
-    heads = min(q.shape[1], max(1, ANSWERED_AT_ONCE // of_head))
-    pictures = min(q.shape[0], max(1, ANSWERED_AT_ONCE // (of_head * heads)))
+    heads = min(q.shape[1], max(1, INFERENCE_CHUNK_BYTES // of_head))
+    pictures = min(q.shape[0], max(1, INFERENCE_CHUNK_BYTES // (of_head * heads)))
     buffer = q.new_empty(pictures * heads, q.shape[2], k.shape[2])
-    for queries, keys, values, found in zip(*(_tiles(x, pictures, heads) for x in (q, k, v, y)), strict=True):
+    for queries, keys, values, found in zip(*(_split_tiles(x, pictures, heads) for x in (q, k, v, y)), strict=True):
         queries, keys, values = (x.flatten(0, 1) for x in (queries, keys, values))
         weights = buffer[: len(queries)]
         torch.baddbmm(weights, queries, keys.mT, beta=0, alpha=scale, out=weights)
@@ -179,41 +185,41 @@ def _answered(
     return y
 
 
-def _tiles(x: Float[Tensor, "B A n d"], pictures: int, heads: int) -> Iterator[Tensor]:
+def _split_tiles(x: Float[Tensor, "B A n d"], pictures: int, heads: int) -> Iterator[Tensor]:
     """So many pictures and heads at a time."""
     return (tile for rows in x.split(pictures) for tile in rows.split(heads, dim=1))
 
 
-WIDE = 512
+RECOMPUTE_MIN_WIDTH = 512
 """Width from which the open path of a training makes its weights twice, the second time on the way back.
 
 Kept, they and copies of queries, keys and values are a tenth of what a block keeps, at any width; made again, they cost
 a hundredth of a step of ViT-B/16, but a twelfth of one of ViT-Ti/16 (EXPERIMENTS.md).
 """
-LONG = 512
+RECOMPUTE_MIN_TOKENS = 512
 """Tokens from which it does so at any width: weights grow with their square, all else that is kept does not."""
 
 
-def makes_again(width: int, tokens: int) -> bool:
+def should_recompute_weights(width: int, tokens: int) -> bool:
     """Whether the open path of a training makes its weights twice instead of keeping them; with dropout it never does.
 
     Args:
         width: of all heads together.
     """
-    return width >= WIDE or tokens >= LONG
+    return width >= RECOMPUTE_MIN_WIDTH or tokens >= RECOMPUTE_MIN_TOKENS
 
 
-AT_ONCE = 2**20
+RECOMPUTE_CHUNK_BYTES = 2**20
 """Bytes of weights that are made at a time: they are read again while they are still near."""
 
 
-class _Remade(torch.autograd.Function):
+class _RecomputedAttention(torch.autograd.Function):
     """The open path, of which only queries, keys and values are kept: views of one tensor. The same bits, both ways."""
 
     @staticmethod
     def forward(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         y = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3]).transpose(1, 2)  # [B, A, T, d]
-        for part in _parts(q, k):
+        for part in _split_images(q, k):
             y[part] = attention_weights(q[part], k[part], scale) @ v[part]
         return y
 
@@ -226,7 +232,7 @@ class _Remade(torch.autograd.Function):
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         q, k, v = ctx.saved_tensors
         of_q, of_k, of_v = (torch.empty_like(each) for each in (q, k, v))
-        for part in _parts(q, k):
+        for part in _split_images(q, k):
             scaled = q[part] * ctx.scale
             weights = (scaled @ k[part].transpose(-2, -1)).softmax(dim=-1)
             of_weights = of_y[part] @ v[part].transpose(-2, -1)
@@ -237,9 +243,9 @@ class _Remade(torch.autograd.Function):
         return of_q, of_k, of_v, None
 
 
-def _parts(q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"]) -> Iterator[slice]:
+def _split_images(q: Float[Tensor, "B A T d"], k: Float[Tensor, "B A S d"]) -> Iterator[slice]:
     """Pictures whose weights are made together."""
-    pictures = max(1, AT_ONCE // (q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()))
+    pictures = max(1, RECOMPUTE_CHUNK_BYTES // (q.shape[1] * q.shape[2] * k.shape[2] * q.element_size()))
     return (slice(first, first + pictures) for first in range(0, len(q), pictures))
 
 
@@ -250,7 +256,7 @@ def attention_weights(
     return ((q * scale) @ k.transpose(-2, -1)).softmax(dim=-1)
 
 
-def choose_path(choice: AttentionChoice, place: str, number_format: str, tokens: int, gradients: bool) -> Path:
+def choose_path(choice: AttentionChoice, place: str, number_format: str, tokens: int, gradients: bool) -> AttentionPath:
     """The path that the settings force, or the faster one by `MEASURED`: a matter of settings, never of timing.
 
     Args:
@@ -260,10 +266,10 @@ def choose_path(choice: AttentionChoice, place: str, number_format: str, tokens:
     """
     if choice != "auto":
         return choice
-    return "open" if tokens <= MEASURED.get((place, number_format, gradients), 0) else "fused"
+    return "open" if tokens <= OPEN_PATH_MAX_TOKENS.get((place, number_format, gradients), 0) else "fused"
 
 
-def place(device: str) -> str:
+def device_capability(device: str) -> str:
     """Where products are computed: a CPU's instruction set as torch names it (AVX2, AVX512), or the device's type."""
     return torch.backends.cpu.get_cpu_capability() if device == "cpu" else device.partition(":")[0]
 
@@ -271,9 +277,96 @@ def place(device: str) -> str:
 # Up to how many tokens two products and a softmax beat the fused kernel; what is not listed takes the fused kernel.
 # benchmarks/results/attention-alone-avx2.json: two Zen 3 cores, at most 257 tokens; attention-alone-avx512.json: two
 # Zen 4 cores, at most 1,370, freed memory kept; torch 2.13. In float32 training the fused kernel wins or ties on both.
-MEASURED: dict[tuple[str, str, bool], int] = {
+OPEN_PATH_MAX_TOKENS: dict[tuple[str, str, bool], int] = {
     ("AVX2", "float32", False): 101,
     ("AVX512", "float32", False): 25,
     ("AVX512", "bfloat16", False): 1370,
     ("AVX512", "bfloat16", True): 1370,
 }
+
+
+# Relative positions in attention: learned vectors for row and column offsets, on the keys and on the values.
+
+
+class RelativePositions(nn.Module):
+    """Four tables [2k + 2, d], shared by the heads of one attention: rows and columns for keys, the same for values.
+
+    Table row 0 serves every pair with a prefix token; table row 1 + k + o serves the offset o = place of the looked-at
+    patch minus place of the looking one, clipped to -k .. k. A pair adds key_rows[r] + key_columns[c] to its key and
+    value_rows[r] + value_columns[c] to its value. Designs that keep rows and columns in separate halves of the head
+    are this one with zeros in the other half.
+
+    No vector is built for a pair. A token meets the few vectors of the tables first, and the result is spread over the
+    rows and columns of the grid, then over their tokens; the values go the same way back. A row or column of the grid,
+    and the prefix of either axis, is called a line here: L = (1 + h) + (1 + w) of them.
+
+    Source: Shaw et al. 2018, section 3.3; Wu et al. 2021 for two axes.
+    """
+
+    def __init__(self, distance: int, head: int, prefix: int):
+        super().__init__()
+        self.distance = distance
+        self.prefix = prefix
+        self.key_rows = nn.Parameter(torch.empty(2 * distance + 2, head))
+        self.key_columns = nn.Parameter(torch.empty(2 * distance + 2, head))
+        self.value_rows = nn.Parameter(torch.empty(2 * distance + 2, head))
+        self.value_columns = nn.Parameter(torch.empty(2 * distance + 2, head))
+
+    def scores(
+        self, q: Float[Tensor, "B A T d"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B A T T"]:
+        """What the tables add to the products of these queries with all keys."""
+        lines, offsets = self._marks(q, grid, visible)
+        products = q @ torch.cat([self.key_rows, self.key_columns]).T  # [B, A, T, 4k + 4]
+        by_line = torch.einsum("batn,btln->batl", products, offsets)  # [B, A, T, L]
+        return by_line @ lines.mT
+
+    def values(
+        self, weights: Float[Tensor, "B A T T"], grid: Grid, visible: Int[Tensor, "B n"] | None = None
+    ) -> Float[Tensor, "B A T d"]:
+        """What the tables add to the values, averaged by `weights`."""
+        lines, offsets = self._marks(weights, grid, visible)
+        by_offset = torch.einsum("batl,btln->batn", weights @ lines, offsets)  # [B, A, T, 4k + 4]
+        return by_offset @ torch.cat([self.value_rows, self.value_columns])
+
+    def _marks(self, like: Tensor, grid: Grid, visible: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Ones where a token stands on a line [b, 1, T, L], and where it sees a line at an offset [b, T, L, 4k + 4].
+
+        b is 1 where all patches are there: then every picture has the same marks, and every forward.
+        """
+        if visible is None:
+            return _cached_masks(grid, self.prefix, self.distance, like.device, like.dtype)
+        return _make_masks(visible, grid, self.prefix, self.distance, like.dtype)
+
+
+@cache_results
+def _cached_masks(
+    grid: Grid, prefix: int, distance: int, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    return _make_masks(torch.arange(grid.patches, device=device)[None], grid, prefix, distance, dtype)
+
+
+def _make_masks(
+    patch: Int[Tensor, "b n"], grid: Grid, prefix: int, distance: int, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    row_lines, row_offsets = _make_axis_masks(patch // grid.columns + 1, grid.rows, prefix, distance, dtype)
+    column_lines, column_offsets = _make_axis_masks(patch % grid.columns + 1, grid.columns, prefix, distance, dtype)
+    lines = torch.cat([row_lines, column_lines], dim=-1)
+    offsets = torch.cat(
+        [
+            torch.cat([row_offsets, torch.zeros_like(row_offsets)], dim=-1),
+            torch.cat([torch.zeros_like(column_offsets), column_offsets], dim=-1),
+        ],
+        dim=-2,
+    )
+    return lines.unsqueeze(1), offsets
+
+
+def _make_axis_masks(line: Tensor, side: int, prefix: int, distance: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The marks of one axis, for patches on lines 1 .. side of it; line 0 holds the prefix."""
+    line = torch.cat([line.new_zeros(len(line), prefix), line], dim=-1)[..., None]  # [b, T, 1]
+    seen = torch.arange(1 + side, device=line.device)
+    offset = (seen - line).clamp(-distance, distance) + distance + 1  # [b, T, 1 + side]
+    offset = torch.where((seen > 0) & (line > 0), offset, torch.zeros_like(offset))
+    number = torch.arange(2 * distance + 2, device=line.device)
+    return (line == seen).to(dtype), (offset[..., None] == number).to(dtype)

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from .vit import ViT
 
 
-class LowRank(nn.Module):
+class LoRALinear(nn.Module):
     """A linear layer that is held still, and `up @ down` of rank r added to its matrix (Hu et al. 2021).
 
     `up` begins as zeros, so that at first nothing changes. Weight and bias keep the names of `nn.Linear`.
@@ -40,7 +40,7 @@ class LowRank(nn.Module):
         return linear
 
 
-def adapt(model: ViT, rank: int, generator: Generator, mlp: bool = False) -> None:
+def add_adapters(model: ViT, rank: int, generator: Generator, mlp: bool = False) -> None:
     """Put adapters on the joint query, key and value matrix of every block, and hold all else but the head still.
 
     Args:
@@ -54,24 +54,24 @@ def adapt(model: ViT, rank: int, generator: Generator, mlp: bool = False) -> Non
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     for block in model.encoder.blocks:
-        _replace(block.get_submodule("attention"), "qkv", rank, generator)
+        _wrap_linear(block.get_submodule("attention"), "qkv", rank, generator)
         for name in ("fc1", "fc2") if mlp else ():
-            _replace(block.get_submodule("mlp"), name, rank, generator)
+            _wrap_linear(block.get_submodule("mlp"), name, rank, generator)
     for parameter in model.head.parameters():
         parameter.requires_grad_(True)
 
 
-def merge(model: ViT) -> None:
+def merge_adapters(model: ViT) -> None:
     """Make every adapter part of its matrix: a plain model with the same answers, all of it free to learn."""
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, LowRank):
+            if isinstance(child, LoRALinear):
                 parent.set_submodule(name, child.merged())
     for parameter in model.parameters():
         parameter.requires_grad_(True)
 
 
-def _replace(parent: nn.Module, name: str, rank: int, generator: Generator) -> None:
+def _wrap_linear(parent: nn.Module, name: str, rank: int, generator: Generator) -> None:
     linear = parent.get_submodule(name)
     assert isinstance(linear, nn.Linear)
-    parent.set_submodule(name, LowRank(linear, rank, generator))
+    parent.set_submodule(name, LoRALinear(linear, rank, generator))

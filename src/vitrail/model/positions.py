@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from ..errors import UsageError
 from ..spec import Grid
+from .cache import TensorCache, cache_results
 from .config import FIXED_POSITIONS, Resample, ViTConfig
-from .kept import KeptFor, kept
-from .resample import resample_table
-from .tokens import take_rows
+from .layers import disable_autocast
+from .tokens import gather_tokens
 
 
 class Positions(nn.Module):
@@ -29,7 +33,7 @@ class Positions(nn.Module):
         self.prefix = config.prefix
         self.first = config.table_prefix
         self.resample: Resample = config.resample
-        self.kept = KeptFor()
+        self.kept = TensorCache()
         rows = torch.empty(config.table_rows, config.width)
         self.table = nn.Parameter(rows) if self.kind in ("learned", "indexed") else None
         if self.kind in FIXED_POSITIONS:
@@ -46,7 +50,7 @@ class Positions(nn.Module):
             return x + table
         patches = table[self.first :]  # [N, D]
         if visible is not None:  # by gather: the gradient of indexing adds up in a random order on several threads
-            patches = take_rows(patches.expand(len(visible), -1, -1), visible)  # [B, n, D]
+            patches = gather_tokens(patches.expand(len(visible), -1, -1), visible)  # [B, n, D]
         placed = [x[:, : self.first] + table[: self.first]] if self.first else []
         unplaced = [x[:, self.first : self.prefix]] if self.first < self.prefix else []
         return torch.cat([*placed, *unplaced, x[:, self.prefix :] + patches], dim=1)
@@ -57,7 +61,9 @@ class Positions(nn.Module):
         if grid == self.grid:
             return self.table
         if self.kind in FIXED_POSITIONS:
-            return _kept_table(self.kind, grid, self.table.shape[1], self.first, self.table.device, self.table.dtype)
+            return _cached_fixed_table(
+                self.kind, grid, self.table.shape[1], self.first, self.table.device, self.table.dtype
+            )
         table = self.table
         return self.kept(table, (grid,), lambda: self._resampled(table, grid))
 
@@ -82,8 +88,8 @@ def fixed_table(kind: str, grid: Grid, width: int, prefix_rows: int) -> Float[Te
     return torch.cat([torch.zeros(prefix_rows, width), table])
 
 
-@kept
-def _kept_table(
+@cache_results
+def _cached_fixed_table(
     kind: str, grid: Grid, width: int, prefix_rows: int, device: torch.device, dtype: torch.dtype
 ) -> Float[Tensor, "rows D"]:
     return fixed_table(kind, grid, width, prefix_rows).to(device, dtype)
@@ -122,3 +128,247 @@ def sincos2d_table(grid: Grid, width: int, kind: str = "sincos2d") -> Float[Tens
         "sincos2d-moco": (x.sin(), x.cos(), y.sin(), y.cos()),
     }[kind]
     return torch.cat(parts, dim=1).float()
+
+
+# Rotary positions: queries and keys are turned by their row and column, so that products see only differences.
+
+
+class RotaryTables(NamedTuple):
+    """Cosine and signed sine for every number of a head, [T, d] or [B, T, d], and which numbers form pairs."""
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+
+
+class Rotary(nn.Module):
+    """Makes the tables for a grid. It has no parameters; prefix tokens stand at angle 0 and are not turned.
+
+    `axial` (ours): the first half of the pairs follows rows, the second columns, places count from 0, frequencies
+    100^(-4i/d), i = 0 .. d/4-1, and number k is paired with number k + d/2.
+    `from-one` (xray_vit_patch16_224): the first half of a head follows columns, the second rows, places count from 1,
+    frequencies 10000^(-2i/e) with e = d/2 and i = 1 .. e/2, and neighbours (2k, 2k+1) are paired.
+    `dinov3`: pairs as in axial, angles 2 pi c / period, where c is a patch's centre with the whole picture as -1 .. 1
+    on both axes. The periods [d/4] belong to the state, because published files hold them rounded.
+
+    Angles are computed in float32; the tables have the number format of what they turn.
+
+    Source: Su et al. 2021 (RoFormer); Heo et al. 2024 for the axial form and its base of 100; Siméoni et al. 2025
+    (DINOv3), section 3.2.
+    """
+
+    periods: Tensor
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.kind = config.rotary
+        self.head = config.head_numbers
+        self.prefix = config.prefix
+        self.kept = TensorCache()
+        if self.kind == "dinov3":
+            self.register_buffer("periods", torch.empty(self.head // 4))
+
+    def forward(self, grid: Grid, like: Tensor, visible: Int[Tensor, "B n"] | None = None) -> RotaryTables | None:
+        if self.kind == "none":
+            return None
+        tables = self._of_all(grid, like)  # [T, d]
+        if visible is None:
+            return tables
+        prefix = torch.arange(self.prefix, device=visible.device).expand(len(visible), -1)
+        rows = torch.cat([prefix, visible + self.prefix], dim=1)
+        return RotaryTables(tables.cos[rows], tables.sin[rows], tables.interleaved)  # [B, T, d]
+
+    def _of_all(self, grid: Grid, like: Tensor) -> RotaryTables:
+        """The tables of all tokens of a grid, the same from one forward to the next."""
+        if self.kind != "dinov3":
+            return _cached_rotary_tables(self.kind, grid, self.head, self.prefix, like.device, like.dtype)
+        device, dtype = like.device, like.dtype
+        make = partial(self._made, grid, device, dtype)
+        return self.kept(self.periods, (grid, device, dtype), make)
+
+    def _made(self, grid: Grid, device: torch.device, dtype: torch.dtype) -> RotaryTables:
+        return _tables_with_prefix(self.angles(grid, device), self.prefix, dtype)
+
+    def angles(self, grid: Grid, device: torch.device) -> Float[Tensor, "N half"]:
+        """The angle of every pair of numbers of a head at every patch of a grid, in radians."""
+        if self.kind == "dinov3":
+            return dinov3_angles(grid, self.periods.to(device))
+        return _rotary_angles(self.kind, grid, self.head, device)
+
+
+@cache_results
+def _cached_rotary_tables(
+    kind: str, grid: Grid, head: int, prefix: int, device: torch.device, dtype: torch.dtype
+) -> RotaryTables:
+    return _tables_with_prefix(_rotary_angles(kind, grid, head, device), prefix, dtype, interleaved=kind == "from-one")
+
+
+def _rotary_angles(kind: str, grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
+    return (axial_angles if kind == "axial" else from_one_angles)(grid, head, device)
+
+
+def _tables_with_prefix(
+    angles: Float[Tensor, "N half"], prefix: int, dtype: torch.dtype, interleaved: bool = False
+) -> RotaryTables:
+    """The tables of the patches, after those of prefix tokens at angle 0."""
+    zeros = angles.new_zeros(prefix, angles.shape[-1])
+    return make_rotary_tables(torch.cat([zeros, angles]), dtype, interleaved)  # [T, d]
+
+
+def make_rotary_tables(angles: Float[Tensor, "*T half"], dtype: torch.dtype, interleaved: bool) -> RotaryTables:
+    """Spread the angle of each pair over its two numbers; the first one's sine is negative."""
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    if interleaved:
+        signed = torch.stack([-sin, sin], dim=-1).flatten(-2)
+        return RotaryTables(cos.repeat_interleave(2, dim=-1), signed, interleaved)
+    return RotaryTables(torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1), interleaved)
+
+
+def axial_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
+    """Angles of our own recipes, see `Rotary`."""
+    frequency = 100.0 ** (-torch.arange(head // 4, device=device) * 4 / head)
+    return _outer_by_axis(grid, 0, frequency, columns_first=False)
+
+
+def from_one_angles(grid: Grid, head: int, device: torch.device) -> Float[Tensor, "N half"]:
+    """Angles of xray_vit_patch16_224, see `Rotary`."""
+    axis = head // 2
+    frequency = 10000.0 ** (-2 * torch.arange(1, axis // 2 + 1, device=device) / axis)
+    return _outer_by_axis(grid, 1, frequency, columns_first=True)
+
+
+def dinov3_periods(head: int, base: float = 100.0) -> Float[Tensor, " quarter"]:
+    """Periods of DINOv3's angles: base^(4i/d), i = 0 .. d/4-1, in float32."""
+    return base ** (torch.arange(head // 4, dtype=torch.float32) * 4 / head)
+
+
+def dinov3_angles(grid: Grid, periods: Float[Tensor, " quarter"]) -> Float[Tensor, "N half"]:
+    """Angles of DINOv3, rows then columns, see `Rotary`."""
+    centres = [(torch.arange(side, device=periods.device) + 0.5) / side * 2 - 1 for side in grid]  # float32
+    row, column = torch.meshgrid(*centres, indexing="ij")
+    turns = torch.stack([row.flatten(), column.flatten()], dim=1)[:, :, None] / periods.float()  # [N, 2, d/4]
+    return 2 * math.pi * turns.flatten(1)
+
+
+def _outer_by_axis(grid: Grid, start: int, frequency: Tensor, columns_first: bool) -> Float[Tensor, "N half"]:
+    steps = [torch.arange(start, start + side, device=frequency.device) for side in grid]
+    row, column = torch.meshgrid(*steps, indexing="ij")
+    axes = (column, row) if columns_first else (row, column)
+    return torch.cat([place.flatten()[:, None] * frequency for place in axes], dim=1)
+
+
+def apply_rotary(x: Float[Tensor, "B T G A d"], tables: RotaryTables) -> Float[Tensor, "B T G A d"]:
+    """Turn every pair of numbers of a head by its token's angle. G counts what is turned together: queries and keys.
+
+    A pair (a, b) becomes (a cos - b sin, b cos + a sin): each number times its cosine, plus its partner times a signed
+    sine. Written so, it takes three passes over the numbers.
+    """
+    partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2) if tables.interleaved else x.roll(x.shape[-1] // 2, -1)
+    cos, sin = (table[..., None, None, :] for table in tables[:2])  # [T, 1, 1, d] or [B, T, 1, 1, d]
+    return torch.addcmul(x * cos, partner, sin)
+
+
+# How a table of positions stretches from one grid of patches to another: two small matrices, A_rows P A_columns^T.
+
+
+def resample_table(
+    table: Float[Tensor, "N D"], old: Grid, new: Grid, rule: Resample = "bicubic-antialias"
+) -> Float[Tensor, "M D"]:
+    """Stretch learned positions from one patch grid to another.
+
+    Computed in float32, whatever the number format; an equal grid returns `table` untouched. Rows run left to right,
+    then down, and hold patches only: class and register rows are the caller's business.
+
+    Args:
+        old, new: (rows, columns), counted in patches, not pixels.
+        rule: see `resample_matrix`.
+
+    Raises:
+        UsageError: `table` does not have old[0] * old[1] rows.
+
+    Source: Dosovitskiy et al. 2020, section 3.2.
+    """
+    if len(table) != old[0] * old[1]:
+        raise UsageError(
+            f"The position table must have one row per patch of a {old[0]}x{old[1]} grid, {old[0] * old[1]} rows. "
+            f"Got {len(table)}. Did the class row come along? Pass table[1:]."
+        )
+    if old == new:
+        return table
+    over_rows, over_columns = (
+        _cached_resample_matrix(*sides, rule).to(table.device) for sides in zip(old, new, strict=True)
+    )
+    with disable_autocast(table.device.type):
+        grid = over_rows @ table.float().reshape(old[0], -1)  # [new rows, old columns * D]
+        grid = over_columns @ grid.reshape(new[0], old[1], -1)  # [new rows, new columns, D]
+    return grid.flatten(0, 1).to(table.dtype)
+
+
+def resample_matrix(old: int, new: int, rule: Resample) -> Float[Tensor, "new old"]:
+    """The matrix that stretches one axis of `old` places to `new` ones; its rows sum to 1. Float32, on the CPU.
+
+    Where old and new have centres, (i + 0.5) / new answers to (j + 0.5) / old:
+
+    `bicubic`            four neighbours, cubic with a = -0.75, places beyond the border repeat it (torch's bicubic).
+    `bilinear`           two neighbours (torch's bilinear).
+    `bicubic-offset`     four neighbours, the step old / (new + 0.1) in place of old / new, as DINO and DINOv2 have it.
+    `bicubic-antialias`  when shrinking, the cubic grows with the step and covers all places under it; a = -0.5, and
+                         what lies beyond the border is left out, not repeated (torch's antialias=True).
+    `bilinear-antialias` the same with a triangle.
+
+    Where the first and last places of both stand on each other (torch's align_corners=True):
+
+    `bicubic-corners`    four neighbours, a = -0.75 (torchvision's helper).
+    `bilinear-corners`   two neighbours (scipy's zoom of order 1, so Google's checkpoints).
+
+    Source: Keys 1981 for the cubic.
+    """
+    if rule in ("bicubic-antialias", "bilinear-antialias"):
+        return _antialias_matrix(old, new, cubic=rule == "bicubic-antialias")
+    return _interpolation_matrix(_source_positions(old, new, rule), old, cubic=not rule.startswith("bilinear"))
+
+
+def _source_positions(old: int, new: int, rule: Resample) -> Float[Tensor, " new"]:
+    """Where each new place lies among the old ones, counted from the centre of the first."""
+    i = torch.arange(new, dtype=torch.float64, device="cpu")
+    if rule in ("bicubic-corners", "bilinear-corners"):
+        return i * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    step = old / (new + 0.1) if rule == "bicubic-offset" else old / new
+    return (i + 0.5) * step - 0.5
+
+
+def _interpolation_matrix(places: Float[Tensor, " new"], old: int, cubic: bool) -> Float[Tensor, "new old"]:
+    """Weights of the two or four neighbours of each place; a neighbour beyond the border gives its weight to it."""
+    below = places.floor()
+    j = torch.arange(old, dtype=torch.float64, device="cpu")
+    matrix = torch.zeros(len(places), old, dtype=torch.float64, device="cpu")
+    for step in (-1, 0, 1, 2) if cubic else (0, 1):
+        neighbour = below + step
+        distance = (places - neighbour).abs()
+        weight = _cubic_kernel(distance, -0.75) if cubic else _triangle_kernel(distance)
+        matrix = matrix + weight[:, None] * (neighbour.clamp(0, old - 1)[:, None] == j)
+    return matrix.float()
+
+
+def _antialias_matrix(old: int, new: int, cubic: bool) -> Float[Tensor, "new old"]:
+    """Weights of every old place by its distance, in steps of the coarser grid."""
+    step = old / new
+    centre = (torch.arange(new, dtype=torch.float64, device="cpu") + 0.5) * step
+    j = torch.arange(old, dtype=torch.float64, device="cpu") + 0.5
+    distance = (j - centre[:, None]).abs() / max(step, 1.0)
+    matrix = _cubic_kernel(distance, -0.5) if cubic else _triangle_kernel(distance)
+    return (matrix / matrix.sum(dim=1, keepdim=True)).float()
+
+
+def _cubic_kernel(distance: Tensor, a: float) -> Tensor:
+    x = distance
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def _triangle_kernel(distance: Tensor) -> Tensor:
+    return (1 - distance).clamp(min=0)
+
+
+_cached_resample_matrix = cache_results(resample_matrix)

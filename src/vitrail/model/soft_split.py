@@ -17,11 +17,11 @@ from torch import Generator, Tensor, nn
 
 from ..errors import UsageError
 from .config import ViTConfig
-from .precision import in_float32
+from .layers import disable_autocast
 
 TOKEN_WIDTH = 64
 """Numbers per token between the cuts."""
-FEATURES = 32
+RANDOM_FEATURES = 32
 """Random features of a performer block."""
 
 
@@ -46,21 +46,21 @@ class SoftSplit(nn.Module):
         height, width = images.shape[-2:]
         if height % 16 or width % 16:
             raise UsageError(f"Soft splits need a height and width that are multiples of 16. Got {height}x{width}.")
-        x = self.attention1(_windows(images, side=7, step=4))  # [B, H/4 * W/4, 64]
-        x = _windows(_picture(x, height // 4, width // 4), side=3, step=2)  # [B, H/8 * W/8, 576]
+        x = self.attention1(_unfold_windows(images, side=7, step=4))  # [B, H/4 * W/4, 64]
+        x = _unfold_windows(_tokens_to_image(x, height // 4, width // 4), side=3, step=2)  # [B, H/8 * W/8, 576]
         x = self.attention2(x)  # [B, H/8 * W/8, 64]
-        x = _windows(_picture(x, height // 8, width // 8), side=3, step=2)  # [B, N, 576]
+        x = _unfold_windows(_tokens_to_image(x, height // 8, width // 8), side=3, step=2)  # [B, N, 576]
         if visible is not None:
             x = x.gather(1, visible.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
         return self.project(x)
 
 
-def _windows(picture: Float[Tensor, "B C H W"], side: int, step: int) -> Float[Tensor, "B n c"]:
+def _unfold_windows(picture: Float[Tensor, "B C H W"], side: int, step: int) -> Float[Tensor, "B n c"]:
     """Overlapping square windows as tokens, zeros around the picture; channel, row, column inside a window."""
     return F.unfold(picture, kernel_size=side, stride=step, padding=(side - step + 1) // 2).transpose(1, 2)
 
 
-def _picture(x: Float[Tensor, "B T D"], rows: int, columns: int) -> Float[Tensor, "B D h w"]:
+def _tokens_to_image(x: Float[Tensor, "B T D"], rows: int, columns: int) -> Float[Tensor, "B D h w"]:
     """Tokens laid out again in rows and columns."""
     return x.transpose(1, 2).unflatten(-1, (rows, columns))
 
@@ -79,7 +79,7 @@ class TransformerBlock(nn.Module):
         self.qkv = nn.Linear(width, 3 * TOKEN_WIDTH, bias=False)
         self.out = nn.Linear(TOKEN_WIDTH, TOKEN_WIDTH)
         self.norm2 = nn.LayerNorm(TOKEN_WIDTH, eps=config.norm_eps)
-        self.mlp = TokenMLP(dropout=0.0)
+        self.mlp = T2TMLP(dropout=0.0)
 
     def forward(self, x: Float[Tensor, "B T c"]) -> Float[Tensor, "B T 64"]:
         q, k, v = self.qkv(self.norm1(x)).unsqueeze(1).chunk(3, dim=-1)  # 3 x [B, 1, T, 64]
@@ -103,15 +103,15 @@ class PerformerBlock(nn.Module):
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=config.norm_eps)
         self.qkv = nn.Linear(width, 3 * TOKEN_WIDTH)
-        self.register_buffer("features", torch.empty(FEATURES, TOKEN_WIDTH))
+        self.register_buffer("features", torch.empty(RANDOM_FEATURES, TOKEN_WIDTH))
         self.out = nn.Linear(TOKEN_WIDTH, TOKEN_WIDTH)
         self.dropout = nn.Dropout(config.dropout)
         self.norm2 = nn.LayerNorm(TOKEN_WIDTH, eps=config.norm_eps)
-        self.mlp = TokenMLP(config.dropout)
+        self.mlp = T2TMLP(config.dropout)
 
     def forward(self, x: Float[Tensor, "B T c"]) -> Float[Tensor, "B T 64"]:
         q, k, v = self.qkv(self.norm1(x)).chunk(3, dim=-1)  # 3 x [B, T, 64]
-        with in_float32(x.device.type):  # exponents of some tens have no exact place in bfloat16
+        with disable_autocast(x.device.type):  # exponents of some tens have no exact place in bfloat16
             y = linear_attention(positive_features(q, self.features), positive_features(k, self.features), v)
         x = v + self.dropout(self.out(y.to(v.dtype)))
         return x + self.mlp(self.norm2(x))
@@ -133,7 +133,7 @@ def linear_attention(
     return torch.einsum("btm,bcm->btc", q, values) / (sums + 1e-8)
 
 
-class TokenMLP(nn.Module):
+class T2TMLP(nn.Module):
     """An MLP as wide inside as outside; dropout after its second matrix."""
 
     def __init__(self, dropout: float):

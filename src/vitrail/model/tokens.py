@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from ..errors import UsageError
 from ..spec import Grid
 from .config import T2T_PATCHES, ViTConfig
-from .norms import make_norm
+from .layers import make_norm
 from .soft_split import SoftSplit
 
 
-class Tokens(nn.Module):
+class TokenEmbedding(nn.Module):
     """Patches -> linear projection -> [class, distillation, registers, patch 1 .. N] (Dosovitskiy et al. 2020, eq. 1).
 
     Registers stand here and not behind the positions, as some designs have it: they get no position, so it is the same.
@@ -27,10 +27,10 @@ class Tokens(nn.Module):
         self.pad = config.pad
         self.channels = config.channels
         self.patch = config.patch
-        self.patches = make_patches(config)
-        self.cls = _token(1, config.width) if config.class_token else None
-        self.distillation = _token(1, config.width) if config.distillation_token else None
-        self.registers = _token(config.registers, config.width) if config.registers else None
+        self.patches = make_patch_projection(config)
+        self.cls = _make_token(1, config.width) if config.class_token else None
+        self.distillation = _make_token(1, config.width) if config.distillation_token else None
+        self.registers = _make_token(config.registers, config.width) if config.registers else None
 
     def forward(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
@@ -48,7 +48,7 @@ class Tokens(nn.Module):
         return x.contiguous(), grid  # a convolution leaves channels first in memory, and every block would keep it so
 
 
-def make_patches(config: ViTConfig) -> nn.Module:
+def make_patch_projection(config: ViTConfig) -> nn.Module:
     """The projection of patches that a configuration asks for."""
     if config.patches in T2T_PATCHES:
         return SoftSplit(config)
@@ -69,7 +69,7 @@ class ConvPatches(nn.Module):
     ) -> Float[Tensor, "B n D"]:
         x = F.conv2d(images, self.weight, self.bias, stride=self.patch)  # [B, D, h, w]
         x = x.flatten(2).transpose(1, 2)  # [B, N, D]
-        return x if visible is None else take_rows(x, visible)
+        return x if visible is None else gather_tokens(x, visible)
 
 
 class LinearPatches(nn.Module):
@@ -90,13 +90,13 @@ class LinearPatches(nn.Module):
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
     ) -> Float[Tensor, "B n D"]:
         flat = patchify(images, self.patch)  # [B, N, C * p * p]
-        flat = flat if visible is None else take_rows(flat, visible)
+        flat = flat if visible is None else gather_tokens(flat, visible)
         flat = flat if self.norm_in is None else self.norm_in(flat)
         x = F.linear(flat, self.weight, self.bias)
         return x if self.norm_out is None else self.norm_out(x)
 
 
-def _token(count: int, width: int) -> nn.Parameter:
+def _make_token(count: int, width: int) -> nn.Parameter:
     return nn.Parameter(torch.empty(1, count, width))
 
 
@@ -143,6 +143,6 @@ def pad_to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> 
     return F.pad(images, (0, right, 0, down)) if down or right else images
 
 
-def take_rows(x: Float[Tensor, "B N D"], rows: Int[Tensor, "B n"]) -> Float[Tensor, "B n D"]:
+def gather_tokens(x: Float[Tensor, "B N D"], rows: Int[Tensor, "B n"]) -> Float[Tensor, "B n D"]:
     """The tokens of the given rows, picture by picture."""
     return x.gather(1, rows.unsqueeze(-1).expand(-1, -1, x.shape[-1]))

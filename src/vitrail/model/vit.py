@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from . import features
-from .attention import Places
+from ..errors import UsageError
+from .attention import Attention, TokenPositions, attention_weights
 from .config import ViTConfig
-from .encoder import Encoder
-from .heads import Head, Pooling
 from .init import initialise
-from .positions import Positions
-from .rotary import Rotary
-from .tokens import Tokens
+from .layers import ACTIVATIONS, make_mlp, make_norm
+from .positions import Positions, Rotary
+from .tokens import TokenEmbedding
 
 
 class ViT(nn.Module):
@@ -35,7 +35,7 @@ class ViT(nn.Module):
     def __init__(self, config: ViTConfig):
         super().__init__()
         self.config = config
-        self.tokens = Tokens(config)
+        self.tokens = TokenEmbedding(config)
         self.positions = Positions(config)
         self.rotary = Rotary(config)
         self.encoder = Encoder(config)
@@ -51,11 +51,11 @@ class ViT(nn.Module):
 
     def embed(
         self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"] | None = None
-    ) -> tuple[Float[Tensor, "B T D"], Places]:
+    ) -> tuple[Float[Tensor, "B T D"], TokenPositions]:
         """Tokens with their positions, and where each stands."""
         x, grid = self.tokens(images, visible)  # [B, T, D], (rows, columns)
         x = self.positions(x, grid, visible)
-        return x, Places(grid, visible, self.rotary(grid, x, visible))
+        return x, TokenPositions(grid, visible, self.rotary(grid, x, visible))
 
     def features(
         self,
@@ -66,7 +66,7 @@ class ViT(nn.Module):
         visible: Int[Tensor, "B n"] | None = None,
     ) -> dict[str, Tensor]:
         """Named intermediates, in the autograd graph: see `features.features`."""
-        return features.features(self, images, tuple(keep), heads, rows, visible)
+        return compute_features(self, images, tuple(keep), heads, rows, visible)
 
     def dense(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B D h w"]:
         """Patch tokens after the final norm, laid out as the grid of patches: [B, D, rows, columns]."""
@@ -75,7 +75,7 @@ class ViT(nn.Module):
         return x.transpose(1, 2).unflatten(-1, tuple(places.grid))
 
 
-def create(config: ViTConfig, seed: int = 0) -> ViT:
+def create_model(config: ViTConfig, seed: int = 0) -> ViT:
     """A model with fresh initial values, the same for the same seed whatever torch's global generator has done."""
     with torch.device("meta"):
         model = ViT(config)
@@ -90,3 +90,339 @@ def parameter_count(config: ViTConfig, fixed_tables: bool = False) -> int:
         model = ViT(config)
     counted = sum(parameter.numel() for parameter in model.parameters())
     return counted + sum(buffer.numel() for buffer in model.buffers()) if fixed_tables else counted
+
+
+# The encoder: blocks of attention and MLP around a residual stream, and the norms before and after them.
+
+
+class Encoder(nn.Module):
+    """Dropout on the embeddings, every block in turn, and norms before and after them where the design has them."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.recompute = config.recompute
+        self.every = config.pool_every
+        self.dropout = nn.Dropout(config.dropout)
+        self.pre_norm = make_norm(config) if config.pre_norm else nn.Identity()
+        last = max(config.depth - 1, 1)
+        self.blocks = nn.ModuleList(Block(config, config.drop_path * i / last) for i in range(config.depth))
+        self.norm = make_norm(config) if config.final_norm else nn.Identity()
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], places: TokenPositions, reach: int = 1, reads: int | None = None
+    ) -> Float[Tensor, "B r P"]:
+        """The tokens after each `pool_every`-th of the last `reach` blocks, through the final norm and side by side.
+
+        Args:
+            reads: only so many of the first tokens are asked for; with `reach` 1 the last block computes no others.
+        """
+        x = self.enter(x)
+        last = [x]
+        for i, block in enumerate(self.blocks):
+            alone = reach == 1 and i == len(self.blocks) - 1
+            x = self.through(block, x, places, reads if alone else None)
+            last = [*last, x][-reach:]
+        return self.normed([x[:, :reads] for x in last])
+
+    def normed(self, last: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T P"]:
+        """The tokens after the last blocks, of which each `pool_every`-th is read, normalised and side by side."""
+        tokens = [self.norm(x) for x in last[:: self.every]]
+        return tokens[0] if len(tokens) == 1 else torch.cat(tokens, dim=-1)
+
+    def enter(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """What the first block reads."""
+        return self.pre_norm(self.dropout(x))
+
+    def through(
+        self, block: nn.Module, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
+    ) -> Float[Tensor, "B r D"]:
+        """One block, its inner numbers kept for the backward pass or computed again there."""
+        if self.recompute and torch.is_grad_enabled():
+            return checkpoint(block, x, places, reads, use_reentrant=False)
+        return block(x, places, reads)
+
+
+class Block(nn.Module):
+    """Pre-norm block: x + attention(norm(x)), then x + mlp(norm(x)); or both at once, from one norm (`parallel`).
+
+    With `reads` only so many of the first tokens come out, r of them; all are looked at. The last block before a class
+    token is read saves three quarters of its work by that.
+    """
+
+    def __init__(self, config: ViTConfig, drop_path: float):
+        super().__init__()
+        self.norm1 = make_norm(config)
+        self.attention = Attention(config)
+        self.scale1 = _make_layer_scale(config)
+        self.norm2 = None if config.parallel else make_norm(config)
+        self.mlp = make_mlp(config)
+        self.scale2 = _make_layer_scale(config)
+        self.drop_path = DropPath(drop_path)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], places: TokenPositions, reads: int | None = None
+    ) -> Float[Tensor, "B r D"]:
+        normal = self.norm1(x)
+        return self._add(x[:, :reads], normal[:, :reads], self.attention(normal, places, reads))
+
+    def from_normal(
+        self, x: Float[Tensor, "B T D"], normal: Float[Tensor, "B T D"], places: TokenPositions
+    ) -> Float[Tensor, "B T D"]:
+        """The same, from tokens that have been normalised already."""
+        return self._add(x, normal, self.attention(normal, places))
+
+    def opened(
+        self, x: Float[Tensor, "B T D"], places: TokenPositions, heads: Sequence[int] | None, rows: Sequence[int] | None
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B a r T"]]:
+        """The same numbers, and the attention weights of the chosen heads and rows that went into them."""
+        normal = self.norm1(x)
+        attended, weights = self.attention.opened(normal, places, heads, rows)
+        return self._add(x, normal, attended), weights
+
+    def _add(
+        self, x: Float[Tensor, "B r D"], normal: Float[Tensor, "B r D"], attended: Float[Tensor, "B r D"]
+    ) -> Float[Tensor, "B r D"]:
+        x = x + self.drop_path(_apply_layer_scale(attended, self.scale1))
+        normal = normal if self.norm2 is None else self.norm2(x)
+        return x + self.drop_path(_apply_layer_scale(self.mlp(normal), self.scale2))
+
+
+class DropPath(nn.Module):
+    """Stochastic depth: in training a picture skips the branch with chance `rate`, the others are scaled up.
+
+    Source: Huang et al. 2016; per picture as in Touvron et al. 2021.
+    """
+
+    def __init__(self, rate: float):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        if not self.training or self.rate == 0:
+            return x
+        keep = 1 - self.rate
+        return x * (x.new_empty(len(x), 1, 1).bernoulli_(keep) / keep)
+
+
+def _make_layer_scale(config: ViTConfig) -> nn.Parameter | None:
+    return None if config.layer_scale is None else nn.Parameter(torch.empty(config.width))
+
+
+def _apply_layer_scale(x: Float[Tensor, "B T D"], scale: Float[Tensor, " D"] | None) -> Float[Tensor, "B T D"]:
+    return x if scale is None else x * scale
+
+
+# From tokens to answers: pooling to one vector per picture, and the head that gives the outputs.
+
+
+class Pooling(nn.Module):
+    """The class token, the mean of the patch tokens, both side by side, or what a learned probe attends to.
+
+    With a distillation head: the class token and the distillation token side by side. Tokens are those of `pool_blocks`
+    blocks side by side, so D is so many times the width.
+    """
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.kind = "class+distillation" if config.distillation_head else config.pool
+        self.prefix = config.prefix
+        self.reads = config.read_tokens
+        self.attention = ProbePooling(config) if config.pool == "attention" else None
+        self.norm = make_norm(config, config.pooled_width) if config.pooled_norm else None
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
+        return self._normed(self._pool(x))
+
+    def opened(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B P"], Float[Tensor, "B A 1 T"]]:
+        """The same from a learned probe, and its attention weights, through which gradients flow."""
+        assert self.attention is not None
+        pooled, weights = self.attention.opened(x)
+        return self._normed(pooled), weights
+
+    def _normed(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B P"]:
+        return x if self.norm is None else self.norm(x)
+
+    def _pool(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B P"]:
+        if self.attention is not None:
+            return self.attention(x)
+        if self.kind == "class":
+            return x[:, 0]
+        if self.kind == "class+distillation":
+            return x[:, :2].flatten(1)
+        mean = x[:, self.prefix :].mean(dim=1)
+        return mean if self.kind == "mean" else torch.cat([x[:, 0], mean], dim=1)
+
+
+class ProbePooling(nn.Module):
+    """One learned query looks at every token; a residual MLP follows (Zhai et al. 2022, section 3.1)."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.heads = config.heads
+        self.probe = nn.Parameter(torch.empty(1, 1, config.width))
+        self.q = nn.Linear(config.width, config.width)
+        self.kv = nn.Linear(config.width, 2 * config.width)
+        self.out = nn.Linear(config.width, config.width)
+        self.norm = make_norm(config)
+        self.mlp = PoolMLP(config)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
+        q, k, v = self._heads(x)
+        return self._answer(F.scaled_dot_product_attention(q, k, v))
+
+    def opened(self, x: Float[Tensor, "B T D"]) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B A 1 T"]]:
+        """The same, and how much the probe looks at each token, head by head."""
+        q, k, v = self._heads(x)
+        weights = attention_weights(q, k, q.shape[-1] ** -0.5)
+        return self._answer(weights @ v), weights
+
+    def _heads(self, x: Float[Tensor, "B T D"]) -> tuple[Tensor, Tensor, Tensor]:
+        probe = self.probe.expand(x.shape[0], -1, -1)
+        q = self.q(probe).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, A, 1, d]
+        k, v = self.kv(x).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)  # 2 x [B, A, T, d]
+        return q, k, v
+
+    def _answer(self, y: Float[Tensor, "B A 1 d"]) -> Float[Tensor, "B D"]:
+        y = self.out(y.transpose(1, 2).flatten(2))  # [B, 1, D]
+        return (y + self.mlp(self.norm(y)))[:, 0]
+
+
+class PoolMLP(nn.Module):
+    """Two matrices with the model's activation between."""
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        self.fc1 = nn.Linear(config.width, config.mlp_width)
+        self.activation = ACTIVATIONS[config.activation]()
+        self.fc2 = nn.Linear(config.mlp_width, config.width)
+
+    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        return self.fc2(self.activation(self.fc1(x)))
+
+
+class Head(nn.Module):
+    """One matrix, or (`tanh`) a hidden layer of the same width before it; no outputs means features pass through.
+
+    With a distillation head the outputs are the mean of two heads, one on each token; without outputs, of both tokens.
+    """
+
+    def __init__(self, config: ViTConfig):
+        super().__init__()
+        width = config.pooled_width
+        self.distilled = config.distillation_head
+        self.hidden = nn.Linear(width, width) if config.head == "tanh" else None
+        self.linear = nn.Linear(width, config.outputs, bias=config.head_bias) if config.outputs else None
+        both = config.distillation_head and config.outputs
+        self.distillation = nn.Linear(width, config.outputs, bias=config.head_bias) if both else None
+
+    def forward(self, x: Float[Tensor, "B P"]) -> Float[Tensor, "B K"]:
+        if self.distilled:
+            of_class, of_distillation = x.chunk(2, dim=-1)
+            return (self._answer(of_class, self.linear) + self._answer(of_distillation, self.distillation)) / 2
+        return self._answer(x, self.linear)
+
+    def _answer(self, x: Float[Tensor, "B D"], matrix: nn.Module | None) -> Float[Tensor, "B K"]:
+        x = x if self.hidden is None else torch.tanh(self.hidden(x))
+        return x if matrix is None else matrix(x)
+
+
+# Named intermediates of a forward pass: what is asked for is computed in the open, the rest takes the fast path.
+
+
+def compute_features(
+    model: ViT,
+    images: Tensor,
+    keep: Sequence[str],
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | None = None,
+    visible: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """What a model computes on the way to its outputs, by name; no hooks, and gradients flow through all of it.
+
+    The pass ends where the last thing that was asked for is known.
+
+    Args:
+        keep: any of `names(model)`: "embedded" [B, T, D], what the first block reads; "blocks.I" [B, T, D], what block
+            I gives; "blocks.I.attention" [B, A, T, T], its weights; "tokens" [B, T, D], after the final norm;
+            "pool.attention" [B, A, 1, T], of a learned probe where there is one; "pooled" [B, P]; "outputs" [B, K].
+        heads, rows: of the blocks' attention weights, only these heads and these looking tokens (0 is the first prefix
+            token).
+        visible: as in `ViT`; rows then count the tokens that are left.
+
+    Raises:
+        UsageError: a name, head or row that the model does not have.
+    """
+    _check_selection(model, keep, heads, rows)
+    x, places = model.embed(images, visible)
+    _check_rows(x.shape[1], rows)
+    x = model.encoder.enter(x)
+    kept, last = {"embedded": x} if "embedded" in keep else {}, [x]
+    for i in range(_count_blocks(model, keep)):
+        block = model.encoder.blocks[i]
+        if f"blocks.{i}.attention" in keep:
+            assert isinstance(block, Block)
+            x, kept[f"blocks.{i}.attention"] = block.opened(x, places, heads, rows)
+        else:
+            x = model.encoder.through(
+                block, x, places, _num_queries(model, keep) if i + 1 == model.config.depth else None
+            )
+        last = [*last, x][-model.config.pool_reach :]
+        if f"blocks.{i}" in keep:
+            kept[f"blocks.{i}"] = x
+    if any(name in keep for name in _AFTER_BLOCKS):
+        x = model.encoder.normed(last)
+        kept["tokens"] = x[..., -model.config.width :]
+    if "pool.attention" in keep:
+        x, kept["pool.attention"] = model.pool.opened(x)
+    elif "pooled" in keep or "outputs" in keep:
+        x = model.pool(x)
+    kept["pooled"] = x
+    if "outputs" in keep:
+        kept["outputs"] = model.head(x)
+    return {name: kept[name] for name in keep}
+
+
+def feature_names(model: ViT) -> tuple[str, ...]:
+    """Everything that `features` can keep, in the order of the pass."""
+    blocks = (f"blocks.{i}{part}" for i in range(model.config.depth) for part in (".attention", ""))
+    after = (name for name in _AFTER_BLOCKS if name != "pool.attention" or model.config.pool == "attention")
+    return ("embedded", *blocks, *after)
+
+
+_AFTER_BLOCKS = ("tokens", "pool.attention", "pooled", "outputs")
+
+
+def _count_blocks(model: ViT, keep: Sequence[str]) -> int:
+    if any(name in keep for name in _AFTER_BLOCKS):
+        return model.config.depth
+    return max((int(name.split(".")[1]) + 1 for name in keep if name.startswith("blocks.")), default=0)
+
+
+def _num_queries(model: ViT, keep: Sequence[str]) -> int | None:
+    """How many tokens the last block computes: as in the plain forward, unless its other tokens are asked for."""
+    last = model.config.depth - 1
+    whole = model.config.pool_blocks > 1 or any(name in keep for name in ("tokens", f"blocks.{last}"))
+    return None if whole else model.pool.reads
+
+
+def _check_selection(model: ViT, keep: Sequence[str], heads: Sequence[int] | None, rows: Sequence[int] | None) -> None:
+    known = feature_names(model)
+    if unknown := [name for name in keep if name not in known]:
+        shown = ", ".join(known[:3] + ("...",) * (len(known) > 8) + known[-5:] if len(known) > 8 else known)
+        raise UsageError(f"There are no features called {', '.join(map(repr, unknown))}. Known: {shown}.")
+    if wrong := [head for head in heads or () if not 0 <= head < model.config.heads]:
+        raise UsageError(f"The model has heads 0 to {model.config.heads - 1}. Got {', '.join(map(str, wrong))}.")
+
+    for name, chosen in (("heads", heads), ("rows", rows)):
+        if chosen is not None and (len(chosen) == 0 or len(set(chosen)) < len(chosen)):
+            raise UsageError(f"{name} must list numbers, each once; leave {name} out for all. Got {list(chosen)}.")
+        if chosen is not None and not any(kept.startswith("blocks.") and kept.endswith(".attention") for kept in keep):
+            raise UsageError(
+                f"{name} chooses among attention weights, and keep asks for none. Add blocks.0.attention to keep, "
+                f"or leave {name} out."
+            )
+
+
+def _check_rows(tokens: int, rows: Sequence[int] | None) -> None:
+    if wrong := [row for row in rows or () if not 0 <= row < tokens]:
+        raise UsageError(f"The pictures make tokens 0 to {tokens - 1}. Got rows={', '.join(map(str, wrong))}.")

@@ -14,7 +14,7 @@ from ..data.loader import Pictures
 from ..errors import DataError
 from ..files.atomic import write_json
 from ..files.lock import Lock
-from ..model.vit import ViT, create, parameter_count
+from ..model.vit import ViT, create_model, parameter_count
 from ..plural import counted
 from ..report.page import SHEET
 from . import before, sheet
@@ -305,7 +305,7 @@ def _go(
     """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
     if not team.leads:
         awaited.waited(team, go_on(run.path))
-        model = create(plan.model, plan.seed)
+        model = create_model(plan.model, plan.seed)
         team.spread(model)
         learner = prepare(model, plan, team)
         learner.lesson = shared(team, lesson(plan, dataset, run), plan)
@@ -345,5 +345,5 @@ def _first(
 ) -> Generator[Event, None, tuple[ViT, Lesson | None]]:
     """The model that the training begins with, and who teaches it."""
     begins = plan.start.from_checkpoint
-    model = (yield from begin.begun(run, plan, dataset)) if begins else create(plan.model, plan.seed)
+    model = (yield from begin.begun(run, plan, dataset)) if begins else create_model(plan.model, plan.seed)
     return model, (yield from before.begin(run, plan, model, dataset, pictures))

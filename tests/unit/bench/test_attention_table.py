@@ -5,7 +5,7 @@ from __future__ import annotations
 from vitrail.bench import attention_table
 from vitrail.bench.attention_table import Compared, Proposal
 from vitrail.bench.clock import Timing
-from vitrail.model.attention import place
+from vitrail.model.attention import device_capability
 
 
 def row(tokens: int, ratio: float, gradients: bool = True, number_format: str = "float32") -> Compared:
@@ -15,7 +15,7 @@ def row(tokens: int, ratio: float, gradients: bool = True, number_format: str = 
 
 def test_the_open_path_is_proposed_up_to_where_it_first_loses():
     found = [row(16, 2.0), row(25, 1.5), row(49, 0.9), row(65, 1.2)]
-    key = (place("cpu"), "float32", True)
+    key = (device_capability("cpu"), "float32", True)
     assert attention_table.proposals(found, "cpu", {}) == [Proposal(key, 0, 25)]
     assert attention_table.proposals(found, "cpu", {key: 25}) == []
     assert attention_table.proposals(found, "cpu", {key: 257}) == [Proposal(key, 257, 25)]
@@ -23,7 +23,7 @@ def test_the_open_path_is_proposed_up_to_where_it_first_loses():
 
 def test_where_the_fused_kernel_always_wins_nothing_is_proposed_unless_the_table_says_otherwise():
     found = [row(16, 0.5, gradients=False), row(25, 3.0, gradients=False)]
-    key = (place("cpu"), "float32", False)
+    key = (device_capability("cpu"), "float32", False)
     assert attention_table.proposals(found, "cpu", {}) == []
     assert attention_table.proposals(found, "cpu", {key: 101}) == [Proposal(key, 101, 0)]
 

@@ -12,14 +12,14 @@ from vitrail.bench.pace import Seconds
 from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
 from vitrail.evaluate.side_by_side import parts_on
-from vitrail.model import cost
-from vitrail.model.sizes import named
+from vitrail.model import flops
+from vitrail.model.registry import config_from_name
 from vitrail.model.vit import parameter_count
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.planning import footprint
 from vitrail.train.recipe import Recipe
 
-SMALL, GIANT = named("vit_small_patch16_224"), named("vit_giant_patch14_224")
+SMALL, GIANT = config_from_name("vit_small_patch16_224"), config_from_name("vit_giant_patch14_224")
 H100 = devices.device("h100")
 ROOM = Room(place="cuda", memory=80e9, link=450e9)
 
@@ -28,7 +28,7 @@ def test_one_device_waits_for_nobody():
     found = foretell(Wanted(config=SMALL, batch=100), Seconds(forward=0.1, step=0.5), ROOM)
     assert (found.engine, found.sent, found.waiting) == ("alone", 0.0, 0.0)
     assert found.training_rate == 200 and found.inference_rate == 1000
-    assert found.training_flops == 3 * found.forward_flops == 3 * cost.forward_flops(SMALL)
+    assert found.training_flops == 3 * found.forward_flops == 3 * flops.forward_flops(SMALL)
 
 
 def test_copies_on_eight_devices_sum_their_gradients_during_the_backward_pass():
@@ -87,13 +87,13 @@ def test_a_processor_holds_a_few_parts_of_a_batch_at_once_and_what_it_has_freed(
 
 def test_on_paper_a_step_is_its_operations_and_the_optimisers_bytes():
     found = pace.on_paper(SMALL, 64, H100, "bfloat16", "adamw", 0.5)
-    products = 64 * cost.training_flops(SMALL) / (989e12 / 2)
+    products = 64 * flops.training_flops(SMALL) / (989e12 / 2)
     assert found.step == pytest.approx(products + 32 * parameter_count(SMALL) / 3.35e12)
     assert found.forward == pytest.approx(products / 3)
 
 
 def test_muon_multiplies_matrices_of_the_blocks():
-    tiny = named("vit_mu_patch8_16")  # one block, width 32, MLP 128
+    tiny = config_from_name("vit_mu_patch8_16")  # one block, width 32, MLP 128
     square, wide = 4 * 32**3 + 2 * 32**3, 4 * 32 * 32 * 128 + 2 * 32**3
     assert pace.update_flops(tiny, "muon") == 5 * (4 * square + 2 * wide)
     assert pace.update_flops(tiny, "adamw") == 0
@@ -102,7 +102,7 @@ def test_muon_multiplies_matrices_of_the_blocks():
 
 
 def test_this_machine_is_measured_with_few_blocks():
-    config = dataclasses.replace(named("vit_mu_patch8_16"), depth=6, outputs=0)
+    config = dataclasses.replace(config_from_name("vit_mu_patch8_16"), depth=6, outputs=0)
     found = pace.here(config, plain_spec(config), 4, "cpu", "float32", "adamw", rounds=3)
     assert 0 < found.forward < 5 and found.forward / 3 < found.step < 5  # others may be using the machine
 

@@ -14,13 +14,13 @@ from PIL import Image
 from vitrail.bench import files, jobs, peak
 from vitrail.data.transforms import normalise
 from vitrail.doors.models import plain_spec
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.train.loop import prepare
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.recipe import Recipe
 
-CONFIG = named("vit_mu_patch8_16")
+CONFIG = config_from_name("vit_mu_patch8_16")
 SPEC = plain_spec(CONFIG)
 
 
@@ -31,7 +31,7 @@ def pictures(tmp_path_factory):
 
 
 def test_answers_are_the_models_own():
-    model = create(CONFIG, 0).eval()
+    model = create_model(CONFIG, 0).eval()
     images = jobs.noise(SPEC, 3)
     with torch.inference_mode():
         expected = model(normalise(images, SPEC))
@@ -39,7 +39,7 @@ def test_answers_are_the_models_own():
 
 
 def test_a_step_moves_the_weights():
-    model = create(CONFIG, 0)
+    model = create_model(CONFIG, 0)
     before = model.encoder.blocks[0].mlp.fc1.weight.detach().clone()
     plan = Plan(model=CONFIG, image=SPEC, recipe=Recipe(steps=9, batch=4), compute=ComputeSettings(workers=0))
     step = jobs.step(prepare(model, plan), plan)
@@ -57,7 +57,7 @@ def test_files_are_read_in_whole_batches(pictures, monkeypatch):
 
 def test_predicting_ends_with_a_row_for_each_file(pictures):
     _, paths = pictures
-    told = jobs.predicting(create(CONFIG, 0), SPEC, paths, 4, "cpu", "float32")()
+    told = jobs.predicting(create_model(CONFIG, 0), SPEC, paths, 4, "cpu", "float32")()
     rows = list(csv.DictReader(io.StringIO(told.decode())))
     assert [row["path"] for row in rows] == [str(path) for path in paths]
 

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kinds import KINDS, TINY
 from vitrail.bench import limits
-from vitrail.model import cost
+from vitrail.model import flops
 
 
 def counted(limit: limits.Limit) -> int:
@@ -28,13 +28,13 @@ def test_a_limit_counts_the_operations_that_it_does(kind, training):
 
 def test_the_products_of_a_plain_block_are_those_of_the_model():
     limit = limits.block(TINY, 5, torch.float32, "cpu", training=False)
-    blocks = sum(amount for part, amount in cost.flops(TINY, whole=True).items() if part in limits.BLOCK)
+    blocks = sum(amount for part, amount in flops.flops_by_part(TINY, whole=True).items() if part in limits.BLOCK)
     assert limit.amount == 5 * blocks / TINY.depth
 
 
 def test_a_model_without_blocks_is_measured_by_all_its_products():
     bare = dataclasses.replace(TINY, depth=0)
-    assert limits.block(bare, 2, torch.float32, "cpu", training=False).amount == 2 * cost.forward_flops(bare)
+    assert limits.block(bare, 2, torch.float32, "cpu", training=False).amount == 2 * flops.forward_flops(bare)
 
 
 def test_a_large_product_and_a_copy_say_how_much_they_are():

@@ -11,17 +11,17 @@ from vitrail.bench.clock import Timing
 from vitrail.bench.sweep import Measurement, Row, Sweep
 from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
-from vitrail.model import cost
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model import flops
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 
-CONFIG = named("vit_mu_patch8_16")
+CONFIG = config_from_name("vit_mu_patch8_16")
 QUICK = Sweep(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), workers=0)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    found = Measurement(create(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
+    found = Measurement(create_model(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "LARGE", 256)  # what it is does not matter here, and it takes a second
         told = list(found.run())
@@ -44,7 +44,7 @@ def test_everything_is_measured_at_every_batch_beside_its_own_limit(measured):
 def test_operations_are_those_of_the_pictures_of_a_call(measured):
     found, _ = measured
     by = {(row.what, row.batch): row.flops for row in found.rows}
-    forward = cost.forward_flops(CONFIG)
+    forward = flops.forward_flops(CONFIG)
     assert by["inference", 2] == 2 * forward and by["training", 2] == 6 * forward
     assert by["loading", 2] == 0 and by["predicting", 2] == 3 * forward
 
@@ -57,7 +57,7 @@ def test_rates_and_utilisation_follow_from_the_median():
 
 def test_a_model_of_features_alone_has_no_training_and_no_predictions(tmp_path):
     bare = dataclasses.replace(CONFIG, outputs=0)
-    found = Measurement(create(bare, 0), plain_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path)
+    found = Measurement(create_model(bare, 0), plain_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path)
     list(found.run())
     assert [row.what for row in found.rows] == ["inference", "loading"]
     assert found.left_out == [
@@ -75,7 +75,7 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
 
     monkeypatch.setattr(jobs, "answers", answers)
     only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
-    found = Measurement(create(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
+    found = Measurement(create_model(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
     list(found.run())
     assert [row.batch for row in found.rows] == [1]
     assert found.left_out == ["inference, batch 2 and above: the memory is full"]

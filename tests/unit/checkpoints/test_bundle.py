@@ -16,7 +16,7 @@ from vitrail.checkpoints.preprocessor import preprocessor
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files.checksums import write_manifest
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 from vitrail.spec import ImageSpec
 
 CONFIG = ViTConfig(image_size=(4, 8), patch=(2, 2), channels=1, width=8, depth=1, heads=2, mlp_width=12, outputs=2)
@@ -27,7 +27,7 @@ INFO = {"fingerprint": "12ab", "mirror": True, "thresholds": [0.5, 0.25]}
 
 
 def saved(folder: Path, config: ViTConfig = CONFIG) -> ViT:
-    model = create(config, seed=3)
+    model = create_model(config, seed=3)
     bundle.save(folder / "model", model, SPEC, "classes", ("cat", "dog"), INFO)
     return model
 
@@ -75,7 +75,7 @@ def test_the_card_says_what_turns_outputs_into_answers() -> None:
 
 
 def test_what_the_training_pictures_look_like_is_kept(tmp_path: Path) -> None:
-    model, known = create(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
+    model, known = create_model(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
     bundle.save(tmp_path / "model", model, SPEC, "classes", ("cat", "dog"), INFO, known)
     again = bundle.load(tmp_path / "model").familiar
     assert again.keys() == known.keys() and all(torch.equal(again[name], known[name]) for name in known)

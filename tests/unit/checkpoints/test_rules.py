@@ -16,8 +16,8 @@ from vitrail.checkpoints.rules import read, write
 from vitrail.checkpoints.steps import AS_IT_IS, BATCHED, KERNEL, MATRIX, Step
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import PRESETS
-from vitrail.model.vit import create
+from vitrail.model.registry import PRESETS
+from vitrail.model.vit import create_model
 
 TINY = ViTConfig(image_size=(4, 6), patch=(2, 3), channels=2, width=8, depth=2, heads=2, mlp_width=12, outputs=3)
 BLOG = replace(TINY, norm_eps=1e-5, dropout=0.1, mlp_dropout=0.1, init="torch")
@@ -39,7 +39,7 @@ def test_every_step_undoes_itself_for_kernels_and_matrices(step: Step, shape: tu
 
 @pytest.mark.parametrize("kind", ["conv", "linear"])
 def test_a_model_with_either_kind_of_patches_writes_the_same_file(kind: str) -> None:
-    model = create(replace(BLOG, patches=kind))
+    model = create_model(replace(BLOG, patches=kind))
     tensors = write(model.state_dict(), model.config, LAYOUTS["blog-conv"])
     assert tensors["patch_embedding.conv.weight"].shape == (8, 2, 2, 3)
     values, _ = read(tensors, model.state_dict(), model.config, LAYOUTS["blog-conv"], "memory")
@@ -48,7 +48,7 @@ def test_a_model_with_either_kind_of_patches_writes_the_same_file(kind: str) -> 
 
 
 def test_what_is_read_has_memory_of_its_own_and_the_models_number_format() -> None:
-    model = create(TINY)
+    model = create_model(TINY)
     tensors = {f"model/{name}": tensor.half() for name, tensor in model.state_dict().items()}
     values, _ = read(tensors, on_meta(TINY).state_dict(), TINY, own_layout(TINY), "memory")
     assert {value.dtype for value in values.values()} == {torch.float32}
@@ -58,7 +58,7 @@ def test_what_is_read_has_memory_of_its_own_and_the_models_number_format() -> No
 
 def test_a_tied_file_does_not_tie_the_parameters() -> None:
     shared = torch.randn(8)
-    tensors = {f"model/{name}": tensor for name, tensor in create(TINY).state_dict().items()}
+    tensors = {f"model/{name}": tensor for name, tensor in create_model(TINY).state_dict().items()}
     tensors |= {f"model/encoder.blocks.{i}.norm1.weight": shared for i in range(2)}
     model = build(TINY, read(tensors, on_meta(TINY).state_dict(), TINY, own_layout(TINY), "memory")[0])
     first, second = (block.norm1.weight for block in model.encoder.blocks)
@@ -66,14 +66,14 @@ def test_a_tied_file_does_not_tie_the_parameters() -> None:
 
 
 def test_unused_norms_are_written_as_fresh_ones() -> None:
-    model = create(BLOG)
+    model = create_model(BLOG)
     tensors = write(model.state_dict(), model.config, LAYOUTS["blog-conv"])
     assert torch.equal(tensors["vit.1.norm.weight"], torch.ones(8))
     assert torch.equal(tensors["vit.1.norm.bias"], torch.zeros(8))
 
 
 def test_a_message_names_the_first_faults_of_each_kind_and_counts_the_others() -> None:
-    tensors = {f"model/{name}": tensor for name, tensor in create(TINY).state_dict().items() if ".1." not in name}
+    tensors = {f"model/{name}": tensor for name, tensor in create_model(TINY).state_dict().items() if ".1." not in name}
     tensors["model/head.linear.bias"] = torch.zeros(4)
     tensors["strange"] = torch.zeros(2)
     message = (
@@ -86,7 +86,7 @@ def test_a_message_names_the_first_faults_of_each_kind_and_counts_the_others() -
 
 
 def test_a_renamed_tensor_is_shown_beside_its_new_name() -> None:
-    tensors = {f"model/{name}": tensor for name, tensor in create(TINY).state_dict().items()}
+    tensors = {f"model/{name}": tensor for name, tensor in create_model(TINY).state_dict().items()}
     tensors["model/token.cls"] = tensors.pop("model/tokens.cls")
     message = r"1 missing: model/tokens\.cls \[1, 1, 8\] \(nearest name in the file: model/token\.cls\)"
     with pytest.raises(DamagedFileError, match=message):
@@ -94,14 +94,14 @@ def test_a_renamed_tensor_is_shown_beside_its_new_name() -> None:
 
 
 def test_whole_numbers_are_no_weights() -> None:
-    tensors = {f"model/{name}": tensor for name, tensor in create(TINY).state_dict().items()}
+    tensors = {f"model/{name}": tensor for name, tensor in create_model(TINY).state_dict().items()}
     tensors["model/tokens.cls"] = torch.zeros(1, 1, 8, dtype=torch.int64)
     with pytest.raises(DamagedFileError, match=r"model/tokens\.cls must hold floating-point numbers\. Got int64"):
         read(tensors, on_meta(TINY).state_dict(), TINY, own_layout(TINY), "f.pt")
 
 
 def test_a_layout_without_a_place_for_a_part_says_which() -> None:
-    model = create(replace(BLOG, head="tanh"))
+    model = create_model(replace(BLOG, head="tanh"))
     with pytest.raises(UsageError, match=r"blog-conv has no place for 2 of the model's tensors: head\.hidden\.weight"):
         write(model.state_dict(), model.config, LAYOUTS["blog-conv"])
 

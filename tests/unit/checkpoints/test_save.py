@@ -13,7 +13,7 @@ from vitrail.checkpoints.load import load
 from vitrail.checkpoints.save import TARGETS, save
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 CONFIG = ViTConfig(image_size=(32, 32), patch=(16, 16), width=128, depth=1, heads=2, mlp_width=16, outputs=2)
@@ -23,7 +23,7 @@ NAMES = ("cat", "dog")
 
 def test_a_bundle_keeps_licence_and_origin_and_gives_them_back(tmp_path: Path) -> None:
     info = {"licence": "Apache-2.0", "repository": "somebody/something"}
-    save(tmp_path / "out", create(CONFIG), SPEC, NAMES, "bundle", task="labels", info=info)
+    save(tmp_path / "out", create_model(CONFIG), SPEC, NAMES, "bundle", task="labels", info=info)
     loaded = load(tmp_path / "out")
     assert (loaded.licence, loaded.repository, loaded.task) == ("Apache-2.0", "somebody/something", "labels")
     assert (loaded.spec, loaded.classes) == (SPEC, NAMES)
@@ -33,7 +33,7 @@ def test_a_bundle_keeps_licence_and_origin_and_gives_them_back(tmp_path: Path) -
 @pytest.mark.parametrize("target", ["timm", "transformers"])
 @torch.no_grad()
 def test_a_folder_of_another_library_is_written_and_read_back(target: str, tmp_path: Path) -> None:
-    model = create(CONFIG).eval()
+    model = create_model(CONFIG).eval()
     for parameter in model.parameters():
         parameter.normal_(std=0.3)
     save(tmp_path / "out", model, SPEC, NAMES, target)
@@ -45,7 +45,7 @@ def test_a_folder_of_another_library_is_written_and_read_back(target: str, tmp_p
 
 def test_nothing_is_overwritten_and_an_unknown_target_lists_the_known(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists already and is not overwritten"):
-        save(tmp_path, create(CONFIG), SPEC, NAMES, "bundle")
+        save(tmp_path, create_model(CONFIG), SPEC, NAMES, "bundle")
     with pytest.raises(UsageError, match=r"written as bundle, timm, .*google-npz\. Got 'onnx'"):
-        save(tmp_path / "out", create(CONFIG), SPEC, NAMES, "onnx")
+        save(tmp_path / "out", create_model(CONFIG), SPEC, NAMES, "onnx")
     assert TARGETS[0] == "bundle"

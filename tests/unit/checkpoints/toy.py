@@ -13,7 +13,7 @@ from vitrail.checkpoints.shapes import blocks, has, picture_size
 from vitrail.checkpoints.steps import KERNEL, SPLIT, STACK
 from vitrail.checkpoints.told import Told
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 
 CONFIG = ViTConfig(
     image_size=(8, 8), patch=(2, 2), width=8, depth=2, heads=2, mlp_width=12, outputs=3, pool="attention"
@@ -79,7 +79,7 @@ TOY = Layout(
 
 def model(config: ViTConfig = CONFIG) -> ViT:
     """Every parameter random, so that nothing hides behind a 0 or a 1."""
-    made = create(config, 1).eval()
+    made = create_model(config, 1).eval()
     generator = torch.Generator().manual_seed(2)
     with torch.no_grad():
         for parameter in made.parameters():

@@ -12,14 +12,14 @@ from vitrail.doors.amounts import operations, short
 from vitrail.doors.costing import Asked
 from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
-from vitrail.model import cost
-from vitrail.model.sizes import named
+from vitrail.model import flops
+from vitrail.model.registry import config_from_name
 from vitrail.train.events import Planned
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.planning.cost import Cost
 from vitrail.train.recipe import Recipe
 
-SMALL = named("vit_small_patch16_224")
+SMALL = config_from_name("vit_small_patch16_224")
 IMAGENET = Asked(on="h100", batch=1024, pictures=1_281_167, epochs=90)
 
 
@@ -30,7 +30,7 @@ def facts(asked: Asked) -> dict:
 def test_ninety_epochs_of_imagenet_are_their_operations_over_the_rate():
     found = facts(IMAGENET)
     run = found["run"]
-    assert run["flops"] == 90 * 1_281_167 * cost.training_flops(SMALL)
+    assert run["flops"] == 90 * 1_281_167 * flops.training_flops(SMALL)
     assert run["seconds"] == pytest.approx(run["flops"] / (0.35 * 989e12), rel=0.01)
     assert run["seconds"] < 4 * 3600
     assert run["device_hours"] == pytest.approx(run["seconds"] / 3600)
@@ -82,10 +82,10 @@ TAKES = Cost(preparation=10.0, training=800.0, evaluation=20.0, memory=10**9)
 
 def test_a_plans_operations_leave_out_what_its_early_steps_do_not_see():
     every = costing.run_flops(PLAN)
-    assert every == 100 * 64 * cost.training_flops(SMALL)
+    assert every == 100 * 64 * flops.training_flops(SMALL)
     recipe = dataclasses.replace(PLAN.recipe, keep_patches=0.5, keep_until=0.75)
-    early = cost.training_flops(SMALL, 98)
-    expected = 64 * (75 * early + 25 * cost.training_flops(SMALL))
+    early = flops.training_flops(SMALL, 98)
+    expected = 64 * (75 * early + 25 * flops.training_flops(SMALL))
     assert costing.run_flops(dataclasses.replace(PLAN, recipe=recipe)) == pytest.approx(expected)
 
 

@@ -22,8 +22,8 @@ from vitrail.checkpoints.save import save
 from vitrail.cli.main import main
 from vitrail.doors import embedding
 from vitrail.errors import DataError, UsageError
-from vitrail.model.sizes import named
-from vitrail.model.vit import ViT, create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import ViT, create_model
 from vitrail.predict.embedder import Embeddings
 from vitrail.spec import ImageSpec
 
@@ -38,7 +38,7 @@ def threads_kept() -> Iterator[None]:
 
 
 def tiny(seed: int = 0, outputs: int = 0) -> ViT:
-    return create(dataclasses.replace(named("vit_mu_patch8_16"), outputs=outputs), seed).eval()
+    return create_model(dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=outputs), seed).eval()
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_the_nearest_of_other_pictures_find_the_same_one(kept, films, tmp_path, 
 
 def test_weights_of_other_libraries_and_ensembles_are_models_too(films, tmp_path):
     sizes = {"image_size": (32, 32), "width": 48, "depth": 2, "heads": 3, "mlp_width": 96, "outputs": 0}
-    model = create(dataclasses.replace(named("vit_tiny_patch16_224"), **sizes), 0).eval()
+    model = create_model(dataclasses.replace(config_from_name("vit_tiny_patch16_224"), **sizes), 0).eval()
     save(tmp_path / "theirs", model, ImageSpec(height=32, width=32), (), "timm")
     paths = sorted(films.iterdir())
     found = embedding.open_embedder(tmp_path / "theirs", "cpu").embed(paths, "class")

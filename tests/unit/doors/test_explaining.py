@@ -18,8 +18,8 @@ from vitrail.errors import DataError, UsageError
 from vitrail.explain import methods
 from vitrail.explain.map import EmptyMapError
 from vitrail.explain.methods import METHODS, Options
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=24, mean=(0.4,), std=(0.2,))
@@ -36,9 +36,9 @@ def pictures(tmp_path):
 
 
 def model_of(outputs: int = 3, **changes):
-    size = named("vit_mu_patch8_16")
+    size = config_from_name("vit_mu_patch8_16")
     shape = dataclasses.replace(size, image_size=(16, 24), outputs=outputs, init="torch", **changes)
-    return create(shape, seed=2).eval()
+    return create_model(shape, seed=2).eval()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from vitrail.doors.faithfulness import faithfulness
 from vitrail.errors import UsageError
 from vitrail.explain.truth.scores import SCORES
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
 from vitrail.spec import ImageSpec
@@ -28,7 +28,7 @@ def bright(model, images, classes):
 
 
 def predictor(task: str = "classes", classes: tuple[str, ...] = planted.CLASSES) -> Predictor:
-    return Predictor([Member(model=create(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
+    return Predictor([Member(model=create_model(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
 
 
 @pytest.mark.parametrize("tag", [False, True])
@@ -63,7 +63,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
     model = predictor(task)
     found = faithfulness(model, other(task), {"bright": seen}, shuffled=0)
     assert found.rows[0].located is None and found.pictures == 12
-    own = create(SHAPE, seed=3).eval()
+    own = create_model(SHAPE, seed=3).eval()
     images = torch.from_numpy(planted.make(12, seed=9).pictures)[:, None].float() / 255 * 2 - 1
     with torch.no_grad():
         outputs = own(images)

@@ -14,8 +14,8 @@ from vitrail.doors.provenance import licence_line, lines
 from vitrail.doors.saying import said
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.explain.picture import PANES
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 
@@ -24,7 +24,7 @@ def kept(tmp_path: Path) -> Path:
     spec = ImageSpec(height=16, width=16, mean=(0.25,))
     bundle.save(
         tmp_path / "run" / "model",
-        create(find("vit_mu_patch8_16", Said(outputs=2)).config),
+        create_model(find("vit_mu_patch8_16", Said(outputs=2)).config),
         spec,
         "classes",
         ("cat", "dog"),
@@ -108,7 +108,7 @@ def on_the_hub(tmp_path, monkeypatch):
 
 
 def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
-    model = create(find("vit_mu_patch8_16", Said(outputs=2)).config)
+    model = create_model(find("vit_mu_patch8_16", Said(outputs=2)).config)
     bundle.save(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
@@ -122,7 +122,7 @@ def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_p
 
 
 def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the_hub, tmp_path):
-    model = create(find("vit_mu_patch8_16", Said(outputs=2)).config)
+    model = create_model(find("vit_mu_patch8_16", Said(outputs=2)).config)
     info = {"licence": "CC-BY-NC-4.0", "repository": "their/code"}
     save(tmp_path / "kept", model, ImageSpec(height=16, width=16), ("cat", "dog"), "transformers", info=info)
     for file in (tmp_path / "kept").iterdir():
@@ -136,7 +136,7 @@ def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the
 
 
 def test_own_weights_in_a_folder_for_transformers_have_nobodys_licence(tmp_path):
-    own = create(find("vit_mu_patch8_16", Said(outputs=0)).config)  # headless: transformers reads an MSN
+    own = create_model(find("vit_mu_patch8_16", Said(outputs=0)).config)  # headless: transformers reads an MSN
     save(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
     found = find(str(tmp_path / "own"))
     assert (found.licence, found.repository, licence_line(found)) == ("", "", "")
@@ -153,7 +153,7 @@ def test_a_name_on_the_hub_with_several_files_asks_for_one(on_the_hub, tmp_path)
 def test_parts_add_up_to_all_parameters(name):
     facts = anatomy(find(name))
     assert sum(facts["parts"].values()) == facts["parameters"] > 0
-    assert facts["tokens"] == named(name).tokens
+    assert facts["tokens"] == config_from_name(name).tokens
 
 
 def test_the_table_says_what_a_shape_is():

@@ -15,8 +15,8 @@ from vitrail.doors.explaining import Asked, Explainer, explained
 from vitrail.doors.side_by_side import SideBySide, by_all
 from vitrail.errors import UsageError
 from vitrail.explain.methods import METHODS
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
 from vitrail.spec import ImageSpec
@@ -26,8 +26,10 @@ PICTURE = np.random.default_rng(0).integers(0, 256, (16, 24, 3), dtype=np.uint8)
 
 
 def explainer_of(outputs: int = 2) -> Explainer:
-    shape = dataclasses.replace(named("vit_mu_patch8_16"), image_size=(16, 24), outputs=outputs, init="torch")
-    model, classes = create(shape, seed=2).eval(), ("cat", "dog")[:outputs]
+    shape = dataclasses.replace(
+        config_from_name("vit_mu_patch8_16"), image_size=(16, 24), outputs=outputs, init="torch"
+    )
+    model, classes = create_model(shape, seed=2).eval(), ("cat", "dog")[:outputs]
     predictor = Predictor([Member(model=model, spec=SPEC, classes=classes)]) if classes else None
     return Explainer(
         given="M", model=model, spec=SPEC, classes=classes, task="classes", device=torch.device("cpu"),

@@ -13,7 +13,7 @@ from vitrail.doors.units import in_units
 from vitrail.errors import UsageError
 from vitrail.evaluate.scaling import KEY, Scaling
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(32, 32), patch=(16, 16), width=128, depth=1, heads=2, mlp_width=16, outputs=2)
@@ -22,7 +22,7 @@ IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 def test_the_scale_moves_into_the_head():
-    model = create(SHAPE).eval()
+    model = create_model(SHAPE).eval()
     with torch.inference_mode():
         plain, scaled = model(IMAGES).numpy(), in_units(model, SCALE)(IMAGES).numpy()
         np.testing.assert_allclose(scaled, SCALE.values(plain), rtol=1e-5)
@@ -31,18 +31,18 @@ def test_the_scale_moves_into_the_head():
 
 def test_both_heads_of_a_distilled_model_take_it_up():
     shape = {**vars(SHAPE), "distillation_token": True, "distillation_head": True}
-    model = create(ViTConfig(**shape)).eval()
+    model = create_model(ViTConfig(**shape)).eval()
     with torch.inference_mode():
         np.testing.assert_allclose(in_units(model, SCALE)(IMAGES), SCALE.values(model(IMAGES).numpy()), rtol=1e-5)
 
 
 def test_a_head_without_a_bias_is_refused():
     with pytest.raises(UsageError, match=r"head has none\. Convert it to a bundle"):
-        in_units(create(ViTConfig(**{**vars(SHAPE), "head_bias": False})), SCALE)
+        in_units(create_model(ViTConfig(**{**vars(SHAPE), "head_bias": False})), SCALE)
 
 
 def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_path):
-    model = create(SHAPE).eval()
+    model = create_model(SHAPE).eval()
     with torch.no_grad():
         model.head.linear.weight.normal_(0, 0.1)
     info = {KEY: SCALE.to_json()}

@@ -17,7 +17,7 @@ from vitrail.evaluate.collect import ITSELF, answering, made_ready, outputs_of
 from vitrail.evaluate.pooled import Pooled
 from vitrail.evaluate.side_by_side import parts_of
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 from vitrail.runtime import use_threads
 from vitrail.spec import ImageSpec
 
@@ -36,7 +36,7 @@ def threads():
 def model() -> ViT:
     """256 tokens of 64 numbers: four pictures are worth a team."""
     size = {"image_size": (32, 32), "patch": (2, 2), "width": 64, "depth": 2, "heads": 2}
-    return create(ViTConfig(**size, class_token=False, pool="mean", outputs=5), seed=0).eval()
+    return create_model(ViTConfig(**size, class_token=False, pool="mean", outputs=5), seed=0).eval()
 
 
 def pictures(count: int) -> torch.Tensor:

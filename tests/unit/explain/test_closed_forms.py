@@ -15,7 +15,7 @@ from vitrail.explain.integrated import integrated
 from vitrail.explain.legrad import legrad
 from vitrail.explain.occlusion import occlusion
 from vitrail.explain.relevance import relevance
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 
 ONE = dataclasses.replace(TINY, depth=1, heads=1, final_norm=False)
 PARTS = {
@@ -28,7 +28,7 @@ every_part = pytest.mark.parametrize("config", PARTS.values(), ids=PARTS.keys())
 
 def even(config) -> ViT:
     """Queries of zero look everywhere alike; the MLP says nothing."""
-    model = create(config, seed=5).eval()
+    model = create_model(config, seed=5).eval()
     block = model.encoder.blocks[0]
     with torch.no_grad():
         block.attention.qkv.weight[: config.width] = 0

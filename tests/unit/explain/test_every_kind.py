@@ -14,7 +14,7 @@ from vitrail.explain.legrad import legrad
 from vitrail.explain.methods import METHODS, Options, default_method, explain
 from vitrail.explain.reading import by_patch, laid_out, shares
 from vitrail.explain.relevance import relevance
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 MORE = {
@@ -43,7 +43,7 @@ def mapped(model, images, method, of=None):
 @every_kind
 @every_method
 def test_X3_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, method):
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     found = mapped(model, images, method)
     assert found.values.shape == (3, *config.grid) and found.values.dtype == np.float32
     assert np.isfinite(found.values).all() and found.values.any()
@@ -60,7 +60,7 @@ def test_X3_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, meth
 @every_kind
 def test_relevance_and_legrad_are_those_of_one_large_graph(config):
     """Of kinds that `plain` does not know the gradients come from `features`, all blocks open at once."""
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     names = [f"blocks.{i}.attention" for i in range(config.depth)]
     kept = model.features(images, (*names, "blocks.0", "outputs"))
     weights = [kept[name] for name in names]
@@ -91,7 +91,7 @@ def _share(model, images) -> np.ndarray:
 @every_kind
 @pytest.mark.parametrize("method", [relevance, legrad], ids=["relevance", "legrad"])
 def test_little_room_changes_no_number(config, method):
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     np.testing.assert_allclose(method(model, images, room=0).values, method(model, images).values, atol=1e-6)
 
 
@@ -99,7 +99,7 @@ def test_little_room_changes_no_number(config, method):
 def test_looking_leaves_no_trace(kind):
     config = KINDS[kind]
     model, images = (
-        create(dataclasses.replace(config, dropout=0.5, mlp_dropout=0.5), seed=1).train(),
+        create_model(dataclasses.replace(config, dropout=0.5, mlp_dropout=0.5), seed=1).train(),
         images_for(config),
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -114,7 +114,7 @@ def test_looking_leaves_no_trace(kind):
 
 @every_method
 def test_X8_the_same_bytes_every_time_and_under_any_gradient_mode(method):
-    model, images = create(TINY, seed=1).eval(), images_for(TINY)
+    model, images = create_model(TINY, seed=1).eval(), images_for(TINY)
     first = mapped(model, images, method).values
     for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
         with mode():
@@ -127,13 +127,13 @@ def test_X8_the_same_bytes_every_time_and_under_any_gradient_mode(method):
 def test_frozen_weights_and_both_paths_of_attention_give_the_same_map(method):
     found = []
     for path in ("fused", "open"):
-        model = create(dataclasses.replace(TINY, attention=path), seed=1).eval().requires_grad_(False)
+        model = create_model(dataclasses.replace(TINY, attention=path), seed=1).eval().requires_grad_(False)
         found.append(mapped(model, images_for(TINY), method).values)
     np.testing.assert_allclose(*found, atol=1e-6)
 
 
 def test_another_picture_size_has_its_own_grid():
-    model = create(TINY, seed=1).eval()
+    model = create_model(TINY, seed=1).eval()
     images = torch.randn(2, 2, 20, 4, generator=torch.Generator().manual_seed(2))
     for method in METHODS:
         assert mapped(model, images, method).values.shape == (2, 5, 2)
@@ -154,7 +154,7 @@ def test_another_picture_size_has_its_own_grid():
 def test_the_default_method_follows_what_carries_the_answer(changes, method):
     config = dataclasses.replace(TINY, **changes)
     assert default_method(config) == method
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     assert explain(model, images).method == method
 
 
@@ -162,12 +162,12 @@ def test_the_default_method_follows_what_carries_the_answer(changes, method):
 def test_a_model_without_outputs_has_nothing_to_explain(method):
     config = dataclasses.replace(TINY, outputs=0)
     with pytest.raises(UsageError, match=rf"^{method} explains an output, and this model has none"):
-        mapped(create(config), images_for(config), method)
+        mapped(create_model(config), images_for(config), method)
 
 
 @pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.of_class])
 def test_each_class_has_a_map_of_its_own(method):
-    model, images = create(TINY, seed=1).eval(), images_for(TINY)
+    model, images = create_model(TINY, seed=1).eval(), images_for(TINY)
     of_all = [mapped(model, images, method, of).values for of in range(3)]
     assert np.abs(of_all[0] - of_all[1]).max() > 1e-5 and np.abs(of_all[1] - of_all[2]).max() > 1e-5
     mixed = mapped(model, images, method, (2, 0, 1))

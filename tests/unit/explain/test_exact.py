@@ -20,7 +20,7 @@ from vitrail.explain.lens import lens
 from vitrail.explain.occlusion import occlusion
 from vitrail.explain.relevance import relevance
 from vitrail.explain.similarity import similarity
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 
 THREE = dataclasses.replace(TINY, depth=3, qkv_bias=True)
 MODELS = {
@@ -36,7 +36,7 @@ every_model = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS.keys
 
 
 def made(config) -> tuple[ViT, Tensor]:
-    return create(config, seed=3).eval(), images_for(config)
+    return create_model(config, seed=3).eval(), images_for(config)
 
 
 def touches(config, model: ViT, images: Tensor) -> list[Tensor]:

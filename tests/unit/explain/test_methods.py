@@ -15,13 +15,13 @@ from vitrail.explain.map import EmptyMapError, Map, refuse_empty
 from vitrail.explain.methods import METHODS, Options, explain
 from vitrail.explain.occlusion import covered
 from vitrail.explain.outliers import artefact_patches, norms, outliers
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 
 def model_and_images(**changes):
     config = dataclasses.replace(TINY, **changes)
-    return create(config, seed=1).eval(), images_for(config)
+    return create_model(config, seed=1).eval(), images_for(config)
 
 
 def a_map(values) -> Map:
@@ -117,7 +117,7 @@ def test_a_head_of_zeros_is_no_map_but_a_reason():
 def test_attention_is_there_for_every_kind_on_the_fused_path(config):
     """Where hooks on a fused kernel never fire and asking for attentions returns an empty tuple."""
     config = config if config.relative else dataclasses.replace(config, attention="fused")
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     names = [f"blocks.{i}.attention" for i in range(config.depth)]
     kept = model.features(images, (*names, "outputs"))
     for name in names:
@@ -138,7 +138,7 @@ def test_registers_and_rectangles_need_no_reshaping_by_the_caller():
 
 def test_pooling_by_a_probe_shows_its_own_attention():
     config = dataclasses.replace(TINY, class_token=False, pool="attention", registers=1)
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     kept = model.features(images, ("pool.attention", "outputs"))
     assert kept["pool.attention"].shape == (3, 2, 1, 13)
     torch.testing.assert_close(kept["pool.attention"].sum(-1), torch.ones(3, 2, 1))

@@ -10,7 +10,7 @@ import pytest
 from vitrail.errors import UsageError
 from vitrail.explain.positions import cosines, positions
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 
 TINY = ViTConfig(image_size=(8, 12), patch=(4, 4), channels=1, width=16, depth=1, heads=2, mlp_width=16, outputs=2)
 
@@ -18,7 +18,9 @@ TINY = ViTConfig(image_size=(8, 12), patch=(4, 4), channels=1, width=16, depth=1
 @pytest.mark.parametrize("kind", ["learned", "indexed", "sinusoid", "sincos2d"])
 @pytest.mark.parametrize("class_token", [True, False])
 def test_the_table_is_drawn_as_it_is(kind, class_token):
-    model = create(replace(TINY, positions=kind, class_token=class_token, pool="class" if class_token else "mean"))
+    model = create_model(
+        replace(TINY, positions=kind, class_token=class_token, pool="class" if class_token else "mean")
+    )
     table = positions(model).axes[0]
     np.testing.assert_array_equal(np.asarray(table.images[0].get_array()), model.positions.table.detach().numpy())
     kept = "trained" if kind in ("learned", "indexed") else "fixed"
@@ -26,7 +28,7 @@ def test_the_table_is_drawn_as_it_is(kind, class_token):
 
 
 def test_X12_every_place_is_most_like_itself():
-    model = create(replace(TINY, positions="sincos2d"))
+    model = create_model(replace(TINY, positions="sincos2d"))
     tiles = np.asarray(positions(model).axes[1].images[0].get_array().filled(np.nan))
     assert tiles.shape == (2 * 3 - 1, 3 * 4 - 1)
     for row in range(2):
@@ -38,7 +40,7 @@ def test_X12_every_place_is_most_like_itself():
 
 @pytest.mark.parametrize(("kind", "title"), [("axial", "axial rotary"), ("from-one", "from-one rotary")])
 def test_a_model_with_rotation_alone_shows_its_angles_and_says_so(kind, title):
-    model = create(replace(TINY, positions="none", rotary=kind))
+    model = create_model(replace(TINY, positions="none", rotary=kind))
     axes = positions(model).axes[0]
     assert axes.get_title() == f"{title} positions: angles of [6, 4], radians"
     tables = model.rotary(TINY.grid, model.tokens.cls)
@@ -49,7 +51,7 @@ def test_a_model_with_rotation_alone_shows_its_angles_and_says_so(kind, title):
 
 
 def test_a_large_grid_shows_every_third_place():
-    model = create(replace(TINY, image_size=(8, 160), positions="sincos2d"))
+    model = create_model(replace(TINY, image_size=(8, 160), positions="sincos2d"))
     assert "1 x 14 places, 2 x 40 each, every 3. row and column" in positions(model).axes[1].get_title()
 
 
@@ -60,6 +62,6 @@ def test_cosines_of_known_vectors():
 
 def test_a_model_without_positions_is_refused():
     with pytest.raises(UsageError, match="adds no table and rotates nothing"):
-        positions(create(replace(TINY, positions="none")))
+        positions(create_model(replace(TINY, positions="none")))
     with pytest.raises(UsageError, match="no colour map named 'cividi'"):
-        positions(create(TINY), cmap="cividi")
+        positions(create_model(TINY), cmap="cividi")

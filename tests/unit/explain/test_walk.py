@@ -14,7 +14,7 @@ from vitrail.errors import UsageError
 from vitrail.explain.picture import PANES
 from vitrail.explain.walk import table, walk
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=60, width=100, channels=1)
@@ -32,7 +32,7 @@ def config(**parts) -> ViTConfig:
 
 @pytest.mark.parametrize("parts", PARTS)
 def test_the_last_step_is_the_models_own_answer(parts):
-    model = create(config(**parts), seed=1).train()
+    model = create_model(config(**parts), seed=1).train()
     steps = walk(model, SPEC, PANES)
     assert model.training
     with torch.no_grad():
@@ -42,7 +42,7 @@ def test_the_last_step_is_the_models_own_answer(parts):
 
 
 def test_shapes_are_those_of_the_article():
-    steps = walk(create(config()), SPEC, PANES)
+    steps = walk(create_model(config()), SPEC, PANES)
     assert [(step.name, step.shape) for step in steps] == [
         ("decode", (60, 100, 1)),
         ("fit", (1, 1, 60, 100)),
@@ -62,7 +62,7 @@ def test_shapes_are_those_of_the_article():
 @pytest.mark.parametrize("parts", PARTS)
 def test_every_file_is_in_the_package(parts):
     package = Path(vitrail.__path__[0])
-    steps = walk(create(config(**parts)), SPEC, PANES)
+    steps = walk(create_model(config(**parts)), SPEC, PANES)
     assert all((package / step.file).is_file() for step in steps)
     assert [step.file for step in steps[:4]] == [
         "data/decode.py", "data/transforms.py", "data/transforms.py", "model/tokens.py",
@@ -70,21 +70,21 @@ def test_every_file_is_in_the_package(parts):
 
 
 def test_rotation_has_a_step_of_its_own():
-    steps = walk(create(config(**PARTS[1])), SPEC, PANES)
+    steps = walk(create_model(config(**PARTS[1])), SPEC, PANES)
     assert [step.shape for step in steps if step.name == "rotary"] == [(15, 8)]
     assert "rotation tells places" in next(step.note for step in steps if step.name == "positions")
 
 
 def test_an_array_of_another_size_is_fitted_and_padded_models_walk_too():
     picture = np.random.default_rng(0).integers(0, 256, (30, 40), dtype=np.uint8)
-    steps = walk(create(config()), SPEC, picture)
+    steps = walk(create_model(config()), SPEC, picture)
     assert steps[1].note == "channels first, squash, bicubic, antialiased"
-    padded = walk(create(config(patch=(16, 16), pad=True)), SPEC, picture)
+    padded = walk(create_model(config(patch=(16, 16), pad=True)), SPEC, picture)
     assert {step.name: step.shape for step in padded}["patches"] == (1, 28, 256)
 
 
 def test_the_table_has_a_line_per_step_in_columns():
-    steps = walk(create(config()), SPEC, PANES)
+    steps = walk(create_model(config()), SPEC, PANES)
     lines = table(steps).splitlines()
     assert len(lines) == len(steps)
     assert lines[0].startswith(" 1  decode     [60, 100, 1]     data/decode.py      uint8")
@@ -93,4 +93,4 @@ def test_the_table_has_a_line_per_step_in_columns():
 
 def test_a_size_that_no_patch_divides_is_refused():
     with pytest.raises(UsageError, match="image height 50 is not a multiple of the patch height 20"):
-        walk(create(config()), ImageSpec(height=50, width=100, channels=1), PANES)
+        walk(create_model(config()), ImageSpec(height=50, width=100, channels=1), PANES)

@@ -8,7 +8,7 @@ import pytest
 
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import PRESETS, SIZES, examples, named
+from vitrail.model.registry import PRESETS, SIZES, config_from_name, example_names
 from vitrail.model.vit import parameter_count
 
 
@@ -41,16 +41,16 @@ def test_padding_allows_any_size_and_counts_the_started_patches():
 
 def test_an_unknown_name_lists_the_nearest():
     with pytest.raises(UsageError, match=r"no model named 'vit_tinny_patch16_224'.*Did you mean vit_tiny_patch16_224"):
-        named("vit_tinny_patch16_224")
+        config_from_name("vit_tinny_patch16_224")
 
 
-@pytest.mark.parametrize("name", examples())
+@pytest.mark.parametrize("name", example_names())
 def test_every_example_name_is_a_model(name):
-    assert parameter_count(named(name)) > 0
+    assert parameter_count(config_from_name(name)) > 0
 
 
 def test_names_give_patch_and_image_size():
-    config = named("vit_tiny_patch8_96")
+    config = config_from_name("vit_tiny_patch8_96")
     assert (config.patch, config.image_size, config.width) == ((8, 8), (96, 96), SIZES["tiny"].width)
 
 

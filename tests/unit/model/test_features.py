@@ -9,17 +9,16 @@ import torch
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
-from vitrail.model.features import names
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model, feature_names
 
 every_kind = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
 
 
 @every_kind
 def test_what_is_kept_changes_nothing_and_every_name_is_there(config):
-    model, images = create(config, seed=1).eval(), images_for(config)
-    kept = model.features(images, keep=names(model))
-    assert list(kept) == list(names(model))
+    model, images = create_model(config, seed=1).eval(), images_for(config)
+    kept = model.features(images, keep=feature_names(model))
+    assert list(kept) == list(feature_names(model))
     torch.testing.assert_close(kept["outputs"], model(images), atol=1e-5, rtol=0)
     B, T, D = len(images), config.tokens, config.width
     assert kept["embedded"].shape == kept["blocks.1"].shape == kept["tokens"].shape == (B, T, D)
@@ -30,7 +29,7 @@ def test_what_is_kept_changes_nothing_and_every_name_is_there(config):
 
 @every_kind
 def test_chosen_heads_and_rows_are_a_cut_of_all_and_leave_the_answer_alone(config):
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     keep = ("blocks.0.attention", "blocks.1.attention", "outputs")
     everything = model.features(images, keep)
     chosen = model.features(images, keep, heads=[1], rows=[0, 3])
@@ -41,7 +40,7 @@ def test_chosen_heads_and_rows_are_a_cut_of_all_and_leave_the_answer_alone(confi
 
 @pytest.mark.parametrize("relative", [0, 2])
 def test_gradients_reach_the_weights_of_chosen_heads_and_rows_as_those_of_all(relative):
-    model, images = create(dataclasses.replace(TINY, relative=relative), seed=1).eval(), images_for(TINY)
+    model, images = create_model(dataclasses.replace(TINY, relative=relative), seed=1).eval(), images_for(TINY)
     keep, found = ("blocks.0.attention", "outputs"), []
     for heads, rows in ((None, None), ([1], [0, 3])):
         kept = model.features(images, keep, heads, rows)
@@ -52,7 +51,7 @@ def test_gradients_reach_the_weights_of_chosen_heads_and_rows_as_those_of_all(re
 
 
 def test_the_pass_ends_where_the_last_wanted_thing_is_known():
-    model = create(TINY).eval()
+    model = create_model(TINY).eval()
     ran = []
     for part in (model.encoder.blocks[1], model.pool, model.head):
         part.register_forward_hook(lambda part, *_: ran.append(type(part).__name__))
@@ -63,7 +62,7 @@ def test_the_pass_ends_where_the_last_wanted_thing_is_known():
 
 
 def test_dropped_patches_leave_fewer_tokens():
-    model = create(TINY).eval()
+    model = create_model(TINY).eval()
     visible = torch.tensor([[0, 5]] * 3)
     assert model.features(images_for(TINY), keep=("blocks.0",), visible=visible)["blocks.0"].shape == (3, 3, 16)
 
@@ -84,12 +83,12 @@ def test_dropped_patches_leave_fewer_tokens():
 )
 def test_a_name_head_or_row_that_is_not_there_is_named(asked, message):
     with pytest.raises(UsageError, match=message):
-        create(TINY).features(images_for(TINY), **asked)
+        create_model(TINY).features(images_for(TINY), **asked)
 
 
 @every_kind
 def test_dense_features_are_the_patch_tokens_in_their_places(config):
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     dense = model.dense(images)
     assert dense.shape == (len(images), config.width, *config.grid)
     tokens = model.features(images)["tokens"][:, config.prefix :]

@@ -13,17 +13,16 @@ from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
 from vitrail.model import attention
 from vitrail.model.config import ViTConfig
-from vitrail.model.heads import Head, Pooling
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import Head, Pooling, ViT, create_model
 
 
 def twin(model: ViT, **changes: object) -> ViT:
     """Another model of the changed configuration, fresh, in evaluation mode."""
-    return create(dataclasses.replace(model.config, **changes), seed=7).eval()
+    return create_model(dataclasses.replace(model.config, **changes), seed=7).eval()
 
 
 def test_packed_and_split_gates_are_one_function():
-    split = create(dataclasses.replace(TINY, mlp="gated", activation="SiLU"), seed=1).eval()
+    split = create_model(dataclasses.replace(TINY, mlp="gated", activation="SiLU"), seed=1).eval()
     packed = twin(split, mlp="gated-packed")
     state = split.state_dict()
     for i in range(TINY.depth):
@@ -37,7 +36,7 @@ def test_packed_and_split_gates_are_one_function():
 
 
 def test_no_key_bias_is_a_bias_of_zeros_on_the_keys():
-    some = create(dataclasses.replace(TINY, key_bias=False, rotary="axial"), seed=1).eval()
+    some = create_model(dataclasses.replace(TINY, key_bias=False, rotary="axial"), seed=1).eval()
     nn.init.normal_(some.encoder.blocks[0].attention.qv_bias)
     full = twin(some, key_bias=True)
     state = some.state_dict()
@@ -50,7 +49,7 @@ def test_no_key_bias_is_a_bias_of_zeros_on_the_keys():
 
 
 def test_layer_scale_multiplies_every_branch():
-    scaled = create(dataclasses.replace(TINY, layer_scale=0.25), seed=1).eval()
+    scaled = create_model(dataclasses.replace(TINY, layer_scale=0.25), seed=1).eval()
     plain = twin(scaled, layer_scale=None)
     state = {name: tensor for name, tensor in scaled.state_dict().items() if ".scale" not in name}
     for name in [name for name in state if ".attention.out." in name or ".mlp.fc2." in name]:
@@ -62,7 +61,7 @@ def test_layer_scale_multiplies_every_branch():
 
 
 def test_a_parallel_block_adds_both_branches_of_one_norm():
-    model = create(dataclasses.replace(TINY, parallel=True, depth=1), seed=1).eval()
+    model = create_model(dataclasses.replace(TINY, parallel=True, depth=1), seed=1).eval()
     images, block = images_for(TINY), model.encoder.blocks[0]
     x, places = model.embed(images)
     normal = block.norm1(x)
@@ -73,7 +72,7 @@ def test_a_parallel_block_adds_both_branches_of_one_norm():
 
 def test_probe_pooling_is_torchs_attention_with_a_residual_mlp():
     config = dataclasses.replace(TINY, class_token=False, pool="attention", pooled_norm=False, init="torch")
-    pool = create(config, seed=1).pool.attention
+    pool = create_model(config, seed=1).pool.attention
     theirs = nn.MultiheadAttention(16, config.heads, batch_first=True)
     theirs.in_proj_weight.data = torch.cat([pool.q.weight, pool.kv.weight]).data
     theirs.in_proj_bias.data = torch.cat([pool.q.bias, pool.kv.bias]).data
@@ -100,7 +99,7 @@ def test_pooling_takes_the_class_token_and_the_mean_of_patches_only(changes, wid
 @pytest.mark.parametrize("pool", ["class", "mean", "class+mean"])
 def test_a_head_may_read_several_blocks_each_through_the_final_norm(pool, every):
     config = dataclasses.replace(TINY, depth=3, pool=pool, pool_blocks=2, pool_every=every)
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     x, places = model.embed(images)
     states = [x := block(x, places) for block in model.encoder.blocks]
     lower, upper = (model.encoder.norm(state) for state in (states[2 - every], states[2]))
@@ -122,7 +121,7 @@ def test_two_heads_answer_with_their_mean():
 
 def test_registers_get_no_position_and_the_distillation_token_does():
     config = dataclasses.replace(TINY, distillation_token=True, registers=2)
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     assert config.prefix == 4 and model.positions.table.shape == (2 + 12, 16)
     x, _ = model.embed(images)
     torch.testing.assert_close(x[:, 1], (model.tokens.distillation[0] + model.positions.table[1]).expand(3, -1))
@@ -136,7 +135,7 @@ def test_recomputing_blocks_gives_the_same_gradients_with_dropout_too(name, auto
     rates = {"dropout": 0.2, "attention_dropout": 0.2, "mlp_dropout": 0.2, "drop_path": 0.3}
     config, found = dataclasses.replace(KINDS[name], **rates), []
     for recompute in (False, True):
-        model = create(dataclasses.replace(config, recompute=recompute), seed=1).train()
+        model = create_model(dataclasses.replace(config, recompute=recompute), seed=1).train()
         torch.manual_seed(3)
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             loss = model(images_for(config)).float().square().sum()
@@ -148,7 +147,7 @@ def test_recomputing_blocks_gives_the_same_gradients_with_dropout_too(name, auto
 
 
 def test_a_head_wider_than_its_share_of_the_width():
-    model = create(dataclasses.replace(TINY, head_width=12))
+    model = create_model(dataclasses.replace(TINY, head_width=12))
     assert model.encoder.blocks[0].attention.qkv.weight.shape == (72, 16)
     assert model.encoder.blocks[0].attention.out.weight.shape == (16, 24)
     assert model.encoder.blocks[0].attention.scale == pytest.approx(12**-0.5)
@@ -191,14 +190,14 @@ def test_the_words_for_the_first_tokens():
 
 @pytest.mark.parametrize("patches", ["conv", "linear"])
 def test_pictures_of_another_number_of_channels_are_refused(patches):
-    model = create(dataclasses.replace(TINY, patches=patches))
+    model = create_model(dataclasses.replace(TINY, patches=patches))
     with pytest.raises(UsageError, match=r"reads 2 channels\. Got 3: images are \[B, C, H, W\]"):
         model(torch.zeros(1, 3, 12, 8))
 
 
 @pytest.mark.parametrize("name", [name for name, config in KINDS.items() if not config.relative])
 def test_queries_and_keys_keep_the_number_format_that_autocast_gave_them(name, monkeypatch):
-    model, asked = create(KINDS[name], seed=1).eval(), []
+    model, asked = create_model(KINDS[name], seed=1).eval(), []
     monkeypatch.setattr(attention, "choose_path", lambda *words: asked.append(words[2]) or "fused")
     with torch.autocast("cpu", torch.bfloat16):
         model(images_for(KINDS[name]))

@@ -13,10 +13,9 @@ from kinds import KINDS, TINY
 from vitrail.errors import UsageError
 from vitrail.model.config import Init, ViTConfig
 from vitrail.model.init import initialise
-from vitrail.model.positions import sincos2d_table
-from vitrail.model.rotary import dinov3_periods
-from vitrail.model.sizes import named
-from vitrail.model.vit import ViT, create
+from vitrail.model.positions import dinov3_periods, sincos2d_table
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import ViT, create_model
 
 INITS = get_args(Init)
 WIDE = ViTConfig(
@@ -54,19 +53,21 @@ def size_of(model: ViT) -> float:
 
 @pytest.mark.parametrize(("init", "change"), KEPT)
 def test_schemes_that_runs_were_made_with_draw_what_they_drew(init, change):
-    model = create(dataclasses.replace(TINY, init=init, **CHANGES[change]), seed=7)
+    model = create_model(dataclasses.replace(TINY, init=init, **CHANGES[change]), seed=7)
     assert size_of(model) == pytest.approx(KEPT[init, change], rel=1e-6)
 
 
 def test_the_model_of_the_records_draws_what_it_drew():
-    assert size_of(create(named("vit_nano_patch4_28"), seed=7)) == pytest.approx(51049.56376807664, rel=1e-6)
+    assert size_of(create_model(config_from_name("vit_nano_patch4_28"), seed=7)) == pytest.approx(
+        51049.56376807664, rel=1e-6
+    )
 
 
 NARROW = {"width": 32, "heads": 2, "mlp_width": 48}
 EVERY = {
     **KINDS,
-    "performer": dataclasses.replace(named("t2t_vit_7"), **NARROW),
-    "transformer": dataclasses.replace(named("t2t_vit_t_14"), **NARROW),
+    "performer": dataclasses.replace(config_from_name("t2t_vit_7"), **NARROW),
+    "transformer": dataclasses.replace(config_from_name("t2t_vit_t_14"), **NARROW),
 }
 LEARNS = {
     "two heads, registers, layer scale, relative": dataclasses.replace(
@@ -96,7 +97,7 @@ def test_every_number_of_every_kind_gets_a_value(init, kind):
 @pytest.mark.parametrize("kind", LEARNS)
 def test_every_scheme_can_learn(init, kind):
     """Within three steps every parameter has a gradient: no two zeros stand behind each other."""
-    model = create(dataclasses.replace(LEARNS[kind], init=init, depth=1))
+    model = create_model(dataclasses.replace(LEARNS[kind], init=init, depth=1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     images, targets = torch.randn(4, 2, 12, 8), torch.tensor([0, 2, 1, 0])
     idle = {name for name, _ in model.named_parameters()}
@@ -110,7 +111,7 @@ def test_every_scheme_can_learn(init, kind):
 
 @pytest.mark.parametrize("init", INITS)
 def test_registers_start_unequal_and_scales_as_asked(init):
-    model = create(dataclasses.replace(MIMETIC, init=init, layer_scale=0.3))
+    model = create_model(dataclasses.replace(MIMETIC, init=init, layer_scale=0.3))
     assert (torch.pdist(model.tokens.registers[0].detach()) > 0).all()
     assert model.encoder.blocks[0].scale2.eq(0.3).all()
 
@@ -120,7 +121,7 @@ def std(tensor: Tensor) -> float:
 
 
 def test_jax_draws_each_of_q_k_v_for_itself():
-    model = create(dataclasses.replace(WIDE, init="jax", head="tanh"))
+    model = create_model(dataclasses.replace(WIDE, init="jax", head="tanh"))
     block = model.encoder.blocks[0]
     assert block.attention.qkv.weight.abs().max().item() == pytest.approx((6 / 256) ** 0.5, rel=1e-3)
     assert block.mlp.fc1.weight.abs().max().item() == pytest.approx((6 / 384) ** 0.5, rel=1e-3)
@@ -132,13 +133,13 @@ def test_jax_draws_each_of_q_k_v_for_itself():
 
 
 def test_jax_draws_the_probe_as_a_matrix_of_one_row():
-    model = create(dataclasses.replace(WIDE, init="jax", pool="attention"))
+    model = create_model(dataclasses.replace(WIDE, init="jax", pool="attention"))
     assert model.pool.attention.probe.abs().max().item() == pytest.approx((6 / 129) ** 0.5, rel=0.05)
     assert model.pool.attention.kv.weight.abs().max().item() == pytest.approx((6 / 256) ** 0.5, rel=1e-3)
 
 
 def test_mae_draws_the_patches_as_a_matrix_and_qkv_as_one():
-    model = create(dataclasses.replace(WIDE, init="mae"))
+    model = create_model(dataclasses.replace(WIDE, init="mae"))
     bound = (6 / (128 + 192)) ** 0.5
     assert model.tokens.patches.weight.abs().max().item() == pytest.approx(bound, rel=1e-3)
     assert model.encoder.blocks[0].attention.qkv.weight.abs().max().item() == pytest.approx((6 / 512) ** 0.5, rel=1e-3)
@@ -147,7 +148,7 @@ def test_mae_draws_the_patches_as_a_matrix_and_qkv_as_one():
 
 @pytest.mark.parametrize("init", ["timm", "dinov2"])
 def test_timm_and_dinov2_leave_the_patches_to_torch_and_tokens_near_zero(init):
-    model = create(dataclasses.replace(WIDE, init=init))
+    model = create_model(dataclasses.replace(WIDE, init=init))
     for patches in (model.tokens.patches.weight, model.tokens.patches.bias):
         assert patches.abs().max().item() == pytest.approx(192**-0.5, rel=0.03)
     assert std(model.encoder.blocks[0].attention.qkv.weight) == pytest.approx(0.02, rel=0.03)
@@ -156,7 +157,7 @@ def test_timm_and_dinov2_leave_the_patches_to_torch_and_tokens_near_zero(init):
 
 
 def test_ijepa_shrinks_the_ends_of_branches_with_depth():
-    model = create(dataclasses.replace(WIDE, init="ijepa"))
+    model = create_model(dataclasses.replace(WIDE, init="ijepa"))
     for i, block in enumerate(model.encoder.blocks):
         for end in (block.attention.out, block.mlp.fc2):
             assert std(end.weight) == pytest.approx(0.02 / (2 * (i + 1)) ** 0.5, rel=0.03)
@@ -164,7 +165,7 @@ def test_ijepa_shrinks_the_ends_of_branches_with_depth():
 
 
 def test_torchvision_leaves_attention_to_torch():
-    model = create(dataclasses.replace(WIDE, init="torchvision"))
+    model = create_model(dataclasses.replace(WIDE, init="torchvision"))
     block = model.encoder.blocks[0]
     assert std(model.tokens.patches.weight) == pytest.approx(192**-0.5, rel=0.03)
     assert block.attention.out.weight.abs().max().item() == pytest.approx(128**-0.5, rel=1e-3)
@@ -174,7 +175,7 @@ def test_torchvision_leaves_attention_to_torch():
 
 
 def test_mimetic_products_have_their_diagonals():
-    attention = create(MIMETIC).encoder.blocks[0].attention
+    attention = create_model(MIMETIC).encoder.blocks[0].attention
     queries, keys, values = attention.qkv.weight.detach().view(3, 4, 16, 64)
     for query, key in zip(queries, keys, strict=True):
         product = query.T @ key  # the best of rank 16 of 0.7 Z + 0.7 I, which has rank 64
@@ -189,7 +190,7 @@ def test_mimetic_products_have_their_diagonals():
 
 
 def test_mimetic_heads_differ_and_learned_positions_start_as_waves():
-    model = create(MIMETIC)
+    model = create_model(MIMETIC)
     queries = model.encoder.blocks[0].attention.qkv.weight[:64].view(4, 16, 64)
     assert (queries[0] - queries[1]).abs().max() > 0.1
     waves = sincos2d_table(WIDE.grid, 64, "sincos2d-moco")
@@ -198,18 +199,18 @@ def test_mimetic_heads_differ_and_learned_positions_start_as_waves():
 
 def test_mimetic_refuses_heads_wider_than_tokens():
     with pytest.raises(UsageError, match=r"heads=4, head_width=32, width=64"):
-        create(dataclasses.replace(MIMETIC, head_width=32))
+        create_model(dataclasses.replace(MIMETIC, head_width=32))
 
 
 def test_what_is_computed_is_not_drawn():
-    model = create(KINDS["dinov3"])
+    model = create_model(KINDS["dinov3"])
     assert torch.equal(model.rotary.periods, dinov3_periods(8))
     assert not model.encoder.blocks[0].attention.qv_bias.any()
 
 
 def test_random_features_are_orthogonal_and_follow_the_seed():
     first, same, other = (
-        create(EVERY["performer"], seed=seed).tokens.patches.attention1.features for seed in (1, 1, 2)
+        create_model(EVERY["performer"], seed=seed).tokens.patches.attention1.features for seed in (1, 1, 2)
     )
     assert torch.equal(first, same) and not torch.equal(first, other)
     torch.testing.assert_close(first @ first.T, 32 * torch.eye(32), atol=1e-4, rtol=0)

@@ -8,16 +8,16 @@ import pickle
 import pytest
 import torch
 
-from vitrail.model.kept import MOST, KeptFor, kept
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.cache import MAX_CACHED, TensorCache, cache_results
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 
 def test_a_table_is_made_once_for_each_choice_of_settings():
     made = []
 
-    @kept
+    @cache_results
     def table(rows, dtype):
         made.append(rows)
         return torch.zeros(rows, dtype=dtype)
@@ -28,7 +28,7 @@ def test_a_table_is_made_once_for_each_choice_of_settings():
 
 
 def test_what_a_prediction_made_first_serves_a_training():
-    model = create(named("vit_femto_patch4_28"), seed=0)
+    model = create_model(config_from_name("vit_femto_patch4_28"), seed=0)
     pictures = torch.rand(2, 3, 40, 28)  # a grid that no other test has
     with torch.inference_mode():
         before = model(pictures)
@@ -38,7 +38,7 @@ def test_what_a_prediction_made_first_serves_a_training():
 
 
 def test_a_table_that_was_written_to_is_resampled_anew():
-    positions = create(named("vit_femto_patch4_28"), seed=0).positions
+    positions = create_model(config_from_name("vit_femto_patch4_28"), seed=0).positions
     with torch.no_grad():
         first = positions.for_grid(Grid(5, 6))
         assert positions.for_grid(Grid(5, 6)) is first
@@ -51,7 +51,7 @@ def test_a_table_that_was_written_to_is_resampled_anew():
 
 
 def test_periods_that_are_loaded_make_new_angles():
-    model = create(named("vit_small_patch16_dinov3_qkvb"), seed=0)
+    model = create_model(config_from_name("vit_small_patch16_dinov3_qkvb"), seed=0)
     turn, like = model.rotary, torch.zeros(1)
     before = turn(Grid(3, 4), like)
     assert turn(Grid(3, 4), like) is before
@@ -62,7 +62,7 @@ def test_periods_that_are_loaded_make_new_angles():
 
 
 def test_visible_patches_get_their_rows_of_the_tables():
-    turn = create(named("vit_femto_patch4_28"), seed=0).rotary
+    turn = create_model(config_from_name("vit_femto_patch4_28"), seed=0).rotary
     whole = turn(Grid(7, 7), torch.zeros(1))
     rows = torch.tensor([[5, 48], [0, 9]])
     some = turn(Grid(7, 7), torch.zeros(1), rows)
@@ -70,15 +70,15 @@ def test_visible_patches_get_their_rows_of_the_tables():
 
 
 def test_the_oldest_give_way_and_copies_begin_empty():
-    found, source = KeptFor(), torch.zeros(2)
-    tables = [found(source, (count,), lambda count=count: torch.full((1,), count)) for count in range(MOST + 1)]
+    found, source = TensorCache(), torch.zeros(2)
+    tables = [found(source, (count,), lambda count=count: torch.full((1,), count)) for count in range(MAX_CACHED + 1)]
     assert tables[3] == 3 and len(found._found) == 1
     assert not copy.deepcopy(found)._found and not pickle.loads(pickle.dumps(found))._found
 
 
 @pytest.mark.parametrize("name", ["vit_femto_patch4_28", "vit_small_patch16_dinov3_qkvb"])
 def test_a_graph_computes_its_tables_itself(name):
-    model = create(named(name), seed=0).eval()
+    model = create_model(config_from_name(name), seed=0).eval()
     pictures = torch.rand(1, 3, *((28, 28) if "femto" in name else (64, 64)))
     with torch.no_grad():
         exported = torch.export.export(model, (pictures,)).module()

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 
 PLAIN = {"image_size": (16, 24), "patch": (8, 8), "channels": 1, "width": 16, "mlp_width": 64, "depth": 2, "heads": 2}
 KINDS = {
@@ -30,7 +30,7 @@ KINDS = {
 
 
 def made(kind: str) -> ViT:
-    model = create(ViTConfig(**{**PLAIN, "outputs": 3, **KINDS[kind]}))
+    model = create_model(ViTConfig(**{**PLAIN, "outputs": 3, **KINDS[kind]}))
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model

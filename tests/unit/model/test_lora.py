@@ -10,7 +10,7 @@ import torch
 from vitrail.errors import UsageError
 from vitrail.model import lora, vit
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 
 TINY = ViTConfig(image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3)
 DESIGNS = [TINY, dataclasses.replace(TINY, key_bias=False), dataclasses.replace(TINY, qkv_bias=False, mlp="gated")]
@@ -18,8 +18,8 @@ IMAGES = torch.linspace(-1, 1, 2 * 64).view(2, 1, 8, 8)
 
 
 def adapted(design: ViTConfig, mlp: bool = False) -> vit.ViT:
-    model = create(design).eval()
-    lora.adapt(model, 3, torch.Generator().manual_seed(0), mlp)
+    model = create_model(design).eval()
+    lora.add_adapters(model, 3, torch.Generator().manual_seed(0), mlp)
     return model
 
 
@@ -33,7 +33,7 @@ def moved(model: vit.ViT) -> None:
 
 @pytest.mark.parametrize("design", DESIGNS)
 def test_at_first_an_adapter_changes_nothing(design):
-    assert torch.equal(adapted(design, mlp=True)(IMAGES), create(design).eval()(IMAGES))
+    assert torch.equal(adapted(design, mlp=True)(IMAGES), create_model(design).eval()(IMAGES))
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -42,16 +42,16 @@ def test_merged_adapters_are_a_plain_model_with_the_same_answers(design, mlp):
     model = adapted(design, mlp)
     moved(model)
     answers = model(IMAGES)
-    lora.merge(model)
-    assert model.state_dict().keys() == create(design).state_dict().keys()
+    lora.merge_adapters(model)
+    assert model.state_dict().keys() == create_model(design).state_dict().keys()
     assert all(parameter.requires_grad for parameter in model.parameters())
     torch.testing.assert_close(model(IMAGES), answers, atol=1e-5, rtol=1e-5)
-    assert not torch.allclose(answers, create(design).eval()(IMAGES))
+    assert not torch.allclose(answers, create_model(design).eval()(IMAGES))
 
 
 def test_a_merged_matrix_is_the_old_one_and_the_product():
     linear = torch.nn.Linear(5, 7)
-    low = lora.LowRank(linear, 2, torch.Generator().manual_seed(0))
+    low = lora.LoRALinear(linear, 2, torch.Generator().manual_seed(0))
     with torch.no_grad():
         low.up.normal_()
     torch.testing.assert_close(low.merged().weight, linear.weight + low.up @ low.down)
@@ -67,4 +67,4 @@ def test_only_adapters_and_head_learn():
 
 def test_adapters_need_a_rank():
     with pytest.raises(UsageError, match=r"rank of at least 1.*Got rank 0"):
-        lora.adapt(create(TINY), 0, torch.Generator())
+        lora.add_adapters(create_model(TINY), 0, torch.Generator())

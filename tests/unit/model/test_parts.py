@@ -12,14 +12,10 @@ from vitrail.errors import UsageError
 from vitrail.model import attention
 from vitrail.model.attention import choose_path
 from vitrail.model.config import ViTConfig
-from vitrail.model.encoder import DropPath
-from vitrail.model.mlp import ACTIVATIONS
-from vitrail.model.norms import NORMS
-from vitrail.model.positions import sincos2d_table, sinusoid_table
-from vitrail.model.resample import resample_table
-from vitrail.model.rotary import axial_angles, from_one_angles
+from vitrail.model.layers import ACTIVATIONS, NORMS
+from vitrail.model.positions import axial_angles, from_one_angles, resample_table, sincos2d_table, sinusoid_table
 from vitrail.model.tokens import pad_to_patches, patch_grid
-from vitrail.model.vit import create
+from vitrail.model.vit import DropPath, create_model
 from vitrail.spec import Grid
 
 SMALL = ViTConfig(image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3)
@@ -64,7 +60,7 @@ def test_a_picture_that_is_not_whole_patches_is_refused_with_its_numbers():
     with pytest.raises(UsageError, match="image height 225 is not a multiple of the patch height 16"):
         patch_grid((225, 224), (16, 16))
     with pytest.raises(UsageError, match="image width 6 is not a multiple of the patch width 4"):
-        create(SMALL)(torch.zeros(1, 1, 8, 6))
+        create_model(SMALL)(torch.zeros(1, 1, 8, 6))
 
 
 def test_padding_adds_zeros_below_and_to_the_right():
@@ -74,7 +70,7 @@ def test_padding_adds_zeros_below_and_to_the_right():
 
 
 def test_a_padding_model_reads_odd_sizes():
-    model = create(dataclasses.replace(SMALL, image_size=(7, 9), pad=True)).eval()
+    model = create_model(dataclasses.replace(SMALL, image_size=(7, 9), pad=True)).eval()
     assert model(torch.randn(2, 1, 7, 9)).shape == (2, 3)
 
 
@@ -88,7 +84,7 @@ def test_drop_path_drops_whole_pictures_and_keeps_the_mean():
 
 
 def test_stochastic_depth_rises_linearly_and_only_trains():
-    model = create(dataclasses.replace(SMALL, depth=3, drop_path=0.2))
+    model = create_model(dataclasses.replace(SMALL, depth=3, drop_path=0.2))
     assert [block.drop_path.rate for block in model.encoder.blocks] == pytest.approx([0.0, 0.1, 0.2])
     images = torch.randn(2, 1, 8, 8)
     model.eval()
@@ -99,7 +95,7 @@ def test_stochastic_depth_rises_linearly_and_only_trains():
 @pytest.mark.parametrize("kind", ["dropout", "attention_dropout", "mlp_dropout"])
 def test_every_dropout_acts_in_training_only_on_both_paths(kind, path):
     config = dataclasses.replace(SMALL, attention=path, init="torch", **{kind: 0.5})
-    model, images = create(config), torch.randn(4, 1, 8, 8)
+    model, images = create_model(config), torch.randn(4, 1, 8, 8)
     model.train()
     assert not torch.equal(model(images), model(images))
     model.eval()
@@ -108,21 +104,21 @@ def test_every_dropout_acts_in_training_only_on_both_paths(kind, path):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_every_activation_of_the_dictionary_builds(name):
-    assert create(dataclasses.replace(SMALL, activation=name))(torch.randn(1, 1, 8, 8)).isfinite().all()
+    assert create_model(dataclasses.replace(SMALL, activation=name))(torch.randn(1, 1, 8, 8)).isfinite().all()
 
 
 @pytest.mark.parametrize("name", NORMS)
 def test_every_norm_of_the_dictionary_builds(name):
-    model = create(dataclasses.replace(SMALL, norm=name))
+    model = create_model(dataclasses.replace(SMALL, norm=name))
     assert type(model.encoder.norm).__name__ == name
 
 
 def test_no_outputs_means_pooled_features():
-    assert create(dataclasses.replace(SMALL, outputs=0))(torch.randn(2, 1, 8, 8)).shape == (2, 16)
+    assert create_model(dataclasses.replace(SMALL, outputs=0))(torch.randn(2, 1, 8, 8)).shape == (2, 16)
 
 
 def test_the_forced_path_wins_and_auto_asks_the_table(monkeypatch):
-    monkeypatch.setattr(attention, "MEASURED", {("AVX2", "float32", True): 49})
+    monkeypatch.setattr(attention, "OPEN_PATH_MAX_TOKENS", {("AVX2", "float32", True): 49})
     assert choose_path("fused", "AVX2", "float32", 16, True) == "fused"
     assert choose_path("open", "AVX2", "float32", 1000, True) == "open"
     assert choose_path("auto", "AVX2", "float32", 49, True) == "open"
@@ -145,7 +141,7 @@ def test_weights_that_are_made_again_give_the_same_numbers(number_format, pictur
     weights = attention.attention_weights(q, k, 0.125)
     expected = weights @ v
     (gradient,) = torch.autograd.grad(expected, qkv, of_y)
-    monkeypatch.setattr(attention, "AT_ONCE", pictures * weights[0].nbytes)
+    monkeypatch.setattr(attention, "RECOMPUTE_CHUNK_BYTES", pictures * weights[0].nbytes)
     qkv, q, k, v, of_y = wide(number_format)
     found = attention.attend(q, k, v, 0.125, 0.0, "open")
     assert found.grad_fn.name().startswith("_Remade"), "512 wide, so its weights are not kept"
@@ -160,7 +156,7 @@ def test_answers_made_in_parts_are_the_same(number_format, heads, rows, monkeypa
     _, q, k, v, _ = wide(number_format)
     q = q[:, :, :rows]
     expected = attention.attention_weights(q, k, 0.125) @ v
-    monkeypatch.setattr(attention, "ANSWERED_AT_ONCE", heads * expected[0, 0, :, 0].nbytes * k.shape[2])
+    monkeypatch.setattr(attention, "INFERENCE_CHUNK_BYTES", heads * expected[0, 0, :, 0].nbytes * k.shape[2])
     with torch.no_grad():
         found = attention.attend(q, k, v, 0.125, 0.0, "open")
     torch.testing.assert_close(found, expected)
@@ -168,16 +164,16 @@ def test_answers_made_in_parts_are_the_same(number_format, heads, rows, monkeypa
 
 
 def test_of_long_sequences_the_weights_are_made_again_at_any_width(monkeypatch):
-    monkeypatch.setattr(attention, "WIDE", 10_000)
+    monkeypatch.setattr(attention, "RECOMPUTE_MIN_WIDTH", 10_000)
     kinds = []
-    for tokens in (attention.LONG - 1, attention.LONG):
+    for tokens in (attention.RECOMPUTE_MIN_TOKENS - 1, attention.RECOMPUTE_MIN_TOKENS):
         q = torch.randn(1, 1, tokens, 4, requires_grad=True)
         kinds.append(attention.attend(q, q, q, 0.5, 0.0, "open").grad_fn.name())
     assert not kinds[0].startswith("_Remade") and kinds[1].startswith("_Remade")
 
 
 def test_a_gradient_through_weights_that_are_made_again_has_a_gradient(monkeypatch):
-    monkeypatch.setattr(attention, "WIDE", 1)
+    monkeypatch.setattr(attention, "RECOMPUTE_MIN_WIDTH", 1)
     leaves = [torch.randn(2, 2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
     assert torch.autograd.gradgradcheck(lambda q, k, v: attention.attend(q, k, v, 0.5, 0.0, "open"), leaves)
 
@@ -185,7 +181,7 @@ def test_a_gradient_through_weights_that_are_made_again_has_a_gradient(monkeypat
 def test_a_wide_training_keeps_queries_keys_and_values_and_nothing_else_of_its_attention(monkeypatch):
     def kept(least: int) -> int:
         """Bytes that wait for the way back."""
-        monkeypatch.setattr(attention, "WIDE", least)
+        monkeypatch.setattr(attention, "RECOMPUTE_MIN_WIDTH", least)
         _, q, k, v, _ = wide(torch.bfloat16)
         found: dict[int, int] = {}
         keep = lambda x: found.update({x.untyped_storage().data_ptr(): x.untyped_storage().nbytes()}) or x  # noqa: E731
@@ -199,12 +195,12 @@ def test_a_wide_training_keeps_queries_keys_and_values_and_nothing_else_of_its_a
 
 
 def test_our_own_initial_values_make_a_model_that_answers_evenly():
-    model = create(dataclasses.replace(SMALL, init="vitrail")).eval()
+    model = create_model(dataclasses.replace(SMALL, init="vitrail")).eval()
     assert not model(torch.randn(2, 1, 8, 8)).any()
 
 
 def test_truncated_initial_values_have_the_asked_deviation():
-    model = create(dataclasses.replace(SMALL, width=256, mlp_width=512, init="truncated"))
+    model = create_model(dataclasses.replace(SMALL, width=256, mlp_width=512, init="truncated"))
     assert model.encoder.blocks[0].mlp.fc1.weight.std().item() == pytest.approx(0.02, rel=0.03)
     assert model.positions.table.std().item() == pytest.approx(0.02, rel=0.1)
     assert not model.head.linear.bias.any()
@@ -212,7 +208,7 @@ def test_truncated_initial_values_have_the_asked_deviation():
 
 
 def test_torch_initial_values_are_those_of_its_layers():
-    model = create(dataclasses.replace(SMALL, width=256, heads=4, mlp_width=512, init="torch"))
+    model = create_model(dataclasses.replace(SMALL, width=256, heads=4, mlp_width=512, init="torch"))
     block = model.encoder.blocks[0]
     assert block.mlp.fc2.weight.abs().max().item() == pytest.approx(512**-0.5, rel=0.01)
     assert block.mlp.fc2.bias.abs().max().item() == pytest.approx(512**-0.5, rel=0.05)
@@ -226,7 +222,7 @@ def test_gradients_with_dropped_patches_have_the_same_bits_on_two_threads():
     images, rows = torch.randn(128, 1, 28, 28), torch.rand(128, 49).argsort(1)[:, :24]
     found = []
     for _ in range(6):
-        model = create(config)
+        model = create_model(config)
         model(images, rows).square().sum().backward()
         found.append(model.positions.table.grad)
     assert all(torch.equal(found[0], other) for other in found[1:])

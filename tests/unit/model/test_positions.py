@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from vitrail.errors import UsageError
-from vitrail.model.positions import fixed_table, sincos2d_table
-from vitrail.model.resample import resample_matrix
+from vitrail.model.positions import fixed_table, resample_matrix, sincos2d_table
 from vitrail.spec import Grid
 
 ROW, COLUMN, WIDTH = 1, 2, 12

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.precision import cast_once
-from vitrail.model.vit import create
+from vitrail.model.layers import cast_linear_weights
+from vitrail.model.vit import create_model
 
 KINDS = {
     "class": {},
@@ -22,9 +22,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bits_are_the_same_and_the_model_keeps_its_own(kind):
     plain = {"image_size": (16, 16), "patch": (8, 8), "channels": 3, "width": 16, "depth": 2, "heads": 2, "outputs": 3}
-    model = create(ViTConfig(**{**plain, **KINDS[kind]})).eval()
+    model = create_model(ViTConfig(**{**plain, **KINDS[kind]})).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    cast = cast_once(model, torch.bfloat16)
+    cast = cast_linear_weights(model, torch.bfloat16)
     images = torch.randn(2, 3, *model.config.image_size)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(cast(images), model(images))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from kinds import TINY, images_for
-from vitrail.model.relative import RelativePositions
-from vitrail.model.vit import create
+from vitrail.model.attention import RelativePositions
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 
@@ -105,7 +105,7 @@ def test_gradients_with_dropped_patches_have_the_same_bits_on_two_threads():
     images, visible = images_for(config, 32), torch.rand(32, 49).argsort(1)[:, :24]
     found = []
     for _ in range(4):
-        model = create(config)
+        model = create_model(config)
         model(images, visible).square().sum().backward()
         found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert all(torch.equal(found[0], other) for other in found[1:])

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kinds import TINY
-from vitrail.model.rotary import Rotary, dinov3_angles, dinov3_periods, rotate
-from vitrail.model.vit import create
+from vitrail.model.positions import Rotary, apply_rotary, dinov3_angles, dinov3_periods
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 DINOV3 = dataclasses.replace(TINY, positions="none", rotary="dinov3", registers=2)
@@ -32,14 +32,14 @@ def test_dinov3_turns_number_k_with_its_partner_half_a_head_away():
     angle = dinov3_angles(Grid(2, 3), dinov3_periods(8))[4]
     x = torch.zeros(1, 7, 1, 1, 8)
     x[0, 5, 0, 0, 1] = 1.0  # the second number of the patch in row 1, column 1
-    turned = rotate(x, tables)[0, 5, 0, 0]
+    turned = apply_rotary(x, tables)[0, 5, 0, 0]
     assert turned[1].item() == pytest.approx(math.cos(angle[1]), abs=1e-6)
     assert turned[5].item() == pytest.approx(math.sin(angle[1]), abs=1e-6)
 
 
 def test_the_whole_prefix_stays_unturned():
     config = dataclasses.replace(DINOV3, distillation_token=True)
-    tables = create(config).rotary(config.grid, torch.zeros(1))
+    tables = create_model(config).rotary(config.grid, torch.zeros(1))
     assert tables.cos.shape == (4 + 12, 8)
     assert tables.cos[:4].eq(1).all() and not tables.sin[:4].any()
     assert tables.sin[4:].any()
@@ -47,7 +47,7 @@ def test_the_whole_prefix_stays_unturned():
 
 @pytest.mark.parametrize("kind", ["axial", "from-one", "dinov3"])
 def test_tables_have_the_format_of_what_they_turn_and_angles_are_float32(kind):
-    part = create(dataclasses.replace(DINOV3, rotary=kind)).rotary
+    part = create_model(dataclasses.replace(DINOV3, rotary=kind)).rotary
     exact, halved = part(Grid(3, 4), torch.zeros(1)), part(Grid(3, 4), torch.zeros(1, dtype=torch.bfloat16))
     assert halved.cos.dtype == halved.sin.dtype == torch.bfloat16
     assert torch.equal(halved.cos, exact.cos.bfloat16()) and torch.equal(halved.sin, exact.sin.bfloat16())
@@ -55,19 +55,19 @@ def test_tables_have_the_format_of_what_they_turn_and_angles_are_float32(kind):
 
 @pytest.mark.parametrize("kind", ["axial", "from-one", "dinov3"])
 def test_visible_patches_keep_the_angles_of_their_places(kind):
-    part = create(dataclasses.replace(DINOV3, rotary=kind)).rotary
+    part = create_model(dataclasses.replace(DINOV3, rotary=kind)).rotary
     whole = part(Grid(3, 4), torch.zeros(1))
     some = part(Grid(3, 4), torch.zeros(1), torch.tensor([[7, 0], [3, 11]]))
     assert torch.equal(some.cos[0, 3:], whole.cos[3:][[7, 0]]) and torch.equal(some.sin[1, 3:], whole.sin[3:][[3, 11]])
 
 
 def test_only_dinov3_keeps_its_periods_in_the_state():
-    assert torch.equal(create(DINOV3).state_dict()["rotary.periods"], dinov3_periods(8))
-    assert "rotary.periods" not in create(dataclasses.replace(DINOV3, rotary="axial")).state_dict()
+    assert torch.equal(create_model(DINOV3).state_dict()["rotary.periods"], dinov3_periods(8))
+    assert "rotary.periods" not in create_model(dataclasses.replace(DINOV3, rotary="axial")).state_dict()
 
 
 def test_the_angles_come_from_the_periods_of_the_state():
-    model = create(DINOV3).eval()
+    model = create_model(DINOV3).eval()
     images = torch.randn(1, 2, 12, 8)
     before = model(images)
     model.rotary.periods.copy_(model.rotary.periods.bfloat16().float() * 1.1)
@@ -76,4 +76,4 @@ def test_the_angles_come_from_the_periods_of_the_state():
 
 def test_a_given_head_width_sets_the_angles():
     config = dataclasses.replace(DINOV3, head_width=12)
-    assert create(config).rotary(config.grid, torch.zeros(1)).cos.shape == (15, 12)
+    assert create_model(config).rotary(config.grid, torch.zeros(1)).cos.shape == (15, 12)

@@ -12,7 +12,7 @@ from PIL import Image
 from vitrail.data.transforms import normalise, prepare
 from vitrail.errors import DataError, UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 from vitrail.predict.embedder import Embedder, Embeddings, Eye, join
 from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
@@ -34,7 +34,7 @@ MODELS = {
 
 
 def model(name: str = "plain", seed: int = 0) -> ViT:
-    return create(ViTConfig(**{**SHAPE, **MODELS[name]}), seed).eval()
+    return create_model(ViTConfig(**{**SHAPE, **MODELS[name]}), seed).eval()
 
 
 def embedder(*names: str) -> Embedder:
@@ -101,7 +101,7 @@ def test_several_models_give_their_features_side_by_side(pictures, features, axe
 
 
 def test_models_of_different_patches_cannot_look_together():
-    other = create(ViTConfig(**{**SHAPE, "patch": (2, 2)}), 0)
+    other = create_model(ViTConfig(**{**SHAPE, "patch": (2, 2)}), 0)
     with pytest.raises(UsageError, match=r"patches of one size\. Got \(8, 12\) in \(2, 3\) .* in \(4, 6\)"):
         Embedder([Eye(model=model(), spec=SPEC), Eye(model=other, spec=SPEC)])
 

@@ -18,7 +18,7 @@ from kinds import KINDS
 from vitrail.errors import DamagedFileError, DataError
 from vitrail.evaluate.views import Views
 from vitrail.export.making import make
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.predict.onnx_file import OnnxFile
 from vitrail.predict.predictor import Predictor
 
@@ -43,7 +43,9 @@ def grey_member():
     """One that reads grey files, which the members of two channels cannot."""
     one = member("class token, learned", decided="calibrated")
     config = dataclasses.replace(one.model.config, channels=1)
-    return dataclasses.replace(one, model=create(config, seed=1).eval(), spec=dataclasses.replace(one.spec, channels=1))
+    return dataclasses.replace(
+        one, model=create_model(config, seed=1).eval(), spec=dataclasses.replace(one.spec, channels=1)
+    )
 
 
 @pytest.fixture(scope="module")

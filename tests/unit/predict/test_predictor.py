@@ -23,7 +23,7 @@ from vitrail.evaluate.scaling import KEY, Scaling
 from vitrail.evaluate.unlike import familiar
 from vitrail.evaluate.views import Views
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import ViT, create
+from vitrail.model.vit import ViT, create_model
 from vitrail.predict.member import Member
 from vitrail.predict.predictor import Predictor
 from vitrail.spec import ImageSpec
@@ -36,7 +36,7 @@ def model() -> ViT:
         image_size=(8, 12), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, init="torch",
         dropout=0.5,
     )  # fmt: skip
-    return create(tiny, seed=0)
+    return create_model(tiny, seed=0)
 
 
 def predictor(mirror: bool = False) -> Predictor:
@@ -191,7 +191,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
     folders = []
     for seed in range(3):
         folders.append(tmp_path / f"run-{seed}")
-        own = create(model().config, seed=seed)
+        own = create_model(model().config, seed=seed)
         bundle.save(folders[-1], own, replace(SPEC, mean=(0.4 + seed / 10,)), "classes", ("cat", "dog", "fish"), {})
     ensemble.save(tmp_path / "together" / "model", folders)
     each = [Predictor.open(folder).predict(pictures).probabilities for folder in folders]

@@ -18,7 +18,7 @@ import vitrail
 from quick_fits import SETTINGS, digits, threads_kept  # noqa: F401 - a fixture
 from vitrail.data.loader import Resident
 from vitrail.errors import UsageError
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.train.brought import Brought, name_of
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
@@ -67,7 +67,7 @@ def try_out(brought: Brought, targets: np.ndarray | None = None, **recipe: float
     """The functions asked about digits, as a training asks them before its first step."""
     pictures, numbers = digits(40, classes=3)
     held = Resident(torch.from_numpy(pictures)[:, None])
-    shape = dataclasses.replace(named("vit_pico_patch2_8"), outputs=3)
+    shape = dataclasses.replace(config_from_name("vit_pico_patch2_8"), outputs=3)
     plan = Plan(model=shape, recipe=Recipe(batch=16, **recipe))
     brought.try_out(plan, held, numbers if targets is None else targets)
 

@@ -13,7 +13,7 @@ from unit.evaluate.test_number_predictions import table
 from vitrail.data.transforms import normalise
 from vitrail.evaluate.predictions import Predictions
 from vitrail.explain.methods import explain
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.report import explanations
 from vitrail.spec import ImageSpec
 from vitrail.train import explained
@@ -51,7 +51,7 @@ def kept(folder, model, seconds=1e9, views=1, pictures=PICTURES):
 
 @pytest.mark.parametrize("changes", [{}, {"class_token": False, "pool": "mean"}])
 def test_the_maps_are_those_of_explain_alone(changes, tmp_path):
-    model = create(dataclasses.replace(TINY, **changes), seed=1)
+    model = create_model(dataclasses.replace(TINY, **changes), seed=1)
     found, asked = kept(tmp_path, model, views=2)
     assert len(found.rows) + len(found.about.nothing) == len(asked) == 12
     for row, of, values in zip(found.rows.tolist(), found.of.tolist(), found.values, strict=True):
@@ -63,7 +63,7 @@ def test_the_maps_are_those_of_explain_alone(changes, tmp_path):
 
 
 def test_a_model_in_training_stays_as_it_was(tmp_path):
-    model = create(TINY, seed=1).train()
+    model = create_model(TINY, seed=1).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     kept(tmp_path, model)
     assert model.training and all(parameter.grad is None for parameter in model.parameters())
@@ -73,13 +73,13 @@ def test_a_model_in_training_stays_as_it_was(tmp_path):
 def test_maps_stop_when_their_time_is_over_but_one_there_is(tmp_path, monkeypatch):
     clock = iter(range(0, 10_000, 4))
     monkeypatch.setattr(explained.time, "perf_counter", lambda: float(next(clock)))
-    found, _ = kept(tmp_path, create(TINY, seed=1), seconds=400.0)  # 12 seconds for maps that take 4 each
+    found, _ = kept(tmp_path, create_model(TINY, seed=1), seconds=400.0)  # 12 seconds for maps that take 4 each
     assert len(found.rows) + len(found.about.nothing) == 4
     assert {bool(WRONG[row]) for row in found.rows.tolist()} == {True, False}
 
 
 def test_maps_that_say_nothing_are_left_out_with_their_reason(tmp_path):
-    model = create(TINY, seed=1)
+    model = create_model(TINY, seed=1)
     torch.nn.init.zeros_(model.head.linear.weight)
     found, asked = kept(tmp_path, model)
     assert found.values.shape == (0, 3, 4) and len(found.about.nothing) == len(asked) == 12

@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.train.follow import seconds_left
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
 
 RECIPE = Recipe(steps=100, small_size=0.6, small_until=0.5, keep_patches=0.5, keep_until=0.7)
-PLAN = Plan(model=named("vit_pico_patch4_28"), recipe=RECIPE)
+PLAN = Plan(model=config_from_name("vit_pico_patch4_28"), recipe=RECIPE)
 """Fifty steps of 8 patches, twenty of 24, thirty of 49."""
 FORETOLD = (1.0, 2.0, 4.0)
 """Dearer by less than their patches are more: part of a step costs the same whatever it sees."""

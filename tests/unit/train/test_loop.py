@@ -13,7 +13,7 @@ import torch
 from vitrail.data.loader import Batch, Resident
 from vitrail.errors import DamagedFileError, DivergedError
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.keeping import state
 from vitrail.train.loop import Learner, kept_rows, prepare, train
@@ -50,7 +50,7 @@ TARGETS = np.arange(30) % 3
 
 
 def learner() -> Learner:
-    return prepare(create(MODEL, seed=1), PLAN)
+    return prepare(create_model(MODEL, seed=1), PLAN)
 
 
 def weights(found: Learner) -> list[torch.Tensor]:
@@ -140,7 +140,7 @@ def test_kept_patches_are_distinct_and_change_with_the_epoch():
 def test_a_checkpoint_of_another_shape_is_refused_by_name(tmp_path: Path):
     small = learner()
     path = state.save(tmp_path, 1, small.model, small.optimizers, small.average)
-    large = prepare(create(dataclasses.replace(MODEL, mlp_width=32)), PLAN)
+    large = prepare(create_model(dataclasses.replace(MODEL, mlp_width=32)), PLAN)
     with pytest.raises(DamagedFileError, match=r"does not fit this run: 6 tensors.*encoder.blocks"):
         state.load(path, large.model, large.optimizers, large.average)
 

@@ -8,7 +8,7 @@ import torch
 
 from vitrail.data.loader import Resident
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.loop import prepare, train
 from vitrail.train.plan import Plan
@@ -26,7 +26,7 @@ CELLS = np.eye(3, dtype=np.float32)[CLASSES] + np.where(np.arange(24) % 5 == 0, 
 def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[list[float], list[torch.Tensor]]:
     recipe = Recipe(steps=4, batch=8, **change)
     plan = Plan(model=MODEL, image=ImageSpec(height=8, width=8, channels=1), recipe=recipe)
-    learner = prepare(create(MODEL, 0), plan)
+    learner = prepare(create_model(MODEL, 0), plan)
     losses = [step.loss for step in train(learner, Resident(IMAGES), targets, plan, task=task)]
     return losses, [parameter.detach().clone() for parameter in learner.model.parameters()]
 

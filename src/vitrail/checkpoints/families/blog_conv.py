@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...model.config import ViTConfig
-from ...model.sizes import PRESETS
+from ...model.registry import PRESETS
 from ..layouts import Drop, Layout, Name, Rule, Same, names
 from ..shapes import agree, blocks, given, need, square_grid, vote
 from ..steps import BATCHED, KERNEL

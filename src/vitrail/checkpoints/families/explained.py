@@ -16,7 +16,7 @@ from torch import Tensor
 from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
 from ...model.positions import sinusoid_table
-from ...model.sizes import PRESETS
+from ...model.registry import PRESETS
 from ..layouts import Check, Layout, Name, Rule, names
 from ..shapes import agree, blocks, given, need, vote
 from ..steps import MATRIX

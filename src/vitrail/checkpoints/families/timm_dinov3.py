@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...errors import UsageError
 from ...model.config import ViTConfig
-from ...model.rotary import dinov3_periods
+from ...model.positions import dinov3_periods
 from ...spec import Grid
 from ..layouts import Layout, Name, Parts, Rule, names
 from ..shapes import agree, need

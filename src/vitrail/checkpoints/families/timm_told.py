@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import DamagedFileError, UsageError
 from ...model.config import Activation, Pool, RotaryKind
-from ...model.sizes import SIZES
+from ...model.registry import SIZES
 from ..shapes import agree, given
 from ..told import Told
 

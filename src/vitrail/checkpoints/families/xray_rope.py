@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
-from ...model.sizes import PRESETS
+from ...model.registry import PRESETS
 from ...spec import Grid
 from ..layouts import Check, Layout, Name, Rule, names
 from ..shapes import agree, blocks, given, need, square_grid, vote

@@ -16,7 +16,7 @@ import torch
 from ...errors import UsageError
 from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
-from ...model.rotary import dinov3_periods
+from ...model.positions import dinov3_periods
 from ...model.vit import ViT
 from ...spec import ImageSpec
 from ..families import hf_clip, hf_dinov2, hf_dinov3, hf_siglip, hf_vit

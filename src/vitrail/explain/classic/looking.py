@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ...errors import UsageError
-from ...model.encoder import Block
-from ...model.vit import ViT
+from ...model.vit import Block, ViT
 from ..reading import shares
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...model.vit import create
+from ...model.vit import create_model
 from ..loop import Learner
 from ..plan import Plan
 from ..stepping.optimizer import Average
@@ -20,7 +20,7 @@ def whole_learner(learner: Learner, plan: Plan, team: Team) -> Learner:
     from .sharding import whole
 
     with team.noticing():
-        model = create(plan.model, plan.seed).to(plan.compute.device).train()
+        model = create_model(plan.model, plan.seed).to(plan.compute.device).train()
         for plain, share in zip(_tensors(model), _tensors(learner.model), strict=True):
             plain.copy_(whole(share))
         average = None

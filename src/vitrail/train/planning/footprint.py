@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ...model.attention import choose_path, makes_again, place
+from ...model.attention import choose_path, device_capability, should_recompute_weights
 from ...model.vit import ViT
 from ..plan import Plan
 
@@ -65,8 +65,10 @@ def kept(plan: Plan) -> int:
     inner = model.attention_width
     looked_at = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
     given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
-    path = choose_path(model.attention, place(plan.compute.device), plan.compute.number_format, T, gradients=True)
-    remade = not model.relative and not model.attention_dropout and makes_again(inner, T)
+    path = choose_path(
+        model.attention, device_capability(plan.compute.device), plan.compute.number_format, T, gradients=True
+    )
+    remade = not model.relative and not model.attention_dropout and should_recompute_weights(inner, T)
     if model.relative or (path == "open" and not remade):
         weight = b if plan.compute.device == "cpu" or b == 4 else 6  # a GPU's softmax keeps float32 beside bfloat16
         given += b * inner + model.heads * T * weight

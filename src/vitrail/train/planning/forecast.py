@@ -11,7 +11,7 @@ import torch
 
 from ...data.loader import Pictures
 from ...evaluate.collect import collect
-from ...model.vit import create, parameter_count
+from ...model.vit import create_model, parameter_count
 from ...report.explanations import MOST
 from ..dataset import Dataset
 from ..deciding import FAMILIAR_PICTURES
@@ -113,7 +113,7 @@ def _on_gpu(plan: Plan, pictures: Pictures, team: Team) -> int:
 def _seconds_per_answer(plan: Plan, pictures: Pictures) -> float:
     """Seconds to answer one view of a picture; the first batch warms up."""
     rows, device = pictures.indices[:TIMED], plan.compute.device
-    model = create(plan.model, plan.seed).to(device)
+    model = create_model(plan.model, plan.seed).to(device)
     seconds = 0.0
     for _ in range(2):
         began = time.perf_counter()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...data.loader import Pictures
 from ...errors import ResourceError
-from ...model.vit import create
+from ...model.vit import create_model
 from ...runtime import memory_is_full
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
@@ -53,13 +53,13 @@ def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE
             raise
     # Outside of the handler: the exception holds the frames that hold the memory.
     count = memory.at_once(plan, team.world)
-    advice = memory.advice(prepare(create(plan.model, plan.seed), plan, team), plan, "the same with", team.world)
+    advice = memory.advice(prepare(create_model(plan.model, plan.seed), plan, team), plan, "the same with", team.world)
     raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
 
 
 def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, team: Team) -> float:
     """The first steps warm up and are not counted."""
-    learner = prepare(create(plan.model, plan.seed), plan, team)
+    learner = prepare(create_model(plan.model, plan.seed), plan, team)
     learner.lesson = lesson(plan, dataset)
     steps = train(
         learner, pictures, dataset.learnt("train"), plan,

@@ -75,10 +75,10 @@ def attention_words(plan: Plan) -> str:
     return f"{training} in training, {inference} in inference: {plan.compute.number_format}, {plan.model.tokens} tokens"
 
 
-def attention_paths(plan: Plan) -> tuple[attention.Path, attention.Path]:
+def attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.AttentionPath]:
     """The attention paths with and without gradients, by the measured table."""
     model, compute = plan.model, plan.compute
-    place = attention.place(compute.device)
+    place = attention.device_capability(compute.device)
     training = attention.choose_path(model.attention, place, compute.number_format, model.tokens, True)
     return training, attention.choose_path(model.attention, place, compute.number_format, model.tokens, False)
 

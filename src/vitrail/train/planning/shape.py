@@ -7,7 +7,7 @@ import math
 
 from ...errors import UsageError
 from ...model.config import ViTConfig
-from ...model.sizes import named
+from ...model.registry import config_from_name
 from ...runtime import Runtime
 from ..plan import Plan
 from .wishes import FEW_PICTURES, Fingerprint, Reasons, Wishes
@@ -28,7 +28,7 @@ def model_for(found: Fingerprint, wishes: Wishes, runtime: Runtime, reasons: Rea
         name, reasons["model_name"] = wishes.model, "asked for"
     else:
         name = _suitable(found, wishes, runtime, reasons)
-    base = named(name)
+    base = config_from_name(name)
     size = wishes.image_size if wishes.model is not None and wishes.image_size else base.image_size
     channels = wishes.channels or found.channels
     if channels != found.channels and {channels, found.channels} != {1, 3}:
@@ -54,7 +54,7 @@ def for_few_steps(plan: Plan, wishes: Wishes, reasons: Reasons) -> Plan:
         f"femto learns more where the minutes are fewer than {FEW_STEPS:,} steps of pico; "
         f"at the pace measured just now they are {plan.recipe.steps:,}"
     )
-    smaller, kept = named(name), plan.model
+    smaller, kept = config_from_name(name), plan.model
     model = dataclasses.replace(smaller, image_size=kept.image_size, channels=kept.channels, outputs=kept.outputs)
     return dataclasses.replace(plan, model_name=name, model=model)
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 
 from ...data.transforms import normalise, prepare
-from ...model.tokens import pad_to_patches, patchify, take_rows, unpatchify
+from ...model.tokens import gather_tokens, pad_to_patches, patchify, unpatchify
 from ...randomness import permutation
 from ...spec import ImageSpec
 from .. import sheet
@@ -52,7 +52,7 @@ def repainted(
     normal, bytes_ = (patchify(pad_to_patches(each, model.patch), model.patch) for each in (given, images.float()))
     where = hidden.unsqueeze(-1).expand(-1, -1, normal.shape[-1])  # [B, m, P]
     if plan.pretrain.normalise:
-        mean, deviation = scale_of(take_rows(normal, hidden))
+        mean, deviation = scale_of(gather_tokens(normal, hidden))
         painted = painted * deviation + mean
     masked = _pictures(bytes_.scatter(1, where, float(GREY)), plan).byte()
     return masked, to_bytes(_pictures(normal.scatter(1, where, painted), plan), plan.image)

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...data.loader import Batch, Pictures
 from ...data.transforms import normalise
 from ...errors import DataError
-from ...model.vit import ViT, create
+from ...model.vit import ViT, create_model
 from ...randomness import derive
 from .. import prelude as preludes
 from ..batch_size import batch_for
@@ -81,7 +81,7 @@ def sized(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
 
 def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
     """Of pre-training here, on a model of its own."""
-    autoencoder = Autoencoder(create(plan.model, plan.seed), plan.pretrain, plan.seed)
+    autoencoder = Autoencoder(create_model(plan.model, plan.seed), plan.pretrain, plan.seed)
     return preludes.seconds_per_step(prelude_of(plan, autoencoder, seen(plan, dataset, pictures), steps=1000))
 
 

@@ -9,13 +9,12 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Generator, Tensor, nn
 
-from ...model.attention import Places
+from ...model.attention import TokenPositions
 from ...model.config import ViTConfig
-from ...model.encoder import Encoder
 from ...model.init import initialise
 from ...model.positions import fixed_table
-from ...model.tokens import pad_to_patches, patchify, take_rows
-from ...model.vit import ViT
+from ...model.tokens import gather_tokens, pad_to_patches, patchify
+from ...model.vit import Encoder, ViT
 from ...randomness import derive, uniform
 from .settings import HEAD, Pretrain
 
@@ -51,7 +50,7 @@ class Autoencoder(nn.Module):
     ) -> Float[Tensor, "B m P"]:
         x, grid = self.tokens(images, visible)  # [B, R + n, D]
         x = self.positions(x, grid, visible)
-        x = self.encoder(x, Places(grid, visible, self.rotary(grid, x, visible)))
+        x = self.encoder(x, TokenPositions(grid, visible, self.rotary(grid, x, visible)))
         return self.decoder(x, visible, hidden)
 
 
@@ -88,9 +87,9 @@ class Decoder(nn.Module):
         x = self.embed(x)  # [B, R + n, d]
         prefix = x.shape[1] - visible.shape[1]
         table = self.table.to(x.dtype).expand(len(x), -1, -1)  # [B, N, d]
-        seen = x[:, prefix:] + take_rows(table, visible)
-        asked = self.mask_token.to(x.dtype) + take_rows(table, hidden)  # [B, m, d]
-        x = self.encoder(torch.cat([x[:, :prefix], seen, asked], dim=1), Places(self.grid, None, None))
+        seen = x[:, prefix:] + gather_tokens(table, visible)
+        asked = self.mask_token.to(x.dtype) + gather_tokens(table, hidden)  # [B, m, d]
+        x = self.encoder(torch.cat([x[:, :prefix], seen, asked], dim=1), TokenPositions(self.grid, None, None))
         return self.predict(x[:, -hidden.shape[1] :])
 
 
@@ -132,7 +131,7 @@ def aims_of(
     images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B m"], patch: tuple[int, int], normalise: bool
 ) -> Float[Tensor, "B m P"]:
     """The numbers of the hidden patches as they are to be painted, float32."""
-    flat = take_rows(patchify(pad_to_patches(images, patch), patch).float(), hidden)
+    flat = gather_tokens(patchify(pad_to_patches(images, patch), patch).float(), hidden)
     if not normalise:
         return flat
     mean, deviation = scale_of(flat)

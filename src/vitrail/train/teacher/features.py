@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ...data.loader import Batch, Pictures
 from ...data.transforms import normalise
-from ...model.attention import Places
-from ...model.vit import ViT, create
+from ...model.attention import TokenPositions
+from ...model.vit import ViT, create_model
 from ...randomness import derive
 from ...spec import Grid
 from .. import prelude as preludes
@@ -54,7 +54,7 @@ class Follower(nn.Module):
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
         x, grid = self.tokens(images)
         x = self.positions(x, grid)
-        x = self.encoder(x, Places(grid, None, self.rotary(grid, x)))
+        x = self.encoder(x, TokenPositions(grid, None, self.rotary(grid, x)))
         return self.projection(x[:, self.prefix :])
 
 
@@ -78,7 +78,7 @@ def features(
 
 def measured(plan: Plan, teacher: Known, dataset: Dataset, pictures: Pictures) -> float:
     """Seconds of a step here, on a model of its own."""
-    follower = Follower(create(plan.model, plan.seed), teacher.model.config.width, plan.seed)
+    follower = Follower(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
     return preludes.seconds_per_step(prelude_of(plan, follower, teacher, dataset, pictures, steps=1000))
 
 

@@ -9,7 +9,7 @@ from ...data.loader import Pictures
 from ...errors import UsageError
 from ...evaluate.collect import collect, made_ready
 from ...evaluate.pooled import Pooled
-from ...model.vit import create
+from ...model.vit import create_model
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
 from ..plan import Plan
@@ -70,7 +70,7 @@ def seconds_before(plan: Plan, pictures: Pictures, dataset: Dataset) -> float:
 def feature_seconds(plan: Plan, pictures: Pictures) -> float:
     """Seconds that the features of one picture take, after one batch that warms up."""
     compute = plan.compute
-    pooled = made_ready(Pooled(create(plan.model, plan.seed).to(compute.device)), compute.number_format)
+    pooled = made_ready(Pooled(create_model(plan.model, plan.seed).to(compute.device)), compute.number_format)
     rows, seconds = pictures.indices[:MEASURED], 0.0
     for _ in range(2):
         began = time.perf_counter()

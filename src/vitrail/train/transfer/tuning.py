@@ -18,7 +18,7 @@ def loosen(model: ViT, start: StartSettings, seed: int) -> None:
         return
     if start.method == "lora":
         generator = torch.Generator().manual_seed(derive(seed, "lora"))
-        lora.adapt(model, start.lora_rank, generator, start.lora_mlp)
+        lora.add_adapters(model, start.lora_rank, generator, start.lora_mlp)
         return
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not start.frozen_blocks or layer_of(name, model.config.depth) > start.frozen_blocks)
@@ -26,7 +26,7 @@ def loosen(model: ViT, start: StartSettings, seed: int) -> None:
 
 def tightened(model: ViT) -> None:
     """Make adapters part of their matrices, where there are any, and everything free to learn again."""
-    lora.merge(model)
+    lora.merge_adapters(model)
 
 
 def layer_of(name: str, depth: int) -> int:

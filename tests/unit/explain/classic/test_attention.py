@@ -15,7 +15,7 @@ from vitrail.explain.classic.distance import distances, places_apart
 from vitrail.explain.classic.heads import fewest, looked_at
 from vitrail.explain.classic.looking import readers
 from vitrail.explain.classic.rollout import rolled
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 every_kind = pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
@@ -30,7 +30,7 @@ def attention_of(model, images) -> list[np.ndarray]:
 
 @every_kind
 def test_X12_distances_are_those_of_a_slow_loop(config):
-    model, images = create(config, seed=1).eval(), images_for(config, batch=2)
+    model, images = create_model(config, seed=1).eval(), images_for(config, batch=2)
     rows, columns = config.grid
     for renormalise in (True, False):
         found = distances(model, images, renormalise)
@@ -50,7 +50,7 @@ def test_X12_distances_are_those_of_a_slow_loop(config):
 
 def indifferent(config):
     """A model whose heads look everywhere alike."""
-    model = create(config, seed=1).eval()
+    model = create_model(config, seed=1).eval()
     with torch.no_grad():
         for block in model.encoder.blocks:
             for parameter in block.attention.qkv.parameters():
@@ -69,7 +69,7 @@ def test_X12_a_head_that_looks_everywhere_alike_has_the_mean_distance_of_all_pla
 
 def test_rollout_is_the_product_of_the_blocks_matrices():
     config = KINDS["registers, layer scale, packed gate"]
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     weights = [one.mean(1) for one in attention_of(model, images)]
     tokens = config.tokens
     for residual in (True, False):
@@ -86,7 +86,7 @@ def test_rollout_is_the_product_of_the_blocks_matrices():
 
 @every_kind
 def test_rollout_of_indifferent_heads_is_even_and_what_is_read_sums_to_one(config):
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     with torch.no_grad():
         torch.testing.assert_close(readers(model, images).sum(1), torch.ones(3))
     if not config.relative and not config.qk_norm and config.key_bias:
@@ -96,7 +96,7 @@ def test_rollout_of_indifferent_heads_is_even_and_what_is_read_sums_to_one(confi
 
 def test_the_probes_weights_are_those_that_make_the_pooled_vector():
     config = KINDS["probe, no class token"]
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     probe = model.pool.attention
     with torch.no_grad():  # what the probe reads is linear in the values: put them in place of the rest
         probe.kv.weight[config.width :] = torch.eye(config.width)
@@ -122,7 +122,7 @@ ZEROS = _Zeros()
 
 
 def test_heads_are_the_class_tokens_rows_and_their_shares_sum_to_one():
-    model, images = create(TINY, seed=1).eval(), images_for(TINY)
+    model, images = create_model(TINY, seed=1).eval(), images_for(TINY)
     found = looked_at(model, images, 1)
     rows = attention_of(model, images)[1][:, :, 0, 1:]
     np.testing.assert_allclose(found, (rows / rows.sum(-1, keepdims=True)).reshape(3, 2, 3, 4), atol=1e-6)

@@ -14,14 +14,14 @@ from vitrail.errors import UsageError
 from vitrail.explain.classic.book import FIGURES, draw, save
 from vitrail.explain.classic.shown import Choices, hash_of, larger, nothing, show
 from vitrail.explain.picture import PANES
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 
 def ready(config, count: int):
     """A model for pictures twice as high and wide, and so many of them."""
     config = replace(config, image_size=tuple(2 * side for side in config.image_size))
-    model = create(config, seed=1).eval()
+    model = create_model(config, seed=1).eval()
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     drawn = np.random.default_rng(0).integers(0, 256, (count, 40, 30, config.channels), dtype=np.uint8)
     if config.channels == 1 and count:
@@ -119,7 +119,7 @@ def test_other_names_and_numbers_of_pictures_are_refused(tmp_path):
 
 
 def test_pictures_are_shown_as_the_model_reads_them():
-    padding = create(replace(TINY, image_size=(10, 7), pad=True, channels=1)).eval()
+    padding = create_model(replace(TINY, image_size=(10, 7), pad=True, channels=1)).eval()
     shown = show(padding, ImageSpec(height=10, width=7, channels=1), [PANES], ["panes.png"])
     assert shown.grid == (3, 4) and shown.images.shape == (1, 1, 12, 8) and shown.pictures.shape == (1, 12, 8, 1)
     assert (shown.pictures[:, 10:] == 0).all() and shown.pictures[:, :10].max() > 0
@@ -128,5 +128,5 @@ def test_pictures_are_shown_as_the_model_reads_them():
 
 
 def test_the_hash_is_of_names_and_numbers():
-    one, same, other = create(TINY, seed=1), create(TINY, seed=1), create(TINY, seed=2)
+    one, same, other = create_model(TINY, seed=1), create_model(TINY, seed=1), create_model(TINY, seed=2)
     assert hash_of(one) == hash_of(same) != hash_of(other)

@@ -18,8 +18,8 @@ from vitrail.explain.classic.pca import as_in_dinov2, as_in_dinov3, project
 from vitrail.explain.classic.similarity import similarity
 from vitrail.explain.outliers import limit
 from vitrail.model.config import ViTConfig
-from vitrail.model.rotary import rotate
-from vitrail.model.vit import create
+from vitrail.model.positions import apply_rotary
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
 
@@ -124,7 +124,7 @@ def test_the_sign_is_towards_the_middle_and_single_patches_follow_their_neighbou
 @pytest.mark.parametrize("channels", [1, 3])
 def test_X12_filters_of_a_convolution_and_of_a_matrix_are_the_same_pictures(channels):
     shape = replace(TINY, channels=channels, width=24, heads=2)
-    as_conv, as_matrix = create(shape, seed=1), create(replace(shape, patches="linear"), seed=2)
+    as_conv, as_matrix = create_model(shape, seed=1), create_model(replace(shape, patches="linear"), seed=2)
     with torch.no_grad():
         as_matrix.tokens.patches.weight.copy_(as_conv.tokens.patches.weight.flatten(1))
     filters, shares = filters_of(as_conv)
@@ -137,12 +137,12 @@ def test_X12_filters_of_a_convolution_and_of_a_matrix_are_the_same_pictures(chan
     flat = filters.reshape(len(filters), -1)
     assert (np.take_along_axis(flat, np.abs(flat).argmax(1)[:, None], 1) > 0).all()
     with pytest.raises(UsageError, match="soft splits: it has no patch filters"):
-        filters_of(create(KINDS["soft splits"]))
+        filters_of(create_model(KINDS["soft splits"]))
 
 
 @pytest.mark.parametrize("kind", ["learned", "sincos2d", "sinusoid"])
 def test_similarity_is_the_plain_cosine_of_the_patches_rows(kind):
-    model = create(replace(TINY, positions=kind), seed=1)
+    model = create_model(replace(TINY, positions=kind), seed=1)
     table = model.positions.table.detach().double().numpy()[1:]
     found = similarity(model, Grid(3, 4))
     for i in range(12):
@@ -159,11 +159,11 @@ def test_the_kernel_is_the_product_of_rotated_equal_queries_and_keys(kind):
         image_size=(12, 20), patch=(4, 4), channels=1, width=32, depth=1, heads=2, mlp_width=8, outputs=2,
         positions="none", rotary=kind,
     )  # fmt: skip
-    model = create(config)
+    model = create_model(config)
     found = kernel_of(model, Grid(3, 5)).mean(0)
     tables = model.rotary(Grid(3, 5), torch.zeros(1, dtype=torch.float64))
     vector = torch.full((1, 16, 1, 1, 16), 1 / 4, dtype=torch.float64)
-    turned = rotate(vector, tables)[0, 1:, 0, 0].numpy()  # [15, 16]
+    turned = apply_rotary(vector, tables)[0, 1:, 0, 0].numpy()  # [15, 16]
     for query in range(15):
         for key in range(15):
             down, across = query // 5 - key // 5, query % 5 - key % 5
@@ -172,18 +172,18 @@ def test_the_kernel_is_the_product_of_rotated_equal_queries_and_keys(kind):
 
 
 def test_models_without_a_table_or_rotation_point_to_the_other_figure():
-    turning = create(replace(TINY, positions="none", rotary="axial"))
+    turning = create_model(replace(TINY, positions="none", rotary="axial"))
     with pytest.raises(UsageError, match=r"adds no position table; rotation tells its places: see the figure rotary"):
         similarity(turning, Grid(3, 4))
     with pytest.raises(UsageError, match=r"not tell places by rotation.*figure position-similarity"):
-        kernel_of(create(TINY), Grid(3, 4))
+        kernel_of(create_model(TINY), Grid(3, 4))
     with pytest.raises(UsageError, match=r"it knows offsets only"):
-        similarity(create(KINDS["relative, normed patches"]), Grid(3, 4))
+        similarity(create_model(KINDS["relative, normed patches"]), Grid(3, 4))
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
 def test_lengths_are_those_of_the_patch_tokens_after_every_block(config):
-    model = create(config, seed=1).eval()
+    model = create_model(config, seed=1).eval()
     images = torch.randn(2, config.channels, *config.image_size)
     found = lengths(model, images)
     assert found.shape == (2, 2, *config.grid)

@@ -17,7 +17,7 @@ from vitrail.explain.truth.curves import area, curves
 from vitrail.explain.truth.maps import most_relevant_first
 from vitrail.explain.truth.removal import WAYS, answer, stand_in, ways_of
 from vitrail.explain.truth.scores import SCORES, output, probability
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 
 
 def first_output(images: torch.Tensor) -> torch.Tensor:
@@ -89,10 +89,10 @@ def test_patches_are_ordered_by_relevance_and_ties_only_among_themselves():
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
 def test_with_all_patches_there_every_model_gives_its_own_answer(config):
-    model, images = create(config, seed=1).train(), images_for(config)
+    model, images = create_model(config, seed=1).train(), images_for(config)
     classes = torch.tensor([0, 2, 1])
     maps = np.random.default_rng(0).random((3, *config.grid))
-    expected = probability(create(config, seed=1).eval()(images), classes).detach().numpy()
+    expected = probability(create_model(config, seed=1).eval()(images), classes).detach().numpy()
     for way in ways_of(config):
         found = curves(model, images, classes, maps, way, points=3)
         np.testing.assert_allclose(found.deletion[:, -1], expected, atol=1e-5)
@@ -104,7 +104,7 @@ def test_with_all_patches_there_every_model_gives_its_own_answer(config):
 
 @pytest.mark.parametrize("config", [KINDS["mean, indexed"], KINDS["dinov3"], KINDS["relative, normed patches"]])
 def test_what_was_dropped_has_no_say(config):
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     kept = torch.tensor([[5, 0, 7]] * 3)
     other = torch.randn_like(images)
     rows, columns = config.grid
@@ -136,7 +136,7 @@ def test_the_mean_is_of_each_picture_and_channel():
 
 def test_a_model_that_pads_has_patches_in_the_padding():
     config = replace(TINY, image_size=(10, 7), pad=True)
-    model, images = create(config, seed=1).eval(), images_for(config)
+    model, images = create_model(config, seed=1).eval(), images_for(config)
     assert grid_of(model, images) == (3, 4)
     for way in WAYS:
         found = curves(model, images, first_output(images), np.random.default_rng(0).random((3, 3, 4)), way)
@@ -166,14 +166,14 @@ def test_a_flat_curve_has_its_height_as_area_and_uneven_steps_count_by_their_wid
     ],
 )
 def test_maps_that_do_not_fit_are_refused(maps, message):
-    model, images = create(TINY).eval(), images_for(TINY)
+    model, images = create_model(TINY).eval(), images_for(TINY)
     with pytest.raises(UsageError, match=message):
         curves(model, images, first_output(images), maps, "drop")
 
 
 def test_dropping_after_soft_splits_and_a_single_patch_are_refused():
     config = KINDS["soft splits"]
-    model, images = create(config).eval(), images_for(config)
+    model, images = create_model(config).eval(), images_for(config)
     with pytest.raises(UsageError, match=r'patches="t2t-performer" cannot be dropped.*"blur" and "mean"'):
         curves(model, images, first_output(images), np.zeros((3, *config.grid)), "drop")
     one = averaging(1, 1)

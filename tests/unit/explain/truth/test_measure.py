@@ -17,7 +17,7 @@ from vitrail.explain.truth.lines import table
 from vitrail.explain.truth.measure import Asked, Known, measure
 from vitrail.explain.truth.scores import output
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 
@@ -105,7 +105,7 @@ def planted_truth():
     images, classes = images_of(planted.pictures, SPEC), torch.from_numpy(planted.targets)
     return measure(
         {"matching": matching, "bright": blind},
-        Asked(model=create(shape).eval(), images=images, classes=classes, known=known, shuffled=4, points=3),
+        Asked(model=create_model(shape).eval(), images=images, classes=classes, known=known, shuffled=4, points=3),
     )
 
 

@@ -13,7 +13,7 @@ from kinds import KINDS, TINY
 from vitrail.errors import UsageError
 from vitrail.explain.truth.baselines import edges
 from vitrail.explain.truth.randomised import cascade, parts_of, shuffle
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 
 WIDE = replace(TINY, image_size=(24, 16), width=64, mlp_width=64, depth=3)
 IMAGES = torch.randn(6, 2, 24, 16, generator=torch.Generator().manual_seed(2))
@@ -28,7 +28,7 @@ def lens(model, images, classes):
 
 
 def test_a_method_that_draws_the_pictures_edges_never_changes():
-    found = cascade(edges, create(WIDE, seed=1).eval(), IMAGES, CLASSES)
+    found = cascade(edges, create_model(WIDE, seed=1).eval(), IMAGES, CLASSES)
     np.testing.assert_allclose(found.correlations, 1)
     assert found.parts == (
         *("head.", "encoder.norm.", "encoder.blocks.2.", "encoder.blocks.1.", "encoder.blocks.0."),
@@ -37,7 +37,7 @@ def test_a_method_that_draws_the_pictures_edges_never_changes():
 
 
 def test_X7_a_method_that_shows_the_model_loses_its_map_and_the_model_stays_as_it_was():
-    model = create(WIDE, seed=1).eval()
+    model = create_model(WIDE, seed=1).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     found = cascade(lens, model, IMAGES, CLASSES)
     assert found.correlations.shape == (7, 6) and np.abs(found.last).mean() < 0.5
@@ -48,11 +48,13 @@ def test_X7_a_method_that_shows_the_model_loses_its_map_and_the_model_stays_as_i
 
 
 def test_likeness_is_spearmans_ties_among_it():
-    model = create(WIDE, seed=1).eval()
+    model = create_model(WIDE, seed=1).eval()
     rounded = lambda model, images, classes: (lens(model, images, classes) * 3).round()  # noqa: E731
     found = cascade(rounded, model, IMAGES, CLASSES)
     shuffle(model, "head.", 0)
-    after, trained = (rounded(one, IMAGES, CLASSES).flatten(1).numpy() for one in (model, create(WIDE, seed=1).eval()))
+    after, trained = (
+        rounded(one, IMAGES, CLASSES).flatten(1).numpy() for one in (model, create_model(WIDE, seed=1).eval())
+    )
     assert len(np.unique(trained[0])) < 48
     expected = [spearmanr(one, other).statistic for one, other in zip(trained, after, strict=True)]
     np.testing.assert_allclose(found.correlations[0], expected)
@@ -60,7 +62,7 @@ def test_likeness_is_spearmans_ties_among_it():
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
 def test_every_parameter_is_shuffled_in_one_part_and_keeps_its_numbers(config):
-    model = create(config, seed=1)
+    model = create_model(config, seed=1)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     parts = parts_of(model)
     for part in parts:
@@ -73,7 +75,7 @@ def test_every_parameter_is_shuffled_in_one_part_and_keeps_its_numbers(config):
 
 
 def test_a_map_that_went_flat_is_like_nothing_and_a_flat_map_cannot_be_tested():
-    model = create(WIDE, seed=1).eval()
+    model = create_model(WIDE, seed=1).eval()
     head = model.head.linear.weight.detach().clone()
 
     def falls(model, images, classes):

@@ -10,14 +10,14 @@ import torch
 
 from vitrail import config
 from vitrail.errors import UsageError
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.train.keeping import changes, extend, resuming, state
 from vitrail.train.keeping.extend import Extension
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
 from vitrail.train.run import RunFolder
 
-PLAN = Plan(model=dataclasses.replace(named("vit_mu_patch8_16"), outputs=3), recipe=Recipe(steps=6))
+PLAN = Plan(model=dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3), recipe=Recipe(steps=6))
 SIX = Extension(steps=6)
 
 

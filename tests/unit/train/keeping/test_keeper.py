@@ -10,8 +10,8 @@ import pytest
 
 from vitrail.errors import ResourceError
 from vitrail.files import atomic
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.train.keeping import state
 from vitrail.train.keeping.keeper import Keeper
 from vitrail.train.loop import prepare
@@ -20,7 +20,7 @@ from vitrail.train.recipe import Recipe
 from vitrail.train.run import RunFolder
 from vitrail.train.stepping.guards import Guards
 
-PLAN = Plan(model=dataclasses.replace(named("vit_mu_patch8_16"), outputs=3), recipe=Recipe(steps=9))
+PLAN = Plan(model=dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3), recipe=Recipe(steps=9))
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def keeper(run: RunFolder) -> Keeper:
-    return Keeper(run, PLAN, prepare(create(PLAN.model, seed=0), PLAN), Guards(PLAN.recipe))
+    return Keeper(run, PLAN, prepare(create_model(PLAN.model, seed=0), PLAN), Guards(PLAN.recipe))
 
 
 def test_what_nothing_has_tried_to_delete_is_not_said_to_resist(run, keeper):

@@ -17,19 +17,19 @@ from safetensors import torch as safetensors
 
 from vitrail.errors import DamagedFileError, ResourceError
 from vitrail.files import atomic, safetensors_file
-from vitrail.model.sizes import named
-from vitrail.model.vit import create
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model
 from vitrail.train.keeping import state
 from vitrail.train.loop import Learner, prepare
 from vitrail.train.plan import Plan
 from vitrail.train.recipe import Recipe
 
-CONFIG = dataclasses.replace(named("vit_mu_patch8_16"), outputs=3)
+CONFIG = dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3)
 PLAN = Plan(model=CONFIG, recipe=Recipe(ema=0.9))
 
 
 def learner() -> Learner:
-    return prepare(create(CONFIG, seed=0), PLAN)
+    return prepare(create_model(CONFIG, seed=0), PLAN)
 
 
 def stepped() -> Learner:

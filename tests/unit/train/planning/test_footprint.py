@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.sizes import named
-from vitrail.model.vit import create, parameter_count
+from vitrail.model.registry import config_from_name
+from vitrail.model.vit import create_model, parameter_count
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.planning import footprint
 from vitrail.train.recipe import Recipe
@@ -17,7 +17,7 @@ from vitrail.train.recipe import Recipe
 
 def saved(config: ViTConfig, batch: int, number_format: str) -> int:
     """Bytes that the forward pass keeps beside the weights, each piece of memory counted once."""
-    model = create(config).train()
+    model = create_model(config).train()
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     pieces: dict[int, int] = {}
 
@@ -42,7 +42,7 @@ def saved(config: ViTConfig, batch: int, number_format: str) -> int:
 @pytest.mark.parametrize("name", ["vit_pico_patch4_28", "vit_mu_patch4_32", "deit3_small_patch16_224"])
 def test_the_formula_is_within_a_quarter_of_what_is_kept(name, number_format, path):
     """On a CPU; in the open path a GPU's bfloat16 keeps the weights of attention twice."""
-    config = dataclasses.replace(named(name), attention=path)
+    config = dataclasses.replace(config_from_name(name), attention=path)
     if config.depth > 4:
         config = dataclasses.replace(config, depth=3)
     recipe, compute = Recipe(batch=4), ComputeSettings(number_format=number_format)
@@ -66,7 +66,7 @@ def test_a_second_computation_keeps_less():
 
 
 def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
-    model = dataclasses.replace(named("vit_pico_patch4_28"), recompute=True)
+    model = dataclasses.replace(config_from_name("vit_pico_patch4_28"), recompute=True)
     plans = [Plan(model=model, recipe=Recipe(batch=1, optimizer=name)) for name in ("adamw", "muon")]
     adamw, muon = (footprint.on_device(plan) for plan in plans)
     count = parameter_count(model)
@@ -80,7 +80,7 @@ def test_weights_gradients_and_moments_are_counted_by_their_optimiser():
 
 def test_wide_models_keep_no_weights_of_attention_where_these_are_made_again():
     recipe, compute = Recipe(batch=4), ComputeSettings(number_format="bfloat16")
-    config = dataclasses.replace(named("vit_base_patch16_224"), attention="open", depth=2, outputs=10)
+    config = dataclasses.replace(config_from_name("vit_base_patch16_224"), attention="open", depth=2, outputs=10)
     told = footprint.kept(Plan(model=config, recipe=recipe, compute=compute))
     assert told + 2 * parameter_count(config) == pytest.approx(saved(config, 4, "bfloat16"), rel=0.25)
     dropping = dataclasses.replace(config, attention_dropout=0.1)

@@ -11,7 +11,7 @@ import torch
 from vitrail.data.loader import Resident
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.model.sizes import named
+from vitrail.model.registry import config_from_name
 from vitrail.train.dataset import Dataset
 from vitrail.train.plan import Plan
 from vitrail.train.planning import pace, settle
@@ -25,7 +25,7 @@ SOURCE = Source(
     name="drawn", classes=("a", "b"), pictures=IMAGES, targets=np.arange(COUNT) % 2, ids=tuple(map(str, range(COUNT)))
 )
 DATASET = Dataset(SOURCE, {"train": np.arange(COUNT), "val": np.arange(200)})
-MODEL = dataclasses.replace(named("vit_mu_patch2_8"), outputs=2, channels=1)  # 25 parameters a picture
+MODEL = dataclasses.replace(config_from_name("vit_mu_patch2_8"), outputs=2, channels=1)  # 25 parameters a picture
 PLAN = Plan(
     recipe=Recipe(batch=128, flip=True), image=dataclasses.replace(Plan().image, height=8, width=8), model=MODEL
 )  # fmt: skip
@@ -104,14 +104,14 @@ def test_steps_that_were_asked_for_are_measured_where_that_is_worth_it(steps, dr
     assert "recipe.steps" not in reasons
 
 
-PICO = dataclasses.replace(named("vit_pico_patch2_8"), outputs=2, channels=1)
+PICO = dataclasses.replace(config_from_name("vit_pico_patch2_8"), outputs=2, channels=1)
 
 
 def test_minutes_of_few_steps_take_the_smaller_model_and_measure_it(settled):
     drafted = dataclasses.replace(minutes(0.1), model_name="vit_pico_patch2_8", model=PICO)
     plan, reasons, asked, _ = settled(drafted)
     assert plan.model_name == "vit_femto_patch2_8"
-    assert plan.model == dataclasses.replace(named(plan.model_name), outputs=2, channels=1)
+    assert plan.model == dataclasses.replace(config_from_name(plan.model_name), outputs=2, channels=1)
     assert reasons["model_name"] == (
         "femto learns more where the minutes are fewer than 4,000 steps of pico; "
         "at the pace measured just now they are 60"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train.pretrain.masked import Autoencoder, Masks, aims_of, masks, painted_loss
 from vitrail.train.pretrain.settings import Pretrain
 from vitrail.train.recipe import Recipe
@@ -47,7 +47,7 @@ def hiding(config: ViTConfig, count: int = 3) -> Masks:
 @pytest.mark.parametrize("kind", KINDS)
 def test_hidden_patches_have_no_influence_on_what_is_painted_and_every_parameter_that_sees_learns(kind):
     config = dataclasses.replace(PLAIN, **KINDS[kind])
-    autoencoder = Autoencoder(create(config, 0), SETTINGS, 0).eval()
+    autoencoder = Autoencoder(create_model(config, 0), SETTINGS, 0).eval()
     images, (visible, hidden) = torch.randn(3, 3, *config.image_size), hiding(config)
     painted = autoencoder(images, visible, hidden)
     assert painted.shape == (3, hidden.shape[1], config.patch_numbers)
@@ -97,7 +97,7 @@ def test_at_least_one_patch_is_seen_and_one_hidden(mask, patches, seen):
 
 
 def test_the_encoder_is_the_models_own_and_learns_by_the_same_groups_as_in_a_training():
-    model = create(dataclasses.replace(PLAIN, class_token=True), 0)
+    model = create_model(dataclasses.replace(PLAIN, class_token=True), 0)
     autoencoder = Autoencoder(model, SETTINGS, 0)
     shared = dict(model.named_parameters())
     names = {name for name, parameter in autoencoder.named_parameters() if parameter is shared.get(name)}
@@ -108,5 +108,7 @@ def test_the_encoder_is_the_models_own_and_learns_by_the_same_groups_as_in_a_tra
 
 
 def test_a_decoder_starts_the_same_for_the_same_seed_and_anew_for_another():
-    first, second, third = (Autoencoder(create(PLAIN, 0), SETTINGS, seed).decoder.embed.weight for seed in (0, 0, 1))
+    first, second, third = (
+        Autoencoder(create_model(PLAIN, 0), SETTINGS, seed).decoder.embed.weight for seed in (0, 0, 1)
+    )
     assert torch.equal(first, second) and not torch.equal(first, third)

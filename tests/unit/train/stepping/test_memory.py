@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train.loop import prepare
 from vitrail.train.plan import ComputeSettings, Plan
 from vitrail.train.stepping.gradients import FORMATS
@@ -19,7 +19,7 @@ from vitrail.train.stepping.memory import try_step
 def test_a_step_is_tried_in_the_number_format_of_the_run(number_format):
     plan = Plan(compute=ComputeSettings(number_format=number_format))
     plan = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=12, depth=1, heads=2, mlp_width=24))
-    learner = prepare(create(plan.model, seed=0), plan)
+    learner = prepare(create_model(plan.model, seed=0), plan)
     products = {part: "" for part in learner.model.modules() if isinstance(part, nn.Linear)}
     for part in products:
         part.register_forward_hook(lambda part, _, answer: products.update({part: answer.dtype}))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train.recipe import Recipe
 from vitrail.train.stepping import muon
 from vitrail.train.stepping.muon import Muon, orthogonalise
@@ -76,7 +76,7 @@ def test_many_matrices_move_as_they_would_in_smaller_stacks(monkeypatch):
 
 
 def test_every_parameter_has_exactly_one_optimiser_and_small_things_are_not_decayed():
-    model = create(TINY)
+    model = create_model(TINY)
     names = {parameter: name for name, parameter in model.named_parameters()}
     seen = []
     for optimizer in build(model, Recipe(weight_decay=0.1), "cpu"):
@@ -92,7 +92,7 @@ def test_every_parameter_has_exactly_one_optimiser_and_small_things_are_not_deca
 
 def test_tokens_queries_and_tables_of_every_kind_are_not_decayed():
     odd = dataclasses.replace(TINY, registers=2, distillation_token=True, pool="attention", relative=2)
-    model = create(odd)
+    model = create_model(odd)
     names = {parameter: name for name, parameter in model.named_parameters()}
     decayed = {
         names[parameter]
@@ -107,20 +107,20 @@ def test_tokens_queries_and_tables_of_every_kind_are_not_decayed():
 
 
 def test_adamw_alone_takes_everything():
-    model = create(TINY)
+    model = create_model(TINY)
     (optimizer,) = build(model, Recipe(optimizer="adamw"), "cpu")
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
 
 
 def test_rates_follow_the_schedule_each_from_its_own_peak():
     recipe = Recipe(steps=10, warmup=0.0, muon_rate=0.02, rate=0.002)
-    optimizers = build(create(TINY), recipe, "cpu")
+    optimizers = build(create_model(TINY), recipe, "cpu")
     set_rates(optimizers, recipe, 5)
     assert [optimizer.param_groups[0]["lr"] for optimizer in optimizers] == pytest.approx([0.01, 0.001])
 
 
 def test_the_running_mean_follows_its_formula_and_gives_the_weights_back():
-    model = create(dataclasses.replace(TINY, depth=0))
+    model = create_model(dataclasses.replace(TINY, depth=0))
     name, weight = next(iter(model.named_parameters()))
     average = Average(model, decay=0.5)
     before = weight.detach().clone()

@@ -17,7 +17,7 @@ from vitrail.data.augmenting.wandering import WANDERING_DRAWS, wander
 from vitrail.data.loader import Batch, Resident
 from vitrail.data.regions import Cut
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.randomness import uniform
 from vitrail.spec import ImageSpec
 from vitrail.train.keeping import state
@@ -81,7 +81,7 @@ def run(targets: np.ndarray, stop: int, found: Learner, plan: Plan, start: int =
 
 
 def learner(plan: Plan) -> Learner:
-    return prepare(create(MODEL, seed=1), plan)
+    return prepare(create_model(MODEL, seed=1), plan)
 
 
 def test_a_recipe_without_wishes_shows_the_pictures_themselves():
@@ -196,7 +196,7 @@ def test_a_model_learns_at_two_sizes_with_a_learned_table_and_dropped_patches():
     model = dataclasses.replace(MODEL, positions="learned")
     recipe = dataclasses.replace(EVERYTHING, crop_scale=0.0)
     plan = dataclasses.replace(PLAN, model=model, recipe=recipe)
-    learner = prepare(create(model, 0), plan)
+    learner = prepare(create_model(model, 0), plan)
     before = learner.model.positions.table.detach().clone()
     losses = [step.loss for step in train(learner, Resident(IMAGES), np.arange(30) % 3, plan)]
     assert len(losses) == 8 and np.isfinite(losses).all()

@@ -12,7 +12,7 @@ from torch import nn
 from vitrail.data.transforms import normalise
 from vitrail.evaluate.scaling import Scaling
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.spec import Grid, ImageSpec
 from vitrail.train.engines.engine import Engine
 from vitrail.train.plan import Plan
@@ -143,7 +143,7 @@ def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_
     targets, weights = torch.arange(6) % 3, torch.tensor([1.0, 5.0, 2.0])
     lesson = Lesson(Sums(), plan.image, "classes", weight=0.3, temperature=2.0)
     said = lesson.answers(images)
-    model = create(config, 0)
+    model = create_model(config, 0)
     engine, loss = Engine(model), loss_for("classes", plan.recipe, weights)
     shown = Shown(images, None, targets, said)
     average, _ = backward(engine, measured(engine, loss, plan), loss, shown, 3, parts, lesson=lesson)

@@ -16,7 +16,7 @@ from vitrail.evaluate.pooled import Pooled
 from vitrail.evaluate.probe import Linear
 from vitrail.files import hub
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.runtime import Runtime
 from vitrail.spec import ImageSpec
 from vitrail.train.planning.wishes import Fingerprint, Wishes
@@ -34,7 +34,7 @@ WISHES = Wishes(data=DataSettings(), minutes=10.0)
 
 @pytest.mark.parametrize("part", ["class", "mean", "class+mean", "class of 2 blocks", "class+mean of 2 blocks"])
 def test_the_head_answers_as_the_probe_to_1e_5(part):
-    model = create(dataclasses.replace(BOTH, pool_blocks=2)).eval()
+    model = create_model(dataclasses.replace(BOTH, pool_blocks=2)).eval()
     columns = head.parts(model)[part]
     generator = np.random.default_rng(0)
     width = len(columns)
@@ -47,7 +47,7 @@ def test_the_head_answers_as_the_probe_to_1e_5(part):
 
 
 def test_a_probe_reads_the_blocks_and_kinds_that_its_name_says():
-    model = create(dataclasses.replace(BOTH, pool_blocks=2)).eval()
+    model = create_model(dataclasses.replace(BOTH, pool_blocks=2)).eval()
     images = torch.randn(3, 1, 8, 8)
     with torch.no_grad():
         kept = model.features(images, keep=("blocks.0", "blocks.1", "pooled", "tokens"))
@@ -107,7 +107,7 @@ def test_unknown_cells_are_no_obstacle(task):
 def checkpoint(tmp_path: Path) -> Path:
     shape = dataclasses.replace(BOTH, pool="class", channels=3, image_size=(32, 32))
     spec = ImageSpec(height=32, width=32, mean=(0.1, 0.2, 0.3), fit="crop", crop_fraction=0.875)
-    bundle.save(tmp_path / "kept", create(shape, 5), spec, "classes", ("a", "b", "c"), {})
+    bundle.save(tmp_path / "kept", create_model(shape, 5), spec, "classes", ("a", "b", "c"), {})
     return tmp_path / "kept"
 
 

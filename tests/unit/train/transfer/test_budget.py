@@ -13,7 +13,7 @@ from vitrail.checkpoints.save import save
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
@@ -43,7 +43,7 @@ PACE = Pace(((Phase(0.0, 1.0), 0.5),))
 @pytest.fixture
 def foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
     """The plan of a dry run where the features of a picture take a second, and a step takes half of one."""
-    save(tmp_path / "theirs", create(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    save(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     monkeypatch.setattr(budget, "feature_seconds", lambda *_: 1.0)
     monkeypatch.setattr(pace, "measure", lambda *_: PACE)
 

@@ -17,7 +17,7 @@ from vitrail.errors import InterruptedRun, ResourceError
 from vitrail.evaluate import collect
 from vitrail.files.safetensors_file import load_tensors
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
@@ -40,7 +40,7 @@ def fit(run: Path, weights: Path) -> list[Event]:
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(extracting, "BATCH", 8)
-    save(tmp_path / "theirs", create(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    save(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     return tmp_path / "theirs"
 
 

@@ -19,7 +19,7 @@ from vitrail.data.source import Source
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
@@ -56,7 +56,7 @@ def drawn(task: str = "classes", **fields: object) -> Source:
 def weights(tmp_path: Path) -> Path:
     """As timm would write it."""
     spec = ImageSpec(height=16, width=16, mean=(0.4, 0.4, 0.4), std=(0.2, 0.2, 0.2))
-    save(tmp_path / "theirs", create(SHAPE, 3), spec, (), "timm")
+    save(tmp_path / "theirs", create_model(SHAPE, 3), spec, (), "timm")
     return tmp_path / "theirs"
 
 
@@ -126,7 +126,7 @@ def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp
     run = tmp_path / "run"
     assert (run / "model" / "model.safetensors").is_file()
     kept = bundle.load(run / "model").model.state_dict()
-    assert kept.keys() == create(SHAPE, 0).state_dict().keys()
+    assert kept.keys() == create_model(SHAPE, 0).state_dict().keys()
     start = safetensors_file.load_tensors(run / "start.safetensors")
     for name in ("tokens.cls", "tokens.patches.weight", "encoder.blocks.0.norm1.weight"):
         assert torch.equal(kept[name], start[name])
@@ -160,7 +160,7 @@ def test_a_plan_finds_its_weights_again(fit, tmp_path):
     list(training.fit_plan(plan, tmp_path / "again", given=drawn()))
     files = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("first", "again")]
     assert files[0] == files[1]
-    save(tmp_path / "other", create(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
+    save(tmp_path / "other", create_model(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
     moved = dataclasses.replace(plan, start=dataclasses.replace(plan.start, weights=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="is not the file that the plan was made with"):
         list(training.fit_plan(moved, tmp_path / "third", given=drawn()))

@@ -7,7 +7,7 @@ import torch
 
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.model.vit import create
+from vitrail.model.vit import create_model
 from vitrail.train.recipe import Recipe
 from vitrail.train.stepping.optimizer import build, set_rates
 from vitrail.train.transfer.settings import StartSettings
@@ -23,7 +23,7 @@ def test_layers_are_counted_from_the_embeddings_to_the_head():
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_every_block_learns_at_a_fraction_of_the_rate_of_the_block_above_it(optimizer):
-    model, recipe = create(TINY), Recipe(steps=10, optimizer=optimizer, rate=1.0, muon_rate=1.0, warmup=0.0)
+    model, recipe = create_model(TINY), Recipe(steps=10, optimizer=optimizer, rate=1.0, muon_rate=1.0, warmup=0.0)
     optimizers = build(model, recipe, "cpu", scales=scales(model, 0.5))
     set_rates(optimizers, recipe, 0)
     rates = {id(p): group["lr"] for one in optimizers for group in one.param_groups for p in group["params"]}
@@ -35,7 +35,7 @@ def test_every_block_learns_at_a_fraction_of_the_rate_of_the_block_above_it(opti
 
 
 def test_frozen_blocks_and_all_below_them_are_in_no_optimizer():
-    model = create(TINY)
+    model = create_model(TINY)
     loosen(model, StartSettings(weights="x", frozen_blocks=2), 0)
     (optimizer,) = build(model, Recipe(optimizer="adamw"), "cpu")
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
@@ -45,13 +45,13 @@ def test_frozen_blocks_and_all_below_them_are_in_no_optimizer():
 
 
 def test_without_a_checkpoint_everything_learns():
-    model = create(TINY)
+    model = create_model(TINY)
     loosen(model, StartSettings(), 0)
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_adapters_are_drawn_from_the_seed():
-    first, again, other = (create(TINY) for _ in range(3))
+    first, again, other = (create_model(TINY) for _ in range(3))
     for model, seed in ((first, 1), (again, 1), (other, 2)):
         loosen(model, StartSettings(weights="x", method="lora", lora_rank=2), seed)
     name = "encoder.blocks.1.attention.qkv.down"

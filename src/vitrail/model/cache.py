@@ -9,36 +9,36 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-Made = TypeVar("Made")
-MOST = 64
+CachedValue = TypeVar("CachedValue")
+MAX_CACHED = 64
 """Choices of settings that are kept for each function, and tables for each module."""
 
 
-def kept(make: Callable[..., Made]) -> Callable[..., Made]:
+def cache_results(make: Callable[..., CachedValue]) -> Callable[..., CachedValue]:
     """The same function, computed once for each choice of its arguments, which must be hashable and no tensors.
 
     Whoever gets a kept tensor must not write to it. A traced model computes it inside its graph.
     """
 
-    @lru_cache(maxsize=MOST)
-    def once(*settings: Hashable) -> Made:
+    @lru_cache(maxsize=MAX_CACHED)
+    def once(*settings: Hashable) -> CachedValue:
         with torch.inference_mode(False):  # or what was first made for a prediction could not serve a training
             return make(*settings)
 
     @wraps(make)
-    def found(*settings: Hashable) -> Made:
+    def found(*settings: Hashable) -> CachedValue:
         return make(*settings) if torch.compiler.is_compiling() else once(*settings)
 
     return found
 
 
-class KeptFor:
+class TensorCache:
     """What a module makes of a tensor of its own: made again when that tensor is another one or was written to."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], object] = {}
 
-    def __call__(self, source: Tensor, settings: tuple[object, ...], make: Callable[[], Made]) -> Made:
+    def __call__(self, source: Tensor, settings: tuple[object, ...], make: Callable[[], CachedValue]) -> CachedValue:
         """What `make` gives, from an earlier call with the same settings if there was one. Nothing of a traced model,
         and nothing that gradients flow through, is kept.
         """
@@ -47,15 +47,15 @@ class KeptFor:
             return make()
         key = (source.data_ptr(), source._version, source.dtype, source.device, *settings)
         if key not in self._found:
-            if len(self._found) == MOST:
+            if len(self._found) == MAX_CACHED:
                 self._found.clear()
             with torch.inference_mode(False), torch.no_grad():
                 self._found[key] = make()
-        made: Made = self._found[key]  # type: ignore[assignment]
+        made: CachedValue = self._found[key]  # type: ignore[assignment]
         return made
 
-    def __deepcopy__(self, memo: object) -> KeptFor:
-        return KeptFor()
+    def __deepcopy__(self, memo: object) -> TensorCache:
+        return TensorCache()
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        return KeptFor, ()
+        return TensorCache, ()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -12,7 +15,7 @@ from .config import ViTConfig
 
 def make_mlp(config: ViTConfig) -> nn.Module:
     """The MLP that a configuration asks for."""
-    return {"plain": MLP, "gated": GatedMLP, "gated-packed": PackedMLP}[config.mlp](config)
+    return {"plain": MLP, "gated": GatedMLP, "gated-packed": PackedGatedMLP}[config.mlp](config)
 
 
 class MLP(nn.Module):
@@ -46,7 +49,7 @@ class GatedMLP(nn.Module):
         return self.dropout(self.fc2(hidden))
 
 
-class PackedMLP(nn.Module):
+class PackedGatedMLP(nn.Module):
     """The same function as `GatedMLP` with one matrix for both: the rows of the gate, then those of fc1."""
 
     def __init__(self, config: ViTConfig):
@@ -86,3 +89,37 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "LeakyReLU": nn.LeakyReLU,
     "Mish": nn.Mish,
 }
+
+
+# Number formats inside a model: products that keep float32, and matrices that are cast once for many passes.
+
+
+def disable_autocast(device: str) -> torch.autocast | nullcontext[None]:
+    """A context in which autocast is off on a device of this type; nothing to enter where it is off already."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
+def cast_linear_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """The model with its linear layers and convolutions in a number format, for inference under autocast.
+
+    Autocast makes the same cast anew on every pass; the answers have the same bits. All other parameters and buffers
+    are shared with `model`, which stays as it is.
+    """
+    shared = {id(each): each for each in (*model.parameters(), *model.buffers())}
+    cast = copy.deepcopy(model, shared)
+    for module in cast.modules():
+        if isinstance(module, nn.Linear | nn.Conv2d):
+            module.weight = nn.Parameter(module.weight.detach().to(dtype), requires_grad=False)
+            if module.bias is not None:
+                module.bias = nn.Parameter(module.bias.detach().to(dtype), requires_grad=False)
+    return cast
+
+
+# Normalisation over the numbers of one token, by its torch name.
+
+NORMS: dict[str, type[nn.LayerNorm] | type[nn.RMSNorm]] = {"LayerNorm": nn.LayerNorm, "RMSNorm": nn.RMSNorm}
+
+
+def make_norm(config: ViTConfig, width: int | None = None) -> nn.Module:
+    """A norm of the configured class over so many numbers; over the width of a token unless told."""
+    return NORMS[config.norm](config.width if width is None else width, eps=config.norm_eps)
