@@ -30,8 +30,8 @@ from making.records import RESULTS, Results, Row, commit
 from making.speed_files import CLASSES, SIZES, write_bundle, write_pictures
 
 from vitrail.bench.machine import facts
-from vitrail.checkpoints.bundle import load
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.bundle import load_bundle
+from vitrail.checkpoints.save import save_model
 
 MODEL = "vit_tiny_patch16_224"
 COUNT, ROUNDS = 2000, 3
@@ -125,8 +125,8 @@ def commands(folder: Path, pictures: Path) -> dict[str, Words]:
     for number_format, ways in WAYS.items():
         bundle = write_bundle(folder / f"bundle-{number_format}", MODEL, number_format)
         if not transformers.exists():
-            kept = load(bundle)
-            save(transformers, kept.model, kept.spec, CLASSES, "transformers")
+            kept = load_bundle(bundle)
+            save_model(transformers, kept.model, kept.spec, CLASSES, "transformers")
         found[f"vitrail {number_format}"] = Words("-m", "vitrail", "predict", bundle, pictures, "--to")
         for way in ways:
             model = [transformers] if way.startswith("pipeline") else []

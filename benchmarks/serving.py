@@ -99,7 +99,7 @@ def made(name: str, folder: Path) -> tuple[Path, bytes]:
     height, width = config.image_size
     spec = ImageSpec(height=height, width=width, channels=config.channels)
     classes = tuple(str(number) for number in range(config.outputs))
-    bundle.save(folder / "model", create_model(config, seed=0).eval(), spec, "classes", classes, {})
+    bundle.save_bundle(folder / "model", create_model(config, seed=0).eval(), spec, "classes", classes, {})
     data = io.BytesIO()
     if name == "digits":
         digit = np.rint(load_digits().images[0] * (255 / 16)).astype(np.uint8)
@@ -120,7 +120,7 @@ def by_pytorch(model: Path, seconds: float) -> float:
     """Pictures a second of the model by itself, in batches of 64 that are normalised already; PyTorch as it comes."""
     from vitrail.checkpoints import bundle
 
-    found = bundle.load(model)
+    found = bundle.load_bundle(model)
     images = torch.rand(64, found.spec.channels, *found.spec.size)
     module = found.model.eval()
     with torch.inference_mode():

@@ -143,7 +143,7 @@ def encoder_of(run: Path) -> Path:
         model = create_model(plan.model, plan.seed)
         model.load_state_dict(safetensors_file.load_tensors(run / "start.safetensors"))
         classes = open_source("fashion-mnist", DataSettings(source="fashion-mnist")).classes
-        bundle.save(folder, model, plan.image, "classes", classes, {"model_name": plan.model_name})
+        bundle.save_bundle(folder, model, plan.image, "classes", classes, {"model_name": plan.model_name})
     return folder
 
 

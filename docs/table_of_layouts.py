@@ -20,7 +20,7 @@ from pathlib import Path
 
 from markers import fill
 
-from vitrail.checkpoints.cards import Card, card, known_cards
+from vitrail.checkpoints.numerics import NumericsCard, list_cards, load_card
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "checkpoints.md"
@@ -79,8 +79,8 @@ def cards() -> str:
         "| family | eps | activation | positions resized | pooling | timm runs | transformers runs | licence |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name in known_cards():
-        known = card(name)
+    for name in list_cards():
+        known = load_card(name)
         ours = known.numerics()
         cells = [_cell(ours.get(field)) for field in NUMERICS]
         others = [_other(known, whose, ours) for whose in ("timm", "transformers")]
@@ -88,7 +88,7 @@ def cards() -> str:
     return "\n".join(lines)
 
 
-def _other(known: Card, whose: str, ours: Mapping[str, object]) -> str:
+def _other(known: NumericsCard, whose: str, ours: Mapping[str, object]) -> str:
     """What an implementation runs otherwise; a dash if the card knows none."""
     if whose not in known.tables:
         return "–"

@@ -91,9 +91,9 @@ def weights(folder: Path) -> None:
     """Files of other libraries with random numbers in them; the small DINOv2 has its real shape."""
     import torch
 
-    from vitrail.checkpoints.families import explained
-    from vitrail.checkpoints.rules import write
-    from vitrail.checkpoints.save import save
+    from vitrail.checkpoints.families import teaching
+    from vitrail.checkpoints.rules import write_with_layout
+    from vitrail.checkpoints.save import save_model
     from vitrail.files import safetensors_file
     from vitrail.model.registry import config_from_name
     from vitrail.model.vit import create_model
@@ -102,7 +102,7 @@ def weights(folder: Path) -> None:
     def saved(name: str, size: str, layout: str, outputs: int = 0, pixels: int = 224) -> None:
         config = replace(config_from_name(size), outputs=outputs)
         spec = ImageSpec(height=config.image_size[0], width=config.image_size[1])
-        save(folder / name, create_model(config), spec, tuple(map(str, range(outputs))), layout)
+        save_model(folder / name, create_model(config), spec, tuple(map(str, range(outputs))), layout)
 
     saved("dinov2_small", "vit_small_patch14_dinov2", "transformers")
     shutil.copytree(folder / "dinov2_small", folder / "dinov2")
@@ -110,7 +110,9 @@ def weights(folder: Path) -> None:
     saved("timm", "vit_tiny_patch16_224", "timm", outputs=5)
     torch.save(safetensors_file.load_tensors(folder / "timm" / "model.safetensors"), folder / "vit.pth")
     small = replace(config_from_name("explained_vit_patch20_60x100"), width=32, depth=2, heads=4, mlp_width=48)
-    torch.save(write(create_model(small).state_dict(), small, explained.LAYOUTS[0]), folder / "weights.pt")
+    torch.save(
+        write_with_layout(create_model(small).state_dict(), small, teaching.EXPLAINED_LAYOUTS[0]), folder / "weights.pt"
+    )
 
 
 def train(folder: Path, type_: Type) -> None:

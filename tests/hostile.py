@@ -187,13 +187,13 @@ def special(folder: Path) -> Iterator[Case]:
 
 def open_all(folder: Path, names: list[str]) -> Iterator[dict[str, object]]:
     """What became of each file: the kind of error, its words, seconds, and MiB at the highest point."""
-    from vitrail.checkpoints.load import load
+    from vitrail.checkpoints.load import load_checkpoint
 
     for name in names:
         before = peak(reset=True)
         start = time.process_time()
         try:
-            load(folder / name)
+            load_checkpoint(folder / name)
             kind, words = "loaded", ""
         except Exception as error:
             kind, words = type(error).__name__, str(error)

@@ -76,7 +76,7 @@ def saved(folder: Path, found: Member | None = None) -> Path:
     if found.scaling is not None:
         info[scaling.KEY] = found.scaling.to_json()
     tensors = None if found.familiar is None else found.familiar.tensors()
-    bundle.save(folder, found.model, found.spec, found.task, found.classes, info, tensors)
+    bundle.save_bundle(folder, found.model, found.spec, found.task, found.classes, info, tensors)
     return folder
 
 

@@ -42,7 +42,7 @@ def write_bundle(folder: Path, name: str, number_format: str) -> Path:
     if not folder.exists():
         config = dataclasses.replace(config_from_name(name), outputs=len(CLASSES))
         model = create_model(config, 0).eval()
-        bundle.save(folder, model, plain_spec(config), "classes", CLASSES, {"number_format": number_format})
+        bundle.save_bundle(folder, model, plain_spec(config), "classes", CLASSES, {"number_format": number_format})
     return folder
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from end_to_end.conftest import TINY
-from vitrail.checkpoints import ensemble
+from vitrail.checkpoints import bundle
 from vitrail.cli.main import main
 from vitrail.files import checksums, lock
 from vitrail.train import loop
@@ -158,14 +158,14 @@ def test_a_signal_in_a_fold_says_how_all_of_them_go_on(vitrail, flowers, tmp_pat
     said = f"Interrupted at step 2 of 4, saved. Continue with: vitrail train --resume {out}"
     assert (answer.code, answer.err.splitlines()[-1]) == (143, f"vitrail: {said}")
     assert vitrail("train", "--resume", out).code == 0
-    assert len(ensemble.members(out / "model")) == 3
+    assert len(bundle.list_members(out / "model")) == 3
 
 
 def test_the_ensemble_follows_a_fold_that_was_extended_and_is_left_alone_otherwise(vitrail, folds, tmp_path):
     out = shutil.copytree(folds, tmp_path / "folds")
 
     def models() -> list[tuple[str, str]]:
-        pairs = zip(range(3), ensemble.members(out / "model"), strict=True)
+        pairs = zip(range(3), bundle.list_members(out / "model"), strict=True)
         return [
             (
                 checksums.sha256(out / f"fold-{k}" / "model" / "model.safetensors"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import partners
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.save import save_model
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -21,7 +21,7 @@ def line(folder: Path, *more: str) -> list[str]:
     """A training of `run` on noise, for fewer minutes than any feature takes."""
     pictures = np.random.default_rng(0).integers(0, 90, (96, 16, 16, 3)).astype(np.uint8)
     np.savez(folder / "noise.npz", train_images=pictures, train_labels=np.arange(96) % 2)
-    save(folder / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    save_model(folder / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     words = ["train", str(folder / "noise.npz"), "--weights", str(folder / "theirs"), "--out", str(folder / "run")]
     return ["-m", "vitrail", *words, "--minutes", "1e-6", *more]
 

@@ -99,7 +99,7 @@ def test_what_cannot_be_told_is_refused(ten, textures, vitrail, tmp_path):
     answer = vitrail("evaluate", ten / "model", textures, "--unlike")
     assert answer.code == 2 and "Only a run folder knows which pictures it has held out" in answer.err
     model = package.create("vit_mu_patch8_16", outputs=2)
-    bundle.save(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
     bare = Predictor.open(tmp_path / "kept")
     some = unlike.whole(textures)
     with pytest.raises(UsageError, match=r"familiar\.safetensors"):

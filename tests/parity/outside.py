@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.checkpoints.identify import LAYOUTS
-from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.rules import write_with_layout
 from vitrail.model.vit import ViT
 
 
@@ -65,7 +65,7 @@ def furthest_gradient(ours: ViT, model: nn.Module, images: Tensor, layout: str, 
     ours(of_ours).square().sum().backward()
     gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
     buffers = {name: torch.zeros_like(buffer) for name, buffer in ours.named_buffers()}
-    renamed = write({**gradients, **buffers}, ours.config, LAYOUTS[layout], beside)
+    renamed = write_with_layout({**gradients, **buffers}, ours.config, LAYOUTS[layout], beside)
     pairs = [(of_ours.grad, of_theirs.grad)]
     pairs += [(renamed[name], p.grad) for name, p in model.named_parameters() if name in renamed and p.numel()]
     assert len(pairs) > 10 and all(theirs is not None for _, theirs in pairs)

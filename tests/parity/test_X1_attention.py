@@ -14,7 +14,7 @@ import torch
 
 from parity import hf, hf_cases, test_big_vision, test_originals, timm_models
 from parity.designs import BLOG, CIFAR, EXPLAINED, XRAY, random_model
-from vitrail.checkpoints.load import load
+from vitrail.checkpoints.load import load_checkpoint
 from vitrail.explain.methods import METHODS, Options, default_method
 from vitrail.model.vit import ViT
 
@@ -35,11 +35,11 @@ def cases() -> dict[str, Open]:
     """How each is opened, in a folder of its own."""
 
     def of_timm(case: str) -> Open:
-        return lambda folder: load(timm_models.saved(timm_models.reference(case), folder)).model
+        return lambda folder: load_checkpoint(timm_models.saved(timm_models.reference(case), folder)).model
 
     def of_hf(case: str) -> Open:
         built = hf_cases.CASES[case].build
-        return lambda folder: load(hf.saved(hf.randomised(built()), folder / "there", memory=False)).model
+        return lambda folder: load_checkpoint(hf.saved(hf.randomised(built()), folder / "there", memory=False)).model
 
     def of_design(case: str) -> Open:
         return lambda folder: random_model(DESIGNS[case])

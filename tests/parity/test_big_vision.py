@@ -15,9 +15,9 @@ from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, pictures
 from parity.reference import reference
-from vitrail.checkpoints.families.big_vision import describe
-from vitrail.checkpoints.load import Loaded, load
-from vitrail.checkpoints.told import Match, Told
+from vitrail.checkpoints.families.flax import describe_big_vision
+from vitrail.checkpoints.layouts import LayoutHints, Match
+from vitrail.checkpoints.load import LoadedModel, load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 
 PARTS = {
@@ -57,10 +57,10 @@ def stacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def opened(kind: str, folder: Path, **said: Any) -> Loaded:
+def opened(kind: str, folder: Path, **said: Any) -> LoadedModel:
     if kind == "hidden" and "image_size" not in said:
         said["image_size"] = 12
-    return load(npz(folder / "model.npz", weights(kind)), **said)
+    return load_checkpoint(npz(folder / "model.npz", weights(kind)), **said)
 
 
 def kept(run: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -108,7 +108,9 @@ def test_timm_reads_siglip_to_the_same_function(tmp_path: Path) -> None:
     path = npz(tmp_path / "siglip.npz", weights("attention"))
     model.load_pretrained(str(path))
     images = pictures(12, 12)
-    difference = furthest(load(path, match="timm").model, answers(model.eval(), list(model.blocks), images), images)
+    difference = furthest(
+        load_checkpoint(path, match="timm").model, answers(model.eval(), list(model.blocks), images), images
+    )
     record("big-vision, attention", "read as timm, native grid", difference)
     assert difference <= 1e-5
 
@@ -119,7 +121,7 @@ def test_the_picture_tower_is_taken_out_of_a_model_of_pictures_and_words(kind: s
     words = {"params/txt/Embed_0/embedding": torch.ones(9, 16), "params/txt/head/kernel": torch.ones(16, 3)}
     scalars = {"params/t": torch.ones(1), "params/b": torch.ones(1)}
     path = npz(tmp_path / "both.npz", {**tower, **words, **scalars})
-    loaded, images = load(path), pictures(12, 12)
+    loaded, images = load_checkpoint(path), pictures(12, 12)
     assert torch.equal(loaded.model(images), opened(kind, tmp_path).model(images))
     dropped = {row.theirs: row.ours for row in loaded.audit.rows if row.action == "dropped"}
     assert len(dropped) == 4 and dropped["txt/head/kernel"] == "the tower of words"
@@ -132,11 +134,11 @@ def test_older_names_and_a_class_row_are_read(tmp_path: Path) -> None:
     old["cls"] = new["cls"] - row
     old["Transformer/pos_embedding"] = torch.cat([row, new["pos_embedding"]], dim=1)
     expected = opened("class", tmp_path).model(images)
-    found = load(npz(tmp_path / "old.npz", old))
+    found = load_checkpoint(npz(tmp_path / "old.npz", old))
     assert found.config.class_position and (found.model(images) - expected).abs().max() <= 1e-6
     inlined = {name.removeprefix("MAPHead_0/"): tensor for name, tensor in weights("attention").items()}
     assert torch.equal(
-        load(npz(tmp_path / "old.npz", inlined)).model(images), opened("attention", tmp_path).model(images)
+        load_checkpoint(npz(tmp_path / "old.npz", inlined)).model(images), opened("attention", tmp_path).model(images)
     )
 
 
@@ -144,7 +146,7 @@ def test_computed_positions_ask_for_the_picture_size_by_name(tmp_path: Path) -> 
     with pytest.raises(
         UsageError, match=r"without pos_embedding, whose positions are computed, does not say image_size"
     ):
-        load(npz(tmp_path / "model.npz", weights("hidden")))
+        load_checkpoint(npz(tmp_path / "model.npz", weights("hidden")))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +169,7 @@ def test_timm_runs_gelu_by_tanh_only_in_sizes_that_came_with_siglip_2(
         "Transformer/encoderblock_0/MultiHeadDotProductAttention_0/query/bias": torch.empty(12, width // 12),
         "Transformer/encoderblock_0/MlpBlock_0/Dense_0/bias": torch.empty(8),
     }
-    assert describe(tensors, Told(match=match)).activation == activation
+    assert describe_big_vision(tensors, LayoutHints(match=match)).activation == activation
 
 
 def test_each_model_has_the_card_of_its_kind(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_each_model_has_the_card_of_its_kind(tmp_path: Path) -> None:
 def test_every_damage_is_refused(kind: str, tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         size = 12 if kind == "hidden" else None
-        load(npz(tmp_path / "damaged.npz", tensors), layout="big-vision", image_size=size)
+        load_checkpoint(npz(tmp_path / "damaged.npz", tensors), layout="big-vision", image_size=size)
 
     optional = ("cls",) if kind == "class" else ()  # without it the file is that of a model that takes the mean
     decides = ("Transformer/encoderblock/*",) if kind == "scan" else ()  # messages name the blocks one by one
@@ -190,4 +192,4 @@ def test_every_damage_is_refused(kind: str, tmp_path: Path) -> None:
 def test_a_class_token_beside_a_probe_is_refused(tmp_path: Path) -> None:
     both = {**weights("attention"), "cls": weights("class")["cls"]}
     with pytest.raises(DamagedFileError, match=r"cls and MAPHead_0, a class token and a probe"):
-        load(npz(tmp_path / "both.npz", both))
+        load_checkpoint(npz(tmp_path / "both.npz", both))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kinds import KINDS, TINY, images_for
 from parity import timm_models
 from parity.timm_models import pictures, reference, saved
-from vitrail.checkpoints.load import load
+from vitrail.checkpoints.load import load_checkpoint
 from vitrail.explain.integrated import integrated
 from vitrail.explain.occlusion import occlusion
 from vitrail.model.config import ViTConfig
@@ -107,7 +107,7 @@ def test_occlusion_of_every_kind_of_model_equals_captums(config: ViTConfig, wind
 def test_explained_after_reading_is_what_captum_says_of_timms_own_model(case: str, tmp_path: Path) -> None:
     assert case in timm_models.CASES
     theirs = reference(case)
-    loaded = load(saved(theirs, tmp_path))
+    loaded = load_checkpoint(saved(theirs, tmp_path))
     ours, of = loaded.model.eval(), [3, 1]
     images = pictures(loaded.config.channels, *loaded.config.image_size)
     start = torch.zeros(1, *images.shape[1:])

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.timm_models import furthest, pictures, reference
-from vitrail.checkpoints.load import load, read_content
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.layouts import LayoutHints
+from vitrail.checkpoints.load import load_checkpoint, load_from_tensors
 from vitrail.errors import UsageError
 
 CASES = {"class": "deit", "distilled": "deit", "DeiT-III": "deit3"}
@@ -31,7 +31,7 @@ def original(case: str) -> tuple[nn.Module, dict[str, Tensor]]:
 def test_every_block_is_equal_at_the_native_size(case: str, tmp_path: Path) -> None:
     model, tensors = original(case)
     torch.save({"model": tensors}, tmp_path / "w.pth")
-    loaded = load(tmp_path / "w.pth", layout=CASES[case], heads=4)
+    loaded = load_checkpoint(tmp_path / "w.pth", layout=CASES[case], heads=4)
     assert loaded.audit.layout == CASES[case] and loaded.repository == "facebookresearch/deit"
     assert loaded.config.norm_eps == 1e-6 and loaded.config.resample == "bicubic"
     difference = furthest(loaded.model, model, pictures(3, 16, 16))
@@ -53,7 +53,7 @@ def test_positions_stretch_as_in_the_repository(case: str, size: tuple[int, int]
     table = torch.cat([model.pos_embed[:, :prefix], new], dim=1)
     resized.load_state_dict({**model.state_dict(), "pos_embed": table})
     torch.save({"model": tensors}, tmp_path / "w.pth")
-    loaded = load(tmp_path / "w.pth", layout=CASES[case], heads=4)
+    loaded = load_checkpoint(tmp_path / "w.pth", layout=CASES[case], heads=4)
     difference = furthest(loaded.model, resized, pictures(3, *size))
     record(CASES[case], f"read, {grid[0]}x{grid[1]} grid", difference)
     assert difference < 1e-5
@@ -62,7 +62,7 @@ def test_positions_stretch_as_in_the_repository(case: str, size: tuple[int, int]
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_are_equal(case: str) -> None:
     model, tensors = original(case)
-    loaded = read_content(dict(tensors), "file", CASES[case], Told(heads=4))
+    loaded = load_from_tensors(dict(tensors), "file", CASES[case], LayoutHints(heads=4))
     images = pictures(3, 16, 16)
     of_theirs, of_ours = images.clone().requires_grad_(), images.clone().requires_grad_()
     model(of_theirs).square().sum().backward()
@@ -80,20 +80,20 @@ def test_every_damage_is_refused_by_name(case: str) -> None:
     layout = CASES[case]
     decides = ("dist_token",)
     assert refuses_every_damage(
-        tensors, lambda some: read_content(some, "file", layout, Told(heads=4)), decides=decides
+        tensors, lambda some: load_from_tensors(some, "file", layout, LayoutHints(heads=4)), decides=decides
     )
 
 
 def test_a_deit_iii_file_is_known_without_a_word_and_a_deit_file_is_timms() -> None:
-    assert read_content(original("DeiT-III")[1], "file", told=Told(heads=4)).audit.layout == "deit3"
-    assert read_content(original("class")[1], "file", told=Told(heads=4)).audit.layout == "timm"
+    assert load_from_tensors(original("DeiT-III")[1], "file", told=LayoutHints(heads=4)).audit.layout == "deit3"
+    assert load_from_tensors(original("class")[1], "file", told=LayoutHints(heads=4)).audit.layout == "timm"
 
 
 def test_timm_numerics_of_the_same_file_may_be_asked_for() -> None:
-    loaded = read_content(original("class")[1], "file", "deit", Told(heads=4, match="timm"))
+    loaded = load_from_tensors(original("class")[1], "file", "deit", LayoutHints(heads=4, match="timm"))
     assert loaded.config.resample == "bicubic-antialias"
 
 
 def test_a_width_that_deit_never_had_needs_heads() -> None:
     with pytest.raises(UsageError, match="heads"):
-        read_content(original("class")[1], "file", "deit")
+        load_from_tensors(original("class")[1], "file", "deit")

@@ -18,8 +18,8 @@ from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, furthest_gradient, pictures
 from parity.reference import reference
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.save import save_model
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.positions import resample_table
@@ -62,7 +62,7 @@ def test_it_is_the_function_of_googles_own_code(kind: str, tmp_path: Path) -> No
     path = npz(tmp_path / "vit.npz", weights(hidden=kind == "pretrained"))
     native, larger = known.runs[kind], known.runs[f"{kind}-larger"]
     images, gradient = native.pop("images"), native.pop("gradient")
-    loaded = load(path)
+    loaded = load_checkpoint(path)
     assert loaded.config.activation == "GELUTanh" and loaded.config.resample == "bilinear-corners"
     difference = furthest(loaded.model, native, images)
     record("google-npz", "read, native grid", difference)
@@ -74,7 +74,7 @@ def test_it_is_the_function_of_googles_own_code(kind: str, tmp_path: Path) -> No
     assert gap <= 1e-4
     images = larger.pop("images")
     for size in (None, 20):
-        difference = furthest(load(path, image_size=size).model, larger, images)
+        difference = furthest(load_checkpoint(path, image_size=size).model, larger, images)
         record("google-npz", "read, 5x5 grid", difference)
         assert difference <= 1e-5
 
@@ -97,7 +97,7 @@ def test_timm_reads_the_same_file_to_the_same_function(container: str, names: st
     published = npz(tmp_path / "published.npz", weights(), container if container != "params/" else "")
     model.load_pretrained(str(published))
     path = npz(tmp_path / "vit.npz", weights() if names == "published" else linen(weights()), container)
-    loaded, images = load(path, match="timm"), pictures(12, 12)
+    loaded, images = load_checkpoint(path, match="timm"), pictures(12, 12)
     assert loaded.config.activation == "GELU"
     difference = furthest(loaded.model, answers(model.eval(), list(model.blocks), images), images)
     record("google-npz", "read as timm, native grid", difference)
@@ -112,20 +112,22 @@ def test_timm_stretches_positions_of_such_a_file_to_the_same_function(size: tupl
     path = npz(tmp_path / "vit.npz", weights())
     model.load_pretrained(str(path))
     images = pictures(*size)
-    difference = furthest(load(path, match="timm").model, answers(model.eval(), list(model.blocks), images), images)
+    difference = furthest(
+        load_checkpoint(path, match="timm").model, answers(model.eval(), list(model.blocks), images), images
+    )
     record("google-npz", "read as timm, other grids", difference)
     assert difference <= 1e-5
 
 
 def test_match_transformers_is_its_epsilon_and_activation(tmp_path: Path) -> None:
-    config = load(npz(tmp_path / "vit.npz", weights()), match="transformers").config
+    config = load_checkpoint(npz(tmp_path / "vit.npz", weights()), match="transformers").config
     assert (config.norm_eps, config.activation, config.resample) == (1e-12, "GELU", "bicubic")
 
 
 def test_what_stands_beside_the_model_is_left_aside_with_its_reason(tmp_path: Path) -> None:
     inside = {f"opt/target/{name}": tensor for name, tensor in weights().items()}
     more = {"opt/state/step": torch.ones(1), "opt/state/param_states/cls/grad_ema": torch.ones(1, 1, 16)}
-    loaded = load(npz(tmp_path / "run.npz", {**inside, **more}))
+    loaded = load_checkpoint(npz(tmp_path / "run.npz", {**inside, **more}))
     assert loaded.audit.summary().endswith("42 tensors, 40 loaded, 2 dropped")
     assert {row.ours for row in loaded.audit.rows if row.action == "dropped"} == {"the optimizer's state"}
 
@@ -133,13 +135,13 @@ def test_what_stands_beside_the_model_is_left_aside_with_its_reason(tmp_path: Pa
 def test_a_hybrid_is_refused_by_what_makes_it_one(tmp_path: Path) -> None:
     path = npz(tmp_path / "r50.npz", {**weights(), "conv_root/kernel": torch.ones(7, 7, 3, 64)})
     with pytest.raises(DamagedFileError, match=r"has conv_root/kernel: a hybrid, whose patches come out of a ResNet"):
-        load(path)
+        load_checkpoint(path)
 
 
 def test_one_tensor_inside_and_outside_the_container_is_refused(tmp_path: Path) -> None:
     inside = {f"params/{name}": tensor for name, tensor in weights().items()}
     with pytest.raises(DamagedFileError, match=r"has cls twice, within params/ and outside"):
-        load(npz(tmp_path / "twice.npz", {**inside, "cls": inside["params/cls"]}))
+        load_checkpoint(npz(tmp_path / "twice.npz", {**inside, "cls": inside["params/cls"]}))
 
 
 def test_bfloat16_which_numpy_has_no_name_for_is_read(tmp_path: Path) -> None:
@@ -147,8 +149,10 @@ def test_bfloat16_which_numpy_has_no_name_for_is_read(tmp_path: Path) -> None:
     raw = {name: tensor.view(torch.int16).numpy().view("V2") for name, tensor in halves.items()}
     np.savez(tmp_path / "half.npz", **raw)
     images = pictures(12, 12)
-    expected = load(npz(tmp_path / "vit.npz", {name: tensor.float() for name, tensor in halves.items()})).model(images)
-    assert torch.equal(load(tmp_path / "half.npz").model(images), expected)
+    expected = load_checkpoint(
+        npz(tmp_path / "vit.npz", {name: tensor.float() for name, tensor in halves.items()})
+    ).model(images)
+    assert torch.equal(load_checkpoint(tmp_path / "half.npz").model(images), expected)
 
 
 @pytest.mark.parametrize("kind", EXPRESSED)
@@ -157,10 +161,10 @@ def test_what_we_write_is_loaded_by_timm_and_by_us(kind: str, tmp_path: Path) ->
     ours, images = random_model(config), random_images(config)
     height, width = config.image_size
     spec = ImageSpec(height=height, width=width, channels=config.channels)
-    save(path, ours, spec, tuple("abc") if config.outputs else (), "google-npz")
+    save_model(path, ours, spec, tuple("abc") if config.outputs else (), "google-npz")
     match = "timm" if config.activation == "GELU" else "original"
     said = {"patch": config.patch} if config.patch != (4, 4) else {}
-    again = load(path, image_size=config.image_size, match=match, settings=said)
+    again = load_checkpoint(path, image_size=config.image_size, match=match, settings=said)
     with torch.no_grad():
         assert (again.model(images) - ours(images)).abs().max() <= 1e-6
     if config.head == "tanh":  # timm leaves that layer out
@@ -194,12 +198,14 @@ def of_timm(config: ViTConfig) -> VisionTransformer:
 )
 def test_a_part_that_these_files_lack_is_named(config: ViTConfig, part: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=part):
-        save(tmp_path / "written.npz", random_model(config), ImageSpec(height=12, width=12), tuple("abc"), "google-npz")
+        save_model(
+            tmp_path / "written.npz", random_model(config), ImageSpec(height=12, width=12), tuple("abc"), "google-npz"
+        )
     assert not (tmp_path / "written.npz").exists()
 
 
 def test_gradients_on_every_weight_are_those_of_timm(tmp_path: Path) -> None:
-    ours = load(npz(tmp_path / "vit.npz", weights()), match="timm").model
+    ours = load_checkpoint(npz(tmp_path / "vit.npz", weights()), match="timm").model
     model = of_timm(replace(OURS, activation="GELU")).eval()
     model.load_pretrained(str(tmp_path / "vit.npz"))
     gap = furthest_gradient(ours, model, pictures(12, 12), "timm", heads=2)
@@ -209,7 +215,7 @@ def test_gradients_on_every_weight_are_those_of_timm(tmp_path: Path) -> None:
 
 def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
     def from_tensors(tensors: dict[str, Tensor]) -> None:
-        load(npz(tmp_path / "damaged.npz", tensors), layout="google-npz")
+        load_checkpoint(npz(tmp_path / "damaged.npz", tensors), layout="google-npz")
 
     assert refuses_every_damage(weights(hidden=True), from_tensors) > 200
 

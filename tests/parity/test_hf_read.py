@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from vitrail.checkpoints.identify import LAYOUTS
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.rules import write_with_layout
 
 from .differences import record
 from .hf import SIZES, images, largest_difference, randomised, saved
@@ -23,7 +23,7 @@ NAMINGS = {"names of files": False, "names in memory": True}
 def test_every_block_and_output_is_the_references(name: str, naming: str, tmp_path: Path) -> None:
     case = CASES[name]
     reference = randomised(case.build())
-    loaded = load(saved(reference, tmp_path / "there", NAMINGS[naming]))
+    loaded = load_checkpoint(saved(reference, tmp_path / "there", NAMINGS[naming]))
     for size in case.sizes:
         pictures = images(SIZES[size])
         with torch.no_grad():
@@ -37,7 +37,7 @@ def test_every_block_and_output_is_the_references(name: str, naming: str, tmp_pa
 def test_gradients_on_every_parameter_are_the_references(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     reference = randomised(case.build())
-    loaded = load(saved(reference, tmp_path / "there", memory=True))
+    loaded = load_checkpoint(saved(reference, tmp_path / "there", memory=True))
     pictures = images(SIZES["native grid"]).requires_grad_()
     theirs = case.run(reference, pictures)
     end = "outputs" if "outputs" in theirs else "tokens"
@@ -48,7 +48,7 @@ def test_gradients_on_every_parameter_are_the_references(name: str, tmp_path: Pa
     difference = (pictures.grad - their_pictures).abs().max().item() / max(1.0, their_pictures.abs().max().item())
     ours = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in loaded.model.named_parameters()}
     said = {"norm_eps": loaded.config.norm_eps, "activation": loaded.config.activation}
-    names = write(ours, loaded.config, LAYOUTS[f"transformers:{case.memory}"], said)
+    names = write_with_layout(ours, loaded.config, LAYOUTS[f"transformers:{case.memory}"], said)
     compared = 0
     for n, parameter in reference.named_parameters():
         mine = names.get(n, names.get(n.removeprefix("vision_model.").removeprefix("vit.")))

@@ -12,8 +12,8 @@ import torch
 import transformers as hf
 from PIL import Image
 
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.writers.transformers import write
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.writers.to_transformers import write_transformers_folder
 from vitrail.data.transforms import normalise, prepare
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
@@ -74,7 +74,7 @@ def spec_of(config: ViTConfig, **said: Any) -> ImageSpec:
 
 def written(model: ViT, folder: Path, task: str = "classes", **said: Any) -> Path:
     names = tuple(f"kind {number}" for number in range(model.config.outputs))
-    write(folder, model, spec_of(model.config, **said), task, names)
+    write_transformers_folder(folder, model, spec_of(model.config, **said), task, names)
     return folder
 
 
@@ -92,7 +92,7 @@ def test_a_classifier_opens_with_equal_logits_and_its_class_names(name: str, tmp
     record(f"transformers:{name}", "written", difference)
     assert ours.std() > 0.01 and difference < 1e-5
     assert theirs.config.id2label == {number: f"kind {number}" for number in range(5)}
-    again = load(folder)
+    again = load_checkpoint(folder)
     assert again.classes == tuple(f"kind {number}" for number in range(5))
     assert (again.model(pictures) - ours).abs().max() < 1e-5
 
@@ -113,7 +113,7 @@ def test_features_open_with_equal_tokens_and_pooled_vectors(name: str, tmp_path:
     record(f"transformers:{name}", "written", difference)
     assert difference < 1e-5
     settings = {"head": "tanh"} if model.config.head == "tanh" else None
-    assert (load(folder, settings=settings).model(pictures) - ours["outputs"]).abs().max() < 1e-5
+    assert (load_checkpoint(folder, settings=settings).model(pictures) - ours["outputs"]).abs().max() < 1e-5
 
 
 @torch.no_grad()
@@ -161,7 +161,7 @@ def test_rotary_periods_that_transformers_would_compute_otherwise_are_named(tmp_
 )
 def test_the_task_comes_along(task: str, word: str, tmp_path: Path) -> None:
     folder = written(random_model(TINY), tmp_path / "there", task)
-    assert hf.AutoConfig.from_pretrained(folder).problem_type == word and load(folder).task == task
+    assert hf.AutoConfig.from_pretrained(folder).problem_type == word and load_checkpoint(folder).task == task
 
 
 @pytest.mark.parametrize("fit", ["squash", "crop", "pad"])

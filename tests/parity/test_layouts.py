@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitrail.checkpoints.families.xray_tables import Convention, rotary_table
-from vitrail.checkpoints.identify import LAYOUTS, identify
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.families.teaching import RotaryConvention, make_rotary_table
+from vitrail.checkpoints.identify import LAYOUTS, identify_layout
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files import safetensors_file as files
 from vitrail.model.config import ViTConfig
@@ -33,7 +33,7 @@ SAID = {
 
 def written(layout: str, config: ViTConfig | None = None) -> tuple[ViT, dict[str, Tensor]]:
     model = random_model(config or DESIGNS[layout])
-    return model, write(model.state_dict(), model.config, LAYOUTS[layout])
+    return model, write_with_layout(model.state_dict(), model.config, LAYOUTS[layout])
 
 
 def save(folder: Path, tensors: dict[str, Tensor]) -> Path:
@@ -45,12 +45,12 @@ def save(folder: Path, tensors: dict[str, Tensor]) -> Path:
 @torch.no_grad()
 def test_a_written_file_loads_with_equal_outputs_and_the_same_architecture(layout: str, tmp_path: Path) -> None:
     model, tensors = written(layout)
-    loaded = load(save(tmp_path, tensors), **SAID[layout])
+    loaded = load_checkpoint(save(tmp_path, tensors), **SAID[layout])
     images = random_images(model.config)
     assert furthest(model(images), loaded.model(images)) == 0
     assert loaded.config == model.config and loaded.audit.layout == layout
     assert [row.theirs for row in loaded.audit.rows] == sorted(tensors)
-    again = write(loaded.model.state_dict(), loaded.config, LAYOUTS[layout])
+    again = write_with_layout(loaded.model.state_dict(), loaded.config, LAYOUTS[layout])
     assert again.keys() == tensors.keys()
 
 
@@ -59,7 +59,7 @@ def test_a_written_file_loads_with_equal_outputs_and_the_same_architecture(layou
 def test_a_pickled_file_loads_too_and_the_models_tensors_are_its_own(layout: str, tmp_path: Path) -> None:
     model, tensors = written(layout)
     torch.save(tensors, tmp_path / "weights.pt")
-    loaded = load(tmp_path / "weights.pt", layout=layout, **SAID[layout])
+    loaded = load_checkpoint(tmp_path / "weights.pt", layout=layout, **SAID[layout])
     images = random_images(model.config)
     assert furthest(model(images), loaded.model(images)) == 0
     assert all(parameter.requires_grad for parameter in loaded.model.parameters())
@@ -69,7 +69,7 @@ def test_a_pickled_file_loads_too_and_the_models_tensors_are_its_own(layout: str
 @torch.no_grad()
 def test_a_rectangular_model_loads_when_its_size_is_said(layout: str, size: tuple[int, int], tmp_path: Path) -> None:
     model, tensors = written(layout, replace(DESIGNS[layout], image_size=size))
-    loaded = load(save(tmp_path, tensors), **{**SAID[layout], "image_size": size})
+    loaded = load_checkpoint(save(tmp_path, tensors), **{**SAID[layout], "image_size": size})
     images = random_images(model.config)
     assert loaded.config.grid == model.config.grid and furthest(model(images), loaded.model(images)) == 0
 
@@ -77,7 +77,7 @@ def test_a_rectangular_model_loads_when_its_size_is_said(layout: str, size: tupl
 @torch.no_grad()
 def test_an_explained_file_with_qkv_biases_and_two_channels_tells_both(tmp_path: Path) -> None:
     model, tensors = written("explained", replace(EXPLAINED, qkv_bias=True, channels=2))
-    loaded = load(save(tmp_path, tensors), **SAID["explained"])
+    loaded = load_checkpoint(save(tmp_path, tensors), **SAID["explained"])
     assert loaded.config.qkv_bias and loaded.config.channels == 2
     images = random_images(model.config)
     assert furthest(model(images), loaded.model(images)) == 0
@@ -86,7 +86,7 @@ def test_an_explained_file_with_qkv_biases_and_two_channels_tells_both(tmp_path:
 def test_the_blog_file_carries_the_unused_norms_and_its_shared_tensors_twice() -> None:
     config = PRESETS["blog_vit_base_patch16_224"]
     with torch.device("meta"):
-        tensors = write(ViT(config).state_dict(), config, LAYOUTS["blog-conv"])
+        tensors = write_with_layout(ViT(config).state_dict(), config, LAYOUTS["blog-conv"])
     once = {name: tensor.numel() for name, tensor in tensors.items() if ".mlp.seq." not in name}
     assert sum(once.values()) == 86_586_088
     assert tensors["vit.3.mlp.seq.0.weight"].shape == tensors["vit.3.mlp.linear1.weight"].shape == (3072, 768)
@@ -98,7 +98,7 @@ def test_every_tensor_renamed_is_an_error_that_names_it_and_its_new_name(layout:
     for name in tensors:
         renamed = {other if other != name else f"{name}_x": tensor for other, tensor in tensors.items()}
         with pytest.raises(DamagedFileError, match=re.escape(name) + r"\b") as error:
-            load(save(tmp_path, renamed), **SAID[layout])
+            load_checkpoint(save(tmp_path, renamed), **SAID[layout])
         assert f"{name}_x" in str(error.value)
 
 
@@ -108,7 +108,7 @@ def test_every_tensor_missing_is_an_error_that_names_it(layout: str, tmp_path: P
     for name in tensors:
         fewer = {other: tensor for other, tensor in tensors.items() if other != name}
         with pytest.raises(DamagedFileError, match=re.escape(name)):
-            load(save(tmp_path, fewer), **SAID[layout])
+            load_checkpoint(save(tmp_path, fewer), **SAID[layout])
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
@@ -119,7 +119,7 @@ def test_every_tensor_of_another_shape_is_an_error_that_names_it(layout: str, tm
             if ".rope." in name and wrong.ndim == 3:
                 continue  # an axis of length 1 in front of a rotary table is how some save it
             with pytest.raises((DamagedFileError, UsageError), match=re.escape(name)):
-                load(save(tmp_path, {**tensors, name: wrong}), **SAID[layout])
+                load_checkpoint(save(tmp_path, {**tensors, name: wrong}), **SAID[layout])
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
@@ -129,7 +129,7 @@ def test_every_tensor_with_a_nan_is_an_error_that_names_it(layout: str, tmp_path
         broken = tensor.clone()
         broken.view(-1)[0] = torch.nan
         with pytest.raises(DamagedFileError, match=rf"1 of the {tensor.numel()} in {re.escape(name)} are NaN"):
-            load(save(tmp_path, {**tensors, name: broken}), **SAID[layout])
+            load_checkpoint(save(tmp_path, {**tensors, name: broken}), **SAID[layout])
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
@@ -138,7 +138,7 @@ def test_a_tensor_with_a_nan_is_loaded_and_noted_where_that_is_allowed(layout: s
     name = next(name for name in tensors if name.endswith("weight"))
     broken = tensors[name].clone()
     broken.view(-1)[0] = torch.nan
-    loaded = load(save(tmp_path, {**tensors, name: broken}), **SAID[layout], allow_nonfinite=True)
+    loaded = load_checkpoint(save(tmp_path, {**tensors, name: broken}), **SAID[layout], allow_nonfinite=True)
     (note,) = [note for note in loaded.notes if "NaN" in note]
     assert note.startswith(f"1 of the {broken.numel()} in {name} are NaN")
     assert sum(int(torch.isnan(each).sum()) for each in loaded.model.state_dict().values()) == 1
@@ -150,7 +150,7 @@ def test_an_extra_tensor_is_an_error_that_names_it_and_its_shape(layout: str, tm
     with pytest.raises(
         DamagedFileError, match=rf"does not fit the layout {layout}: 1 without a rule: ema\.decay \[2\]"
     ):
-        load(save(tmp_path, {**tensors, "ema.decay": torch.ones(2)}), **SAID[layout])
+        load_checkpoint(save(tmp_path, {**tensors, "ema.decay": torch.ones(2)}), **SAID[layout])
 
 
 def test_a_shared_tensor_of_the_blog_that_differs_is_an_error_that_names_both(tmp_path: Path) -> None:
@@ -158,28 +158,28 @@ def test_a_shared_tensor_of_the_blog_that_differs_is_an_error_that_names_both(tm
     tensors["vit.1.mlp.seq.3.bias"][0] += 0.5
     message = r"vit\.1\.mlp\.seq\.3\.bias and vit\.1\.mlp\.linear2\.bias are one tensor .* differ by up to 0\.5"
     with pytest.raises(DamagedFileError, match=message):
-        load(save(tmp_path, tensors), heads=3)
+        load_checkpoint(save(tmp_path, tensors), heads=3)
 
 
 def test_a_blog_file_cleaned_of_its_copies_and_unused_norms_loads(tmp_path: Path) -> None:
     _, tensors = written("blog-conv")
     clean = {name: t for name, t in tensors.items() if ".seq." not in name and not re.match(r"vit\.\d\.norm", name)}
-    assert load(save(tmp_path, clean), heads=3).audit.summary() == "layout blog-conv: 32 tensors, 32 loaded"
+    assert load_checkpoint(save(tmp_path, clean), heads=3).audit.summary() == "layout blog-conv: 32 tensors, 32 loaded"
 
 
 def test_another_position_table_in_an_explained_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     _, tensors = written("explained")
     tensors["backbone.pos_embed"] = tensors["backbone.pos_embed"].roll(1, dims=2)
     with pytest.raises(DamagedFileError, match=r"backbone\.pos_embed is another table .* differ by up to [12]\."):
-        load(save(tmp_path, tensors), **SAID["explained"])
+        load_checkpoint(save(tmp_path, tensors), **SAID["explained"])
 
 
 CONVENTIONS = {
-    "exponents i counted from 0": Convention(first_exponent=0),
-    "places counted from 0": Convention(first_place=0),
-    "rows and columns swapped": Convention(swapped=True),
-    r"half-split": Convention(halves=True),
-    "exponents i counted from 0 and places counted from 0": Convention(first_exponent=0, first_place=0),
+    "exponents i counted from 0": RotaryConvention(first_exponent=0),
+    "places counted from 0": RotaryConvention(first_place=0),
+    "rows and columns swapped": RotaryConvention(swapped=True),
+    r"half-split": RotaryConvention(halves=True),
+    "exponents i counted from 0 and places counted from 0": RotaryConvention(first_exponent=0, first_place=0),
 }
 
 
@@ -192,7 +192,7 @@ def test_rotary_tables_of_another_convention_are_an_error_that_says_which(
     replace_tables(tensors, Grid(4, 4), 8, class_row, CONVENTIONS[words])
     name = re.escape("transformer_blocks.0.attn.rope.x_cos")
     with pytest.raises(DamagedFileError, match=rf"{name} is a rotary table of another convention.* with .*{words}"):
-        load(save(tmp_path, tensors))
+        load_checkpoint(save(tmp_path, tensors))
 
 
 def test_one_strange_rotary_table_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -201,17 +201,17 @@ def test_one_strange_rotary_table_is_an_error_that_names_it(tmp_path: Path) -> N
     with pytest.raises(
         DamagedFileError, match=r"transformer_blocks\.1\.attn\.rope\.y_sin is .* of no convention known"
     ):
-        load(save(tmp_path, tensors))
+        load_checkpoint(save(tmp_path, tensors))
 
 
 @torch.no_grad()
 def test_rotary_tables_without_the_class_row_or_with_axes_in_front_or_in_half_precision_load(tmp_path: Path) -> None:
     model, tensors = written("xray-rope")
     images = random_images(model.config)
-    replace_tables(tensors, Grid(4, 4), 8, False, Convention())
+    replace_tables(tensors, Grid(4, 4), 8, False, RotaryConvention())
     for change in (lambda table: table, lambda table: table[None, None], lambda table: table.bfloat16()):
         file = {name: change(tensor) if ".rope." in name else tensor for name, tensor in tensors.items()}
-        assert furthest(load(save(tmp_path, file)).model(images), model(images)) == 0
+        assert furthest(load_checkpoint(save(tmp_path, file)).model(images), model(images)) == 0
 
 
 @pytest.mark.parametrize("heads", [1, 2, 4, 12])
@@ -220,11 +220,11 @@ def test_the_rotary_tables_tell_the_heads_and_other_heads_are_an_error_that_name
 ) -> None:
     _, tensors = written("xray-rope", replace(XRAY, heads=heads))
     path = save(tmp_path, tensors)
-    assert load(path).config.heads == heads
+    assert load_checkpoint(path).config.heads == heads
     with pytest.raises(
         UsageError, match=rf"heads=6 contradicts the file: .*x_cos, {24 // heads} wide .* says {heads}\."
     ):
-        load(path, heads=6)
+        load_checkpoint(path, heads=6)
 
 
 @torch.no_grad()
@@ -232,9 +232,9 @@ def test_an_xray_file_saved_without_its_tables_loads_when_heads_and_size_are_sai
     model, tensors = written("xray-rope")
     path = save(tmp_path, {name: tensor for name, tensor in tensors.items() if ".rope." not in name})
     with pytest.raises(UsageError, match=r"lacks its rotary tables does not say image_size\. Pass image_size="):
-        load(path)
+        load_checkpoint(path)
     images = random_images(model.config)
-    assert furthest(load(path, heads=3, image_size=16).model(images), model(images)) == 0
+    assert furthest(load_checkpoint(path, heads=3, image_size=16).model(images), model(images)) == 0
 
 
 @pytest.mark.parametrize(
@@ -257,30 +257,32 @@ def test_an_argument_that_is_missing_or_contradicts_the_file_is_named(
 ) -> None:
     _, tensors = written(layout)
     with pytest.raises(UsageError, match=message):
-        load(save(tmp_path, tensors), **said)
+        load_checkpoint(save(tmp_path, tensors), **said)
 
 
 @pytest.mark.parametrize("layout", DESIGNS)
 def test_a_layout_refuses_to_hold_another_design(layout: str) -> None:
     other = create_model(replace(DESIGNS[layout], norm_eps=1e-3))
     with pytest.raises(UsageError, match=rf"layout {layout} cannot hold this model: it means norm_eps=1e-05"):
-        write(other.state_dict(), other.config, LAYOUTS[layout])
+        write_with_layout(other.state_dict(), other.config, LAYOUTS[layout])
 
 
 def test_each_layout_is_known_by_its_names_and_others_are_an_error_that_lists_them() -> None:
     for layout in DESIGNS:
-        assert identify(written(layout)[1]) == layout
+        assert identify_layout(written(layout)[1]) == layout
     with pytest.raises(
         DamagedFileError, match=r"none of .*: .*blog-conv, .*explained, .*xray-rope.* called conv1, fc\."
     ):
-        identify(["conv1", "fc"])
+        identify_layout(["conv1", "fc"])
     with pytest.raises(
         DamagedFileError, match=r"near explained, but lacks backbone\.pos_embed \(.*: backbone\.pos_emb\)"
     ):
-        identify(["patch_tokens.project.weight", "backbone.pos_emb"])
+        identify_layout(["patch_tokens.project.weight", "backbone.pos_emb"])
 
 
-def replace_tables(tensors: dict[str, Tensor], grid: Grid, width: int, class_row: bool, convention: Convention) -> None:
+def replace_tables(
+    tensors: dict[str, Tensor], grid: Grid, width: int, class_row: bool, convention: RotaryConvention
+) -> None:
     for name in tensors:
         if ".rope." in name:
-            tensors[name] = rotary_table(name.rsplit(".")[-1], grid, width, class_row, convention)
+            tensors[name] = make_rotary_table(name.rsplit(".")[-1], grid, width, class_row, convention)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitrail.checkpoints.families import dinov2
-from vitrail.checkpoints.identify import LAYOUTS, identify
-from vitrail.checkpoints.load import Loaded, load, read_content
-from vitrail.checkpoints.rules import write
-from vitrail.checkpoints.told import Match, Told
+from vitrail.checkpoints.families import dinov2_dinov3
+from vitrail.checkpoints.identify import LAYOUTS, identify_layout
+from vitrail.checkpoints.layouts import LayoutHints, Match
+from vitrail.checkpoints.load import LoadedModel, load_checkpoint, load_from_tensors
+from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 
 from .differences import record
@@ -58,13 +58,13 @@ def cleaned(name: str) -> dict[str, Tensor]:
     return bare(name) if clean is None else clean(bare(name))
 
 
-def read(tensors: dict[str, Tensor], layout: str | None) -> Loaded:
-    told = Told(heads=None if layout and layout.startswith("dinov3") else HEADS)
-    return read_content(dict(tensors), "here", layout, told)
+def read(tensors: dict[str, Tensor], layout: str | None) -> LoadedModel:
+    told = LayoutHints(heads=None if layout and layout.startswith("dinov3") else HEADS)
+    return load_from_tensors(dict(tensors), "here", layout, told)
 
 
 @cache
-def model_of(name: str) -> Loaded:
+def model_of(name: str) -> LoadedModel:
     return read(bare(name), LAYOUT_OF[name])
 
 
@@ -86,8 +86,8 @@ def test_gradients_are_those_of_the_repository(name: str) -> None:
 @pytest.mark.parametrize(("name", "size"), [run for run in RUNS if run[1] != "native" and "dinov3" not in run[0]])
 def test_a_size_asked_for_while_loading_gives_the_same(name: str, size: str) -> None:
     run = known(name).runs[size]
-    told = Told(heads=HEADS, image_size=(run["images"].shape[-2], run["images"].shape[-1]))
-    loaded = read_content(bare(name), "here", LAYOUT_OF[name], told)
+    told = LayoutHints(heads=HEADS, image_size=(run["images"].shape[-2], run["images"].shape[-1]))
+    loaded = load_from_tensors(bare(name), "here", LAYOUT_OF[name], told)
     assert loaded.config.image_size == told.image_size
     assert any("resampled" in note for note in loaded.notes)
     assert largest_difference(loaded.model, run) < 1e-5
@@ -96,7 +96,7 @@ def test_a_size_asked_for_while_loading_gives_the_same(name: str, size: str) -> 
 @pytest.mark.parametrize("name", LAYOUT_OF)
 def test_writing_gives_back_the_same_tensors(name: str) -> None:
     loaded, layout = model_of(name), LAYOUTS[LAYOUT_OF[name]]
-    written = write(loaded.model.state_dict(), loaded.config, layout)
+    written = write_with_layout(loaded.model.state_dict(), loaded.config, layout)
     given = cleaned(name)
     assert not set(written) - set(given)
     same = [key for key in written if key != "mask_token" and not key.endswith("qkv.bias")]
@@ -119,7 +119,7 @@ RECOGNISED = {name: layout for name, layout in LAYOUT_OF.items() if name not in 
 
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_the_layout_is_recognised_by_the_names_of_the_tensors(name: str) -> None:
-    assert identify(bare(name)) == RECOGNISED[name].partition(":")[0]
+    assert identify_layout(bare(name)) == RECOGNISED[name].partition(":")[0]
     assert read(bare(name), None).audit.layout == RECOGNISED[name].partition(":")[0]
 
 
@@ -140,7 +140,7 @@ def test_of_a_dino_training_the_teacher_is_read(tmp_path: Path) -> None:
     teacher = known("dino").weights
     student = {name: tensor + 1 for name, tensor in teacher.items()}
     path = saved(tmp_path, {"student": student, "teacher": teacher, "epoch": 3})
-    loaded = load(path, layout="dino", heads=HEADS)
+    loaded = load_checkpoint(path, layout="dino", heads=HEADS)
     assert any("teacher" in note for note in loaded.notes)
     assert largest_difference(loaded.model, known("dino").runs["native"]) < 1e-5
 
@@ -162,9 +162,9 @@ def test_of_an_ijepa_training_the_target_encoder_is_read(tmp_path: Path) -> None
     target = known("ijepa").weights
     other = {name: tensor + 1 for name, tensor in target.items()}
     path = saved(tmp_path, {"encoder": other, "predictor": {}, "target_encoder": target, "epoch": 3})
-    loaded = load(path, layout="ijepa", heads=HEADS)
+    loaded = load_checkpoint(path, layout="ijepa", heads=HEADS)
     assert largest_difference(loaded.model, known("ijepa").runs["native"]) < 1e-5
-    first = load(path, layout="ijepa", heads=HEADS, network="encoder")
+    first = load_checkpoint(path, layout="ijepa", heads=HEADS, network="encoder")
     assert largest_difference(first.model, known("ijepa").runs["native"]) > 0.1
 
 
@@ -202,12 +202,14 @@ def test_a_bias_of_keys_that_stays_on_is_refused() -> None:
 @pytest.mark.parametrize("name", ["dino", "dinov2", "mae", "ijepa"])
 def test_unknown_widths_need_their_heads(name: str) -> None:
     with pytest.raises(UsageError, match="does not say heads"):
-        read_content(bare(name), "here", LAYOUT_OF[name])
+        load_from_tensors(bare(name), "here", LAYOUT_OF[name])
 
 
 def test_another_code_stretches_positions_by_its_own_rule() -> None:
     def rule(name: str, match: Match) -> str:
-        return read_content(bare(name), "here", LAYOUT_OF[name], Told(heads=HEADS, match=match)).config.resample
+        return load_from_tensors(
+            bare(name), "here", LAYOUT_OF[name], LayoutHints(heads=HEADS, match=match)
+        ).config.resample
 
     assert rule("dinov2", "original") == "bicubic-offset"
     assert rule("dinov2", "timm") == "bicubic-antialias"
@@ -218,4 +220,4 @@ def test_another_code_stretches_positions_by_its_own_rule() -> None:
 def test_one_block_in_two_chunks_is_refused_by_name() -> None:
     twice = {"blocks.0.3.norm1.bias": torch.zeros(1), "blocks.1.3.norm1.bias": torch.ones(1)}
     with pytest.raises(DamagedFileError, match=r"has blocks\.3\.norm1\.bias in two chunks, .* as blocks\.1\.3\.norm1"):
-        dinov2.clean(twice)
+        dinov2_dinov3.clean_dinov2(twice)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vitrail.checkpoints.identify import LAYOUTS
-from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.rules import write_with_layout
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import PRESETS
 from vitrail.model.vit import ViT
@@ -102,7 +102,7 @@ def test_every_teaching_design_has_the_articles_eps() -> None:
 
 
 def _under_their_names(model: ViT, layout: str, means: ViTConfig | None = None) -> dict[str, Tensor]:
-    return write(model.state_dict(), means or model.config, LAYOUTS[layout])
+    return write_with_layout(model.state_dict(), means or model.config, LAYOUTS[layout])
 
 
 def _cifar_names(model: ViT) -> dict[str, Tensor]:

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitrail.checkpoints.identify import LAYOUTS
-from vitrail.checkpoints.load import read_content
-from vitrail.checkpoints.rules import write
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.layouts import LayoutHints
+from vitrail.checkpoints.load import load_from_tensors
+from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import Patches, ViTConfig
 from vitrail.model.registry import config_from_name
@@ -103,7 +103,7 @@ def naive_block(block: nn.Module, x: Tensor) -> Tensor:
 @torch.no_grad()
 def test_the_soft_split_gives_the_tokens_of_the_repository(kind: Patches, size: str) -> None:
     known = reference(kind.replace("-", "_"))
-    loaded = read_content(dict(known.weights), "here", None, Told(heads=2))
+    loaded = load_from_tensors(dict(known.weights), "here", None, LayoutHints(heads=2))
     assert loaded.config.patches == kind
     run = known.runs[size]
     assert (loaded.model.tokens.patches(run["images"]) - run["patches"]).abs().max() < 1e-5
@@ -157,8 +157,8 @@ def test_linear_attention_estimates_the_softmax_of_short_queries_and_keys() -> N
 def test_fixed_waves_are_written_as_a_table_and_read_as_one(kind: Patches) -> None:
     model = create_model(tiny(kind, image_size=(32, 32), outputs=3)).eval()
     variant = kind.removeprefix("t2t-")
-    tensors = write(model.state_dict(), model.config, LAYOUTS[f"t2t:{variant}"])
-    loaded = read_content(tensors, "here", None, Told(heads=2))
+    tensors = write_with_layout(model.state_dict(), model.config, LAYOUTS[f"t2t:{variant}"])
+    loaded = load_from_tensors(tensors, "here", None, LayoutHints(heads=2))
     assert (loaded.config.positions, loaded.config.resample) == ("learned", "bicubic")
     images = torch.randn(2, 3, 32, 32)
     assert torch.equal(loaded.model(images), model(images))
@@ -168,4 +168,4 @@ def test_a_first_norm_that_fits_no_channels_is_refused() -> None:
     weights = reference("t2t_performer").weights
     cut = {name: tensor[:100] if "attention1.norm1" in name else tensor for name, tensor in weights.items()}
     with pytest.raises(DamagedFileError, match=r"49 numbers for each channel.* Got 100"):
-        read_content(cut, "here", None, Told(heads=2))
+        load_from_tensors(cut, "here", None, LayoutHints(heads=2))

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from parity import timm_models
 from parity.differences import record
 from parity.timm_models import CASES, furthest, pictures, reference, saved, saved_bare
-from vitrail.checkpoints.identify import recognise
-from vitrail.checkpoints.load import Loaded, load
-from vitrail.checkpoints.rules import write
+from vitrail.checkpoints.identify import find_layout
+from vitrail.checkpoints.load import LoadedModel, load_checkpoint
+from vitrail.checkpoints.rules import write_with_layout
 from vitrail.errors import UsageError
 
 FOLDED = ("registers with rows", "class and registers with rows")
@@ -24,7 +24,7 @@ FOLDED = ("registers with rows", "class and registers with rows")
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_and_gradient_equals_timms_at_the_native_size(case: str, tmp_path: Path) -> None:
     model = reference(case)
-    loaded = load(saved(model, tmp_path))
+    loaded = load_checkpoint(saved(model, tmp_path))
     images = pictures(loaded.config.channels, *native(case, loaded))
     difference = furthest(loaded.model, model, images)
     record(key(loaded), "read, native grid", difference)
@@ -35,7 +35,7 @@ def test_every_block_and_gradient_equals_timms_at_the_native_size(case: str, tmp
 @pytest.mark.parametrize("case", CASES)
 def test_every_block_equals_timms_at_other_sizes(case: str, tmp_path: Path) -> None:
     model = reference(case, **({} if case.startswith("NaFlex") else {"dynamic_img_size": True}))
-    loaded = load(saved(model, tmp_path))
+    loaded = load_checkpoint(saved(model, tmp_path))
     for height, width in ((24, 24), (12, 20)):
         difference = furthest(loaded.model, model, pictures(loaded.config.channels, height, width))
         record(key(loaded), f"read, {height // 4}x{width // 4} grid", difference)
@@ -46,7 +46,7 @@ def test_every_block_equals_timms_at_other_sizes(case: str, tmp_path: Path) -> N
 def test_a_table_resampled_when_loading_equals_timms(case: str, tmp_path: Path) -> None:
     folder = saved(reference(case), tmp_path)
     resized = timm.create_model(f"local-dir:{folder}", pretrained=True, img_size=(20, 12)).eval()
-    loaded = load(folder, image_size=(20, 12))
+    loaded = load_checkpoint(folder, image_size=(20, 12))
     assert any("resampled from 4x4 to 5x3" in note for note in loaded.notes)
     assert furthest(loaded.model, resized, pictures(3, 20, 12)) < 1e-5
 
@@ -54,9 +54,11 @@ def test_a_table_resampled_when_loading_equals_timms(case: str, tmp_path: Path) 
 @pytest.mark.parametrize("case", ["class", "registers", "distilled", "CLIP", "mean, normed after"])
 def test_a_rectangular_model_loads_with_its_own_table(case: str, tmp_path: Path) -> None:
     model = reference(case, img_size=(12, 20))
-    assert furthest(load(saved(model, tmp_path)).model, model, pictures(3, 12, 20)) < 1e-5
+    assert furthest(load_checkpoint(saved(model, tmp_path)).model, model, pictures(3, 12, 20)) < 1e-5
     settings = {"activation": "GELU"} if case == "CLIP" else {}
-    bare = load(saved_bare(model, tmp_path / "w.safetensors"), heads=4, image_size=(12, 20), settings=settings)
+    bare = load_checkpoint(
+        saved_bare(model, tmp_path / "w.safetensors"), heads=4, image_size=(12, 20), settings=settings
+    )
     if case != "mean, normed after":
         assert furthest(bare.model, model, pictures(3, 12, 20)) < 1e-5
     assert bare.config.grid == (3, 5)
@@ -64,7 +66,7 @@ def test_a_rectangular_model_loads_with_its_own_table(case: str, tmp_path: Path)
 
 def test_a_gate_of_its_own_is_read(tmp_path: Path) -> None:
     model = timm_models.split_gate()
-    loaded = load(saved_bare(model, tmp_path / "w.safetensors"), heads=4)
+    loaded = load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"), heads=4)
     assert loaded.config.mlp == "gated" and loaded.config.activation == "SiLU"
     assert furthest(loaded.model, model, pictures(3, 16, 16)) < 1e-5
 
@@ -75,7 +77,7 @@ def test_an_old_files_tanh_layer_is_read(tmp_path: Path) -> None:
     hidden = timm_models.randomise(nn.Linear(32, 32))
     extra = {f"pre_logits.fc.{name}": tensor for name, tensor in hidden.state_dict().items()}
     torch.save({**model.state_dict(), **extra}, tmp_path / "w.pth")
-    loaded = load(tmp_path / "w.pth", heads=4)
+    loaded = load_checkpoint(tmp_path / "w.pth", heads=4)
     images = pictures(3, 16, 16)
     wanted = model.head(torch.tanh(hidden(model.forward_head(model.forward_features(images), pre_logits=True))))
     assert loaded.config.head == "tanh" and (loaded.model(images) - wanted).abs().max() < 1e-5
@@ -94,16 +96,16 @@ def test_an_old_files_tanh_layer_is_read(tmp_path: Path) -> None:
 def test_what_vitrail_lacks_is_refused_by_name(name: str, changes: dict, message: str, tmp_path: Path) -> None:
     folder = saved(timm.create_model(name, **{**timm_models.SIZE, **changes}), tmp_path)
     with pytest.raises(UsageError, match=message):
-        load(folder)
+        load_checkpoint(folder)
 
 
-def native(case: str, loaded: Loaded) -> tuple[int, int]:
+def native(case: str, loaded: LoadedModel) -> tuple[int, int]:
     """The size for which nothing is resampled."""
     assert loaded.config.image_size == (16, 16) or case.startswith("NaFlex")
     return loaded.config.image_size
 
 
-def compare_gradients(case: str, model: nn.Module, loaded: Loaded, images: Tensor) -> None:
+def compare_gradients(case: str, model: nn.Module, loaded: LoadedModel, images: Tensor) -> None:
     """Of one loss, by the pictures and by every parameter."""
     of_theirs, of_ours = images.clone().requires_grad_(), images.clone().requires_grad_()
     model(of_theirs).square().sum().backward()
@@ -115,10 +117,10 @@ def compare_gradients(case: str, model: nn.Module, loaded: Loaded, images: Tenso
     assert of_theirs.grad.abs().max() > 1e-3 and difference < 1e-4
 
 
-def parameter_difference(model: nn.Module, loaded: Loaded) -> float:
+def parameter_difference(model: nn.Module, loaded: LoadedModel) -> float:
     """Between timm's gradients and ours under timm's names; ours of a part that timm lacks are not compared."""
     names = list(model.state_dict())
-    layout = recognise(names, foreign={"architecture": loaded.audit.layout})
+    layout = find_layout(names, foreign={"architecture": loaded.audit.layout})
     ours = {name: torch.zeros_like(tensor) for name, tensor in loaded.model.state_dict().items()}
     ours |= {name: parameter.grad for name, parameter in loaded.model.named_parameters()}
     if loaded.config.rotary == "dinov3":
@@ -129,12 +131,12 @@ def parameter_difference(model: nn.Module, loaded: Loaded) -> float:
             ours |= dict.fromkeys(both, ours[both[0]] + ours[both[1]])
     fields = ("norm_eps", "activation", "pool", "positions", "norm", "rotary", "image_size", "final_norm")
     settings = {name: getattr(loaded.config, name) for name in fields}
-    written = write(ours, loaded.config, layout, settings)
+    written = write_with_layout(ours, loaded.config, layout, settings)
     theirs = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None}
     assert theirs.keys() <= written.keys()
     return max((written[name] - gradient).abs().max().item() for name, gradient in theirs.items())
 
 
-def key(loaded: Loaded) -> str:
+def key(loaded: LoadedModel) -> str:
     """The layout with its variant."""
     return f"{loaded.audit.layout}:{loaded.audit.variant}".removesuffix(":")

@@ -10,8 +10,8 @@ from torch import Tensor
 from parity import timm_models
 from parity.negative import refuses_every_damage
 from parity.timm_models import reference
-from vitrail.checkpoints.load import Loaded, read_content
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.layouts import LayoutHints
+from vitrail.checkpoints.load import LoadedModel, load_from_tensors
 
 CASES = ("class", "attention pool", "registers", "distilled", "parallel", "DINOv3 with gates", "NaFlex SigLIP", "EVA")
 SIZE: dict[str, Any] = {"embed_dim": 16, "num_heads": 2, "num_classes": 3, "mlp_ratio": 3}
@@ -27,12 +27,14 @@ def test_every_damage_is_refused_by_name(case: str) -> None:
     arguments = {**changes, **SIZE, **more, "num_heads": 2}
     foreign = {"architecture": architecture, "global_pool": model.global_pool, "model_args": arguments}
 
-    def read(tensors: dict[str, Tensor]) -> Loaded:
-        return read_content(tensors, "file", told=Told(foreign=foreign))
+    def read(tensors: dict[str, Tensor]) -> LoadedModel:
+        return load_from_tensors(tensors, "file", told=LayoutHints(foreign=foreign))
 
     assert refuses_every_damage(model.state_dict(), read, decides=DECIDES.get(case, ())) > 100
 
 
 def test_a_gate_of_its_own_too() -> None:
     model = timm_models.split_gate(**SIZE)
-    assert refuses_every_damage(model.state_dict(), lambda tensors: read_content(tensors, "file", told=Told(heads=2)))
+    assert refuses_every_damage(
+        model.state_dict(), lambda tensors: load_from_tensors(tensors, "file", told=LayoutHints(heads=2))
+    )

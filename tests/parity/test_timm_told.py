@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from parity.timm_models import pictures, randomise, saved, saved_bare
-from vitrail.checkpoints.families import timm_told
-from vitrail.checkpoints.families.timm import card_of
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.families import timm_config
+from vitrail.checkpoints.families.timm import choose_timm_card
+from vitrail.checkpoints.layouts import LayoutHints
+from vitrail.checkpoints.load import load_checkpoint
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.model.config import ViTConfig
 
@@ -52,46 +52,46 @@ def differing(name: str) -> dict[str, tuple[object, object]]:
     """What we say about an architecture and what timm builds, where they differ."""
     with torch.device("meta"):
         model = timm.create_model(name, depth=1)
-    told = Told(foreign={"architecture": name, "global_pool": model.global_pool})
+    told = LayoutHints(foreign={"architecture": name, "global_pool": model.global_pool})
     block = model.blocks[0]
     gated = type(getattr(block, "mlp", None)).__name__ in ("GluMlp", "SwiGLU")
     probe, rotary = model.attn_pool is not None, type(getattr(model, "rope", None)).__name__
     if rotary not in ("NoneType", "RotaryEmbeddingDinoV3"):
         return {} if refused(told) else {"rotary": (None, rotary)}
     ours = {
-        "heads": timm_told.heads(told, model.embed_dim, 1, 1, gated),
-        "norm_eps": timm_told.norm_eps(told, pre_norm=not isinstance(model.norm_pre, nn.Identity)),
-        "activation": timm_told.activation(told, pre_norm=False, gated=gated),
-        "pool": timm_told.pool(
+        "heads": timm_config.read_timm_heads(told, model.embed_dim, 1, 1, gated),
+        "norm_eps": timm_config.choose_norm_eps(told, pre_norm=not isinstance(model.norm_pre, nn.Identity)),
+        "activation": timm_config.choose_activation(told, pre_norm=False, gated=gated),
+        "pool": timm_config.choose_pool(
             told, probe, model.cls_token is not None if hasattr(model, "cls_token") else True, False
         ),
-        "rotary": timm_told.rotary(told, bare=None),
+        "rotary": timm_config.choose_rotary(told, bare=None),
     }
     theirs = {
         "heads": getattr(block, "attn", block).num_heads,
         "norm_eps": block.norm1.eps if hasattr(block, "norm1") else block.in_norm.eps,
         "activation": type(block.mlp.act if hasattr(block, "mlp") else block.mlp_act).__name__,
-        "pool": timm_told.POOLS[model.global_pool],
+        "pool": timm_config.TIMM_POOLS[model.global_pool],
         "rotary": "none" if rotary == "NoneType" else "dinov3",
     }
     return {word: (ours[word], theirs[word]) for word in ours if ours[word] != theirs[word]}
 
 
-def refused(told: Told) -> bool:
+def refused(told: LayoutHints) -> bool:
     with pytest.raises(UsageError, match="angles that are none of Vitrail's"):
-        timm_told.rotary(told, bare=None)
+        timm_config.choose_rotary(told, bare=None)
     return True
 
 
 def test_a_bare_file_of_a_published_size_needs_no_heads(tmp_path: Path) -> None:
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=2)
-    assert load(saved_bare(model, tmp_path / "w.safetensors")).config.heads == 3
+    assert load_checkpoint(saved_bare(model, tmp_path / "w.safetensors")).config.heads == 3
 
 
 def test_a_bare_file_of_another_size_needs_heads(tmp_path: Path) -> None:
     model = timm.create_model("vit_tiny_patch16_224", img_size=32, num_classes=2, depth=3)
     with pytest.raises(UsageError, match=r"does not say heads.*heads="):
-        load(saved_bare(model, tmp_path / "w.safetensors"))
+        load_checkpoint(saved_bare(model, tmp_path / "w.safetensors"))
 
 
 def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
     model = randomise(timm.create_model("vit_base_patch16_clip_quickgelu_224", **size))
     path = saved_bare(model, tmp_path / "w.safetensors")
     with pytest.raises(UsageError, match="QuickGELU"):
-        load(path, heads=2)
-    loaded = load(path, heads=2, settings={"activation": "QuickGELU"})
+        load_checkpoint(path, heads=2)
+    loaded = load_checkpoint(path, heads=2, settings={"activation": "QuickGELU"})
     images = pictures(3, 32, 32)
     assert (loaded.model(images) - model(images)).abs().max() < 1e-5
 
@@ -115,20 +115,20 @@ def test_a_bare_clip_tower_needs_its_activation(tmp_path: Path) -> None:
 )
 def test_a_description_that_makes_no_sense_is_refused(foreign: dict[str, object], message: str) -> None:
     with pytest.raises(DamagedFileError, match=message):
-        timm_told.architecture(Told(foreign=foreign))
-        timm_told.size(Told(foreign=foreign))
+        timm_config.read_architecture(LayoutHints(foreign=foreign))
+        timm_config.read_timm_image_size(LayoutHints(foreign=foreign))
 
 
 def test_heads_that_contradict_the_description_are_refused() -> None:
-    told = Told(heads=4, foreign={"architecture": "vit_base_patch16_224"})
+    told = LayoutHints(heads=4, foreign={"architecture": "vit_base_patch16_224"})
     with pytest.raises(UsageError, match="heads=4 contradicts"):
-        timm_told.heads(told, 768, 12, 3072, gated=False)
+        timm_config.read_timm_heads(told, 768, 12, 3072, gated=False)
 
 
 def test_an_unknown_activation_is_refused_by_name() -> None:
-    told = Told(foreign={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
+    told = LayoutHints(foreign={"architecture": "vit", "model_args": {"act_layer": "hard_mish"}})
     with pytest.raises(UsageError, match="hard_mish"):
-        timm_told.activation(told, pre_norm=False, gated=False)
+        timm_config.choose_activation(told, pre_norm=False, gated=False)
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,18 @@ def test_a_clip_tower_has_the_activation_that_its_authors_trained_it_with(
     name: str, activation: str, tmp_path: Path
 ) -> None:
     folder = saved(timm.create_model(name, **TINY_CLIP), tmp_path)
-    assert load(folder, match="original").config.activation == activation
+    assert load_checkpoint(folder, match="original").config.activation == activation
     as_timm = "QuickGELU" if "quickgelu" in name else "GELU"
-    assert load(folder).config.activation == load(folder, match="timm").config.activation == as_timm
-    assert load(folder, match="original", settings={"activation": "SiLU"}).config.activation == "SiLU"
+    assert (
+        load_checkpoint(folder).config.activation == load_checkpoint(folder, match="timm").config.activation == as_timm
+    )
+    assert load_checkpoint(folder, match="original", settings={"activation": "SiLU"}).config.activation == "SiLU"
 
 
 def test_a_bare_clip_tower_needs_its_activation_for_the_authors_too(tmp_path: Path) -> None:
     path = saved_bare(timm.create_model("vit_base_patch16_clip_224", **TINY_CLIP), tmp_path / "w.safetensors")
     with pytest.raises(UsageError, match="QuickGELU"):
-        load(path, heads=2, match="original")
+        load_checkpoint(path, heads=2, match="original")
 
 
 @pytest.mark.parametrize(
@@ -172,16 +174,18 @@ def test_a_bare_clip_tower_needs_its_activation_for_the_authors_too(tmp_path: Pa
 )
 def test_the_name_with_its_tag_tells_the_authors(name: str, card: str) -> None:
     architecture, _, tag = name.partition(".")
-    told = Told(match="original", foreign={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
-    assert card_of(ViTConfig(), told) == card
+    told = LayoutHints(match="original", foreign={"architecture": architecture, "pretrained_cfg": {"tag": tag}})
+    assert choose_timm_card(ViTConfig(), told) == card
 
 
 def test_authors_whom_nobody_knows_have_no_numerics(tmp_path: Path) -> None:
     folder = saved(timm.create_model("vit_base_patch16_224.mae", **TINY_PLAIN), tmp_path / "mae")
-    ours = load(folder, match="original").config
-    assert (ours.resample, ours.activation) == ("bicubic", "GELU") and load(folder).config.resample != ours.resample
+    ours = load_checkpoint(folder, match="original").config
+    assert (ours.resample, ours.activation) == ("bicubic", "GELU") and load_checkpoint(
+        folder
+    ).config.resample != ours.resample
     folder = saved(timm.create_model("vit_medium_patch16_reg4_gap_256.sbb_in1k", **TINY_PLAIN), tmp_path / "sbb")
     words = r"Nobody knows the authors' numerics of vit_medium_patch16_reg4_gap_256\.sbb_in1k\. Leave match= out"
     with pytest.raises(UsageError, match=words):
-        load(folder, match="original")
-    assert load(folder, match="timm").config == load(folder).config
+        load_checkpoint(folder, match="original")
+    assert load_checkpoint(folder, match="timm").config == load_checkpoint(folder).config

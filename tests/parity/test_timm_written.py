@@ -14,8 +14,8 @@ from torch import Tensor
 from parity.designs import random_model
 from parity.differences import record
 from parity.timm_models import furthest
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.writers.timm import write
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.writers.to_timm import write_timm_folder
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import apply_small_image_defaults
@@ -101,7 +101,7 @@ def test_timm_opens_the_folder_with_equal_outputs_and_so_do_we(parts: str, tmp_p
     difference = max(furthest(model, opened, images), (model(images) - outputs).abs().max().item())
     record("timm", "written, opened by timm", difference)
     assert difference < 1e-5
-    loaded = load(folder)
+    loaded = load_checkpoint(folder)
     assert loaded.classes == names(model.config)
     difference = (loaded.model(images) - model(images)).abs().max().item()
     record("timm", "written, read back", difference)
@@ -132,7 +132,9 @@ def test_a_description_that_does_not_fit_the_model_is_refused(
     size: int, named: int, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        write(tmp_path / "timm", random_model(TINY), ImageSpec(height=size, width=16), "classes", ("name",) * named)
+        write_timm_folder(
+            tmp_path / "timm", random_model(TINY), ImageSpec(height=size, width=16), "classes", ("name",) * named
+        )
 
 
 @pytest.mark.parametrize("fit", ["squash", "crop", "pad"])
@@ -140,7 +142,7 @@ def test_timm_prepares_pictures_as_the_folder_says(fit: str, tmp_path: Path) -> 
     spec = ImageSpec(height=12, width=16, mean=(0.4, 0.5, 0.6), std=(0.25,), interpolation="bilinear", fit=fit)
     spec = replace(spec, crop_fraction=0.9) if fit == "crop" else spec
     folder = tmp_path / "timm"
-    write(folder, random_model(TINY), spec, "classes", names(TINY))
+    write_timm_folder(folder, random_model(TINY), spec, "classes", names(TINY))
     opened = timm.create_model(f"local-dir:{folder}", pretrained=True)
     said = timm.data.resolve_model_data_config(opened)
     assert (
@@ -150,7 +152,7 @@ def test_timm_prepares_pictures_as_the_folder_says(fit: str, tmp_path: Path) -> 
     )
     assert said["crop_mode"] == {"squash": "squash", "crop": "center", "pad": "border"}[fit]
     assert tuple(said["mean"]) == (0.4, 0.5, 0.6) and tuple(said["std"]) == (0.25, 0.25, 0.25)
-    assert load(folder).spec == replace(spec, std=(0.25, 0.25, 0.25))
+    assert load_checkpoint(folder).spec == replace(spec, std=(0.25, 0.25, 0.25))
 
 
 def test_the_description_is_that_of_timms_hub_folders(tmp_path: Path) -> None:
@@ -169,7 +171,7 @@ def test_timm_may_open_it_for_another_number_of_classes(tmp_path: Path) -> None:
 def written(model: ViT, folder: Path) -> Path:
     config = model.config
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
-    write(folder / "timm", model, spec, "classes", names(config))
+    write_timm_folder(folder / "timm", model, spec, "classes", names(config))
     return folder / "timm"
 
 

@@ -15,8 +15,8 @@ from parity.designs import random_images, random_model
 from parity.differences import record
 from parity.negative import refuses_every_damage
 from parity.outside import answers, furthest, furthest_gradient, pictures, randomised
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.save import save_model
 from vitrail.errors import UsageError
 from vitrail.files import safetensors_file as files
 from vitrail.model.config import ViTConfig
@@ -64,7 +64,7 @@ def test_its_files_give_its_answers_and_its_gradients(ending: str, hidden: int |
         files.save_tensors(path, model.state_dict(), {})
     else:
         torch.save(renamed(model.state_dict()) if ending == "old names" else model.state_dict(), path)
-    loaded, images = load(path, heads=4), pictures(16, 16)
+    loaded, images = load_checkpoint(path, heads=4), pictures(16, 16)
     layout = "torchvision:old-names" if ending == "old names" else "torchvision"
     assert loaded.audit.layout == "torchvision" and loaded.audit.variant == layout.partition(":")[2]
     difference = furthest(loaded.model, run(model, images), images)
@@ -83,7 +83,9 @@ def test_another_square_is_that_of_its_own_helper(side: int, tmp_path: Path) -> 
     other.load_state_dict(interpolate_embeddings(side, 4, dict(model.state_dict())))
     images = pictures(side, side)
     theirs = run(other, images)
-    difference = max(furthest(load(path, heads=4, image_size=size).model, theirs, images) for size in (None, side))
+    difference = max(
+        furthest(load_checkpoint(path, heads=4, image_size=size).model, theirs, images) for size in (None, side)
+    )
     record("torchvision", f"read, {side // 4}x{side // 4} grid", difference)
     assert difference <= 1e-5
 
@@ -93,7 +95,7 @@ def test_another_square_is_that_of_its_own_helper(side: int, tmp_path: Path) -> 
 def test_what_we_write_is_loaded_by_torchvision_and_by_us(kind: str, suffix: str, tmp_path: Path) -> None:
     config, path = EXPRESSED[kind], tmp_path / f"written{suffix}"
     ours = random_model(config)
-    save(path, ours, ImageSpec(height=12, width=12), tuple("abc") if config.outputs else (), "torchvision")
+    save_model(path, ours, ImageSpec(height=12, width=12), tuple("abc") if config.outputs else (), "torchvision")
     theirs = VisionTransformer(
         image_size=12, patch_size=4, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=24,
         num_classes=3, representation_size=16 if config.head == "tanh" else None,
@@ -104,7 +106,7 @@ def test_what_we_write_is_loaded_by_torchvision_and_by_us(kind: str, suffix: str
     images = random_images(config)
     with torch.no_grad():
         difference = (theirs(images) - ours(images)).abs().max().item()
-        again = (load(path, heads=2).model(images) - ours(images)).abs().max().item()
+        again = (load_checkpoint(path, heads=2).model(images) - ours(images)).abs().max().item()
     record("torchvision", "written", difference)
     assert difference <= 1e-5 and again <= 1e-6
 
@@ -128,7 +130,7 @@ def test_a_part_that_torchvision_lacks_is_named(config: ViTConfig, part: str, tm
     height, width = config.image_size
     spec = ImageSpec(height=height, width=width, channels=config.channels)
     with pytest.raises(UsageError, match=part):
-        save(tmp_path / "written.pth", random_model(config), spec, tuple("abc"), "torchvision")
+        save_model(tmp_path / "written.pth", random_model(config), spec, tuple("abc"), "torchvision")
     assert not (tmp_path / "written.pth").exists()
 
 
@@ -137,7 +139,7 @@ def test_every_damage_is_refused_by_name(tmp_path: Path) -> None:
 
     def from_tensors(tensors: dict[str, Tensor]) -> None:
         files.save_tensors(path, tensors, {})
-        load(path, heads=4)
+        load_checkpoint(path, heads=4)
 
     assert refuses_every_damage(reference(hidden=32).state_dict(), from_tensors) > 150
 
@@ -146,7 +148,7 @@ def test_heads_are_asked_for_where_the_width_does_not_tell_them(tmp_path: Path) 
     path = tmp_path / "weights.pth"
     torch.save(reference().state_dict(), path)
     with pytest.raises(UsageError, match=r"torchvision does not say heads\. Pass heads=; .* 768 wide 12"):
-        load(path)
+        load_checkpoint(path)
 
 
 def test_swag_has_its_own_licence(tmp_path: Path) -> None:
@@ -154,10 +156,10 @@ def test_swag_has_its_own_licence(tmp_path: Path) -> None:
         image_size=384, patch_size=192, num_layers=1, num_heads=12, hidden_dim=768, mlp_dim=8, num_classes=1000
     )
     torch.save(model.state_dict(), tmp_path / "weights.pth")
-    loaded = load(tmp_path / "weights.pth")
+    loaded = load_checkpoint(tmp_path / "weights.pth")
     assert loaded.licence == "CC-BY-NC-4.0" and loaded.spec.interpolation == "bicubic"
     torch.save(reference().state_dict(), tmp_path / "mine.pth")
-    assert load(tmp_path / "mine.pth", heads=4).licence == "BSD-3-Clause"
+    assert load_checkpoint(tmp_path / "mine.pth", heads=4).licence == "BSD-3-Clause"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_every_published_size_has_its_licence_and_its_pictures(
     )  # fmt: skip
     kept = {name: tensor for name, tensor in model.state_dict().items() if outputs or not name.startswith("heads.")}
     torch.save(kept, tmp_path / file)
-    loaded = load(tmp_path / file)
+    loaded = load_checkpoint(tmp_path / file)
     assert loaded.licence.startswith(licence) and (" or " in loaded.licence) == (" or " in licence)
     assert (loaded.spec.fit, loaded.spec.interpolation, loaded.spec.cover[0]) == ("crop", *ways)
     assert any("lc_swag" in note for note in loaded.notes) == (" or " in licence)

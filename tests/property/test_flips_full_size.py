@@ -23,7 +23,7 @@ def whole(tmp_path_factory) -> Path:
     shape = config_from_name("vit_base_patch16_224")
     folder = tmp_path_factory.mktemp("full-size") / "bundle"
     spec = ImageSpec(height=224, width=224, channels=3)
-    bundle.save(folder, create_model(shape, 0), spec, "classes", tuple(map(str, range(shape.outputs))), {})
+    bundle.save_bundle(folder, create_model(shape, 0), spec, "classes", tuple(map(str, range(shape.outputs))), {})
     return folder
 
 
@@ -40,7 +40,7 @@ def test_B1_a_flipped_bit_in_any_file_of_a_full_size_bundle_is_noticed(whole, pa
         flip(path, place, bit)
         try:
             with pytest.raises(DamagedFileError, match=REASONS):
-                bundle.load(whole)
+                bundle.load_bundle(whole)
         finally:
             flip(path, place, bit)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig
-from ..model.positions import resample_table
-from .audit import Audit
-from .build import on_meta
-from .channels import WEIGHT, Policy, adapt, check
-from .expand import computed
+from ..model.positions import dinov3_periods, fixed_table, resample_table
+from ..model.vit import ViT
+from ..spec import ImageSpec
+from .layouts import computed_tensors
+from .validate import Audit
 
-TABLE = "positions.table"
+POSITION_TABLE = "positions.table"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class ModelDraft:
     """A model before it is built."""
 
     config: ViTConfig
@@ -29,12 +29,12 @@ class Draft:
     notes: tuple[str, ...] = ()
     """What was done to it, in sentences without a full stop."""
 
-    def with_note(self, note: str) -> Draft:
+    def with_note(self, note: str) -> ModelDraft:
         """The same with one sentence more."""
         return replace(self, notes=(*self.notes, note))
 
 
-def to_size(draft: Draft, size: tuple[int, int] | None) -> Draft:
+def adapt_image_size(draft: ModelDraft, size: tuple[int, int] | None) -> ModelDraft:
     """For pictures of another size: a learned table is resampled once, a fixed one computed anew.
 
     Raises:
@@ -45,20 +45,25 @@ def to_size(draft: Draft, size: tuple[int, int] | None) -> Draft:
         return draft
     new = replace(config, image_size=size)
     draft = replace(draft, config=new)
-    if TABLE not in draft.values or new.grid == config.grid:
-        return draft.with_note(f"made for pictures of {_by(config.image_size)} pixels, now for {_by(size)}")
+    if POSITION_TABLE not in draft.values or new.grid == config.grid:
+        return draft.with_note(
+            f"made for pictures of {_format_size(config.image_size)} pixels, now for {_format_size(size)}"
+        )
     values = dict(draft.values)
-    if TABLE in computed(config):
-        del values[TABLE]
-        return replace(draft, values=values).with_note(f"positions computed anew for {_by(new.grid)} patches")
-    table, first = values[TABLE], config.table_prefix
+    if POSITION_TABLE in computed_tensors(config):
+        del values[POSITION_TABLE]
+        return replace(draft, values=values).with_note(f"positions computed anew for {_format_size(new.grid)} patches")
+    table, first = values[POSITION_TABLE], config.table_prefix
     patches = resample_table(table[first:], config.grid, new.grid, config.resample)
-    values[TABLE] = torch.cat([table[:first], patches])
-    note = f"positions resampled from {_by(config.grid)} to {_by(new.grid)} patches by the rule {config.resample}"
+    values[POSITION_TABLE] = torch.cat([table[:first], patches])
+    note = (
+        f"positions resampled from {_format_size(config.grid)} to {_format_size(new.grid)} patches by the rule "
+        f"{config.resample}"
+    )
     return replace(draft, values=values).with_note(note)
 
 
-def to_channels(draft: Draft, channels: int | None, policy: Policy | None) -> Draft:
+def adapt_channels(draft: ModelDraft, channels: int | None, policy: ChannelPolicy | None) -> ModelDraft:
     """For pictures of another number of channels, by the policy that a person named.
 
     Raises:
@@ -67,7 +72,7 @@ def to_channels(draft: Draft, channels: int | None, policy: Policy | None) -> Dr
     """
     config = draft.config
     if policy is not None:
-        check(policy, config.channels, channels)
+        check_channels_policy(policy, config.channels, channels)
     elif channels in (None, config.channels):
         return draft
     else:
@@ -76,13 +81,13 @@ def to_channels(draft: Draft, channels: int | None, policy: Policy | None) -> Dr
             'Leave channels= out, or name how to adapt it: channels_policy="sum", "mean", "tile" or a list.'
         )
     assert channels is not None
-    values = {**draft.values, WEIGHT: adapt(draft.values[WEIGHT], config, channels, policy)}
+    values = {**draft.values, PATCH_WEIGHT: adapt_patch_weight(draft.values[PATCH_WEIGHT], config, channels, policy)}
     words = policy if isinstance(policy, str) else f"taking the file's channels {', '.join(map(str, policy))}"
     note = f"patch projection adapted from {config.channels} to {channels} channels: {words}"
     return replace(draft, config=replace(config, channels=channels), values=values).with_note(note)
 
 
-def to_pool(draft: Draft, pool: Pool | None, outputs: int | None) -> Draft:
+def adapt_pool(draft: ModelDraft, pool: Pool | None, outputs: int | None) -> ModelDraft:
     """With another pooling, for which the file's head was not trained: there must be none, or another one asked for.
 
     Raises:
@@ -97,22 +102,22 @@ def to_pool(draft: Draft, pool: Pool | None, outputs: int | None) -> Draft:
             "Pass outputs=0 for features, or another number of outputs for a new head."
         )
     assert pool is not None
-    without = to_outputs(draft, 0) if config.outputs or config.head == "tanh" else draft
+    without = adapt_outputs(draft, 0) if config.outputs or config.head == "tanh" else draft
     new = replace(without.config, pool=pool, distillation_head=False)
-    state = on_meta(new).state_dict()
+    state = build_on_meta(new).state_dict()
     kept = {name: tensor for name, tensor in without.values.items() if name in state}
     fitting = {name for name, tensor in kept.items() if tensor.shape == state[name].shape}
-    if lacking := [name for name in state if name not in fitting and name not in computed(new)]:
+    if lacking := [name for name in state if name not in fitting and name not in computed_tensors(new)]:
         raise UsageError(
             f'pool="{pool}" needs {lacking[0]}, which the file does not have. Its pooling is "{config.pool}".'
         )
     gone = set(without.values) - set(kept)
-    audit = _dropped(without.audit, gone, f"pool={pool} has no use for it")
+    audit = _mark_dropped(without.audit, gone, f"pool={pool} has no use for it")
     note = f"pooling replaced: {config.pool} in the file, now {pool}"
     return replace(without, config=new, values=kept, audit=audit).with_note(note)
 
 
-def to_outputs(draft: Draft, outputs: int | None) -> Draft:
+def adapt_outputs(draft: ModelDraft, outputs: int | None) -> ModelDraft:
     """Under a head of zeros with another number of outputs, or under none; a hidden layer before it goes too."""
     config = draft.config
     if outputs is None or (outputs == config.outputs and (outputs or config.head == "linear")):
@@ -121,17 +126,17 @@ def to_outputs(draft: Draft, outputs: int | None) -> Draft:
     kept = {name: tensor for name, tensor in draft.values.items() if not name.startswith("head.")}
     fresh = {
         name: torch.zeros(tensor.shape)
-        for name, tensor in on_meta(new).state_dict().items()
+        for name, tensor in build_on_meta(new).state_dict().items()
         if name.startswith("head.")
     }
     gone = set(draft.values) - set(kept)
-    audit = _dropped(draft.audit, gone, f"outputs={outputs} asks for another head")
+    audit = _mark_dropped(draft.audit, gone, f"outputs={outputs} asks for another head")
     old = f"{config.outputs} outputs" if config.outputs else "none"
     note = f"head replaced: {old} in the file, now {f'{outputs}, all zeros' if outputs else 'none'}"
     return replace(draft, config=new, values={**kept, **fresh}, audit=audit).with_note(note)
 
 
-def _dropped(audit: Audit, gone: set[str], reason: str) -> Audit:
+def _mark_dropped(audit: Audit, gone: set[str], reason: str) -> Audit:
     """The report, in which what filled these parameters is dropped."""
     rows = tuple(
         replace(row, action="dropped", ours=reason)
@@ -142,5 +147,119 @@ def _dropped(audit: Audit, gone: set[str], reason: str) -> Audit:
     return replace(audit, rows=rows)
 
 
-def _by(sides: tuple[int, int]) -> str:
+def _format_size(sides: tuple[int, int]) -> str:
     return f"{sides[0]}x{sides[1]}"
+
+
+# A patch projection for another number of channels than the one that was trained, by a policy that a person names.
+
+CHANNEL_POLICIES = ("sum", "mean", "tile")
+ChannelPolicy = str | tuple[int, ...]
+"""One of POLICIES, or numbers. sum: every new channel gets the sum of the file's channels over the number of new ones,
+so that a grey picture answers as the same picture repeated over the file's channels did. mean: every new channel gets
+the mean of the file's. tile: the file's channels in turn, again and again, times file's / new count. Numbers: the
+file's channel (from 0) that each new channel gets, unchanged."""
+PATCH_WEIGHT = "tokens.patches.weight"
+
+
+def adapt_patch_weight(weight: Tensor, config: ViTConfig, channels: int, policy: ChannelPolicy) -> Tensor:
+    """The projection [D, C, p, p] or [D, C * p * p] of `config` for so many channels.
+
+    Raises:
+        UsageError: the policy is not known or does not fit the counts, or the model's patches are not a plain
+            projection of pixels.
+    """
+    if config.patches not in ("conv", "linear") or config.patch_norms:
+        what = "norms around it" if config.patch_norms else config.patches
+        raise UsageError(
+            f"Only a plain projection of patches can be adapted to other channels; this model has {what}. "
+            f"Give it pictures of {config.channels} channels."
+        )
+    kernel = weight.reshape(len(weight), config.channels, *config.patch)  # [D, C, p, p]
+    new = _adapt_kernel(kernel, channels, policy).contiguous()
+    return new.flatten(1) if weight.ndim == 2 else new
+
+
+def check_channels_policy(policy: ChannelPolicy, old: int, channels: int | None) -> None:
+    """Refuse a policy that has nothing to do.
+
+    Raises:
+        UsageError: it is none of ours, no number of channels was asked for, or the file has that number and the policy
+            is no list that could put them in another order.
+    """
+    if isinstance(policy, str) and policy not in CHANNEL_POLICIES:
+        raise UsageError(
+            f"channels_policy must be {', '.join(CHANNEL_POLICIES)} or a list of channels. Got {policy!r}."
+        )
+    if channels is None:
+        raise UsageError(
+            f"channels_policy={_format_policy(policy)} adapts the file to other channels, and channels= does not "
+            f"say how many. "
+            f"Pass channels= too; the file's pictures have {old}."
+        )
+    if isinstance(policy, str) and channels == old:
+        raise UsageError(
+            f"channels_policy={_format_policy(policy)} changes nothing: the file's pictures have {old} channels "
+            f"already. "
+            "Leave it out, or pass a list to put them in another order."
+        )
+
+
+def reorder_spec_channels(spec: ImageSpec, policy: ChannelPolicy | None) -> ImageSpec:
+    """The pictures after a list of channels: mean and deviation go where their channel goes."""
+    if policy is None or isinstance(policy, str):
+        return spec
+    mean, std = (
+        values if len(values) == 1 else tuple(values[place] for place in policy) for values in (spec.mean, spec.std)
+    )
+    return replace(spec, channels=len(policy), mean=mean, std=std)
+
+
+def _format_policy(policy: ChannelPolicy) -> str:
+    return f'"{policy}"' if isinstance(policy, str) else str(list(policy))
+
+
+def _adapt_kernel(kernel: Tensor, channels: int, policy: ChannelPolicy) -> Tensor:
+    old = kernel.shape[1]
+    if policy == "sum":
+        return kernel.sum(dim=1, keepdim=True).expand(-1, channels, -1, -1) / channels
+    if policy == "mean":
+        return kernel.mean(dim=1, keepdim=True).expand(-1, channels, -1, -1)
+    if policy == "tile":
+        return kernel[:, [channel % old for channel in range(channels)]] * (old / channels)
+    return kernel[:, _check_channel_list(policy, old, channels)]
+
+
+def _check_channel_list(policy: Sequence[int] | str, old: int, channels: int) -> list[int]:
+    assert not isinstance(policy, str), "check() comes first"
+    if len(policy) != channels or not all(0 <= place < old for place in policy):
+        raise UsageError(
+            f"channels_policy must give each of {channels} channels one of the file's, 0 to {old - 1}. "
+            f"Got {list(policy)}."
+        )
+    return list(policy)
+
+
+# A model from its configuration and its tensors, without initialising anything twice.
+
+
+def build_on_meta(config: ViTConfig) -> ViT:
+    """The model without memory: names, shapes and number formats."""
+    with torch.device("meta"):
+        return ViT(config)
+
+
+def build_model(config: ViTConfig, values: Mapping[str, Tensor]) -> ViT:
+    """The model with these tensors as its own, in evaluation mode; what the configuration alone tells is computed."""
+    model, values = build_on_meta(config), dict(values)
+    for name in computed_tensors(config):
+        if name not in values:
+            values[name] = _compute_tensor(name, config)
+    model.load_state_dict(values, strict=True, assign=True)
+    return model.eval()
+
+
+def _compute_tensor(name: str, config: ViTConfig) -> Tensor:
+    if name == "rotary.periods":
+        return dinov3_periods(config.head_numbers)
+    return fixed_table(config.positions, config.grid, config.width, config.table_prefix)

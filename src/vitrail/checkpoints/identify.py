@@ -8,77 +8,66 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import DamagedFileError, UsageError
-from .complete import nearest
 from .families import (
-    big_vision,
-    blog_conv,
+    clip,
     deit,
-    dino,
-    dinov2,
-    dinov3,
-    explained,
-    google_npz,
-    hf_clip,
-    hf_dinov2,
-    hf_dinov3,
-    hf_siglip,
-    hf_vit,
-    ijepa,
-    mae,
-    open_clip,
-    openai_clip,
+    dinov2_dinov3,
+    flax,
+    hf,
+    hf_clip_siglip,
+    hf_dino,
+    originals,
     t2t,
+    teaching,
     timm,
-    timm_dinov3,
-    timm_naflex,
+    timm_eva_naflex,
     torchvision,
     vit_pytorch,
-    xray_rope,
 )
-from .layouts import Layout, Name, Parts
-from .shapes import pattern_of
+from .layouts import Layout, NameRule, PartsRule
+from .validate import compile_pattern, nearest_name_hint
 
 FAMILIES: tuple[tuple[Layout, ...], ...] = (
-    big_vision.LAYOUTS,
-    blog_conv.LAYOUTS,
-    deit.LAYOUTS,
-    dino.LAYOUTS,
-    dinov2.LAYOUTS,
-    dinov3.LAYOUTS,
-    explained.LAYOUTS,
-    google_npz.LAYOUTS,
-    hf_clip.LAYOUTS,
-    hf_dinov2.LAYOUTS,
-    hf_dinov3.LAYOUTS,
-    hf_siglip.LAYOUTS,
-    hf_vit.LAYOUTS,
-    ijepa.LAYOUTS,
-    mae.LAYOUTS,
-    open_clip.LAYOUTS,
-    openai_clip.LAYOUTS,
-    t2t.LAYOUTS,
-    timm.LAYOUTS,
-    timm_dinov3.LAYOUTS,
-    timm_naflex.LAYOUTS,
-    torchvision.LAYOUTS,
-    vit_pytorch.LAYOUTS,
-    xray_rope.LAYOUTS,
+    flax.BIG_VISION_LAYOUTS,
+    teaching.BLOG_CONV_LAYOUTS,
+    deit.DEIT_LAYOUTS,
+    originals.DINO_LAYOUTS,
+    dinov2_dinov3.DINOV2_LAYOUTS,
+    dinov2_dinov3.DINOV3_LAYOUTS,
+    teaching.EXPLAINED_LAYOUTS,
+    flax.GOOGLE_NPZ_LAYOUTS,
+    hf_clip_siglip.HF_CLIP_LAYOUTS,
+    hf_dino.HF_DINOV2_LAYOUTS,
+    hf_dino.HF_DINOV3_LAYOUTS,
+    hf_clip_siglip.HF_SIGLIP_LAYOUTS,
+    hf.HF_VIT_LAYOUTS,
+    originals.IJEPA_LAYOUTS,
+    originals.MAE_LAYOUTS,
+    clip.OPEN_CLIP_LAYOUTS,
+    clip.OPENAI_CLIP_LAYOUTS,
+    t2t.T2T_LAYOUTS,
+    timm.TIMM_LAYOUTS,
+    timm_eva_naflex.EVA_LAYOUTS,
+    timm_eva_naflex.NAFLEX_LAYOUTS,
+    torchvision.TORCHVISION_LAYOUTS,
+    vit_pytorch.VIT_PYTORCH_LAYOUTS,
+    teaching.XRAY_LAYOUTS,
 )
 """The layouts of every family, file by file."""
 LAYOUTS: dict[str, Layout] = {layout.key: layout for family in FAMILIES for layout in family}
 """Every layout of foreign files, by its name and variant (`name` or `name:variant`)."""
 
 
-def identify(names: Collection[str]) -> str:
+def identify_layout(names: Collection[str]) -> str:
     """The name of the one layout that fits a file's tensor names, as people write it after `layout=`.
 
     Raises:
         DamagedFileError: none fits, or several do. The layout that comes nearest is named with what it lacks.
     """
-    return recognise(names).name
+    return find_layout(names).name
 
 
-def recognise(names: Collection[str], layout: str | None = None, foreign: Mapping[str, Any] | None = None) -> Layout:
+def find_layout(names: Collection[str], layout: str | None = None, foreign: Mapping[str, Any] | None = None) -> Layout:
     """The one layout that fits.
 
     Args:
@@ -90,8 +79,8 @@ def recognise(names: Collection[str], layout: str | None = None, foreign: Mappin
         UsageError: there is no layout of that name, or config.json names a kind of model that is not known here.
     """
     unnamed = tuple(candidate for candidate in LAYOUTS.values() if not candidate.named_only)
-    candidates = _of_kind(variants(layout) if layout else unnamed, foreign or {})
-    fitting = [candidate for candidate in candidates if _fits(candidate, names)]
+    candidates = _filter_by_model_type(list_variants(layout) if layout else unnamed, foreign or {})
+    fitting = [candidate for candidate in candidates if _matches_layout(candidate, names)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -99,13 +88,15 @@ def recognise(names: Collection[str], layout: str | None = None, foreign: Mappin
         raise DamagedFileError(f"The file fits {len(fitting)} layouts, {keys}. Name one with layout=.")
     if len(candidates) == 1:
         raise DamagedFileError(
-            f"The file is not of the layout {candidates[0].key}: it {_unlike(candidates[0], names)}."
+            f"The file is not of the layout {candidates[0].key}: it {_explain_mismatch(candidates[0], names)}."
         )
     known = ", ".join(dict.fromkeys(candidate.name for candidate in candidates))
-    raise DamagedFileError(f"The file has none of the layouts known here: {known}. {_closest(candidates, names)}")
+    raise DamagedFileError(
+        f"The file has none of the layouts known here: {known}. {_describe_closest(candidates, names)}"
+    )
 
 
-def variants(name: str) -> tuple[Layout, ...]:
+def list_variants(name: str) -> tuple[Layout, ...]:
     """Every layout that shares the name that a person said; `name:variant` means that one.
 
     Raises:
@@ -118,7 +109,7 @@ def variants(name: str) -> tuple[Layout, ...]:
     return found
 
 
-def model_kinds(foreign: Mapping[str, Any]) -> tuple[str, ...]:
+def read_model_types(foreign: Mapping[str, Any]) -> tuple[str, ...]:
     """What a config.json says about the kind of model: transformers' model types, the inner one first, or timm."""
     if isinstance(foreign.get("architecture"), str):
         return ("timm",)
@@ -129,8 +120,8 @@ def model_kinds(foreign: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(kind for kind in said if isinstance(kind, str))
 
 
-def _of_kind(candidates: tuple[Layout, ...], foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
-    kinds = model_kinds(foreign)
+def _filter_by_model_type(candidates: tuple[Layout, ...], foreign: Mapping[str, Any]) -> tuple[Layout, ...]:
+    kinds = read_model_types(foreign)
     for kind in kinds:
         if found := tuple(candidate for candidate in candidates if kind in candidate.model_types):
             return found
@@ -143,51 +134,55 @@ def _of_kind(candidates: tuple[Layout, ...], foreign: Mapping[str, Any]) -> tupl
     return candidates
 
 
-def _fits(layout: Layout, names: Collection[str]) -> bool:
-    forms = _forms(layout, names)
-    return all(_among(want, forms) for want in layout.decisive) and not any(_among(n, forms) for n in layout.absent)
+def _matches_layout(layout: Layout, names: Collection[str]) -> bool:
+    forms = _name_forms(layout, names)
+    return all(_matches_any(want, forms) for want in layout.decisive) and not any(
+        _matches_any(n, forms) for n in layout.absent
+    )
 
 
-def _unlike(layout: Layout, names: Collection[str]) -> str:
+def _explain_mismatch(layout: Layout, names: Collection[str]) -> str:
     """What is wrong with names that are not of this layout, in words that follow "it"."""
-    forms = _forms(layout, names)
-    lacking = [want for want in layout.decisive if not _among(want, forms)]
+    forms = _name_forms(layout, names)
+    lacking = [want for want in layout.decisive if not _matches_any(want, forms)]
     if lacking:
-        return "lacks " + " and ".join(want + nearest(want, forms) for want in lacking)
+        return "lacks " + " and ".join(want + nearest_name_hint(want, forms) for want in lacking)
     strange = [found for unwanted in layout.absent for found in forms if fnmatchcase(found, unwanted)]
     return f"has {min(strange)}"
 
 
-def _forms(layout: Layout, names: Collection[str]) -> Collection[str]:
+def _name_forms(layout: Layout, names: Collection[str]) -> Collection[str]:
     """The names, also without the layout's prefix."""
     if not layout.prefix:
         return set(names)
     return {*names, *(name.removeprefix(layout.prefix) for name in names)}
 
 
-def _among(want: str, forms: Collection[str]) -> bool:
+def _matches_any(want: str, forms: Collection[str]) -> bool:
     return any(fnmatchcase(form, want) for form in forms) if _GLOB.search(want) else want in forms
 
 
 _GLOB = re.compile(r"[*?\[]")
 
 
-def _closest(candidates: Collection[Layout], names: Collection[str]) -> str:
+def _describe_closest(candidates: Collection[Layout], names: Collection[str]) -> str:
     """Words about the layout whose table knows most of the names, and why the file is not of it."""
     if not names:
         return "It holds no tensors at all."
-    known = {candidate.key: _known(candidate, names) for candidate in candidates}
+    known = {candidate.key: _count_known_names(candidate, names) for candidate in candidates}
     if not max(known.values()):
         return f"Its first tensors are called {', '.join(list(names)[:4])}."
     best = max(candidates, key=lambda candidate: known[candidate.key])
-    return f"It comes near {best.key}, but {_unlike(best, names)}."
+    return f"It comes near {best.key}, but {_explain_mismatch(best, names)}."
 
 
-def _known(layout: Layout, names: Collection[str]) -> int:
+def _count_known_names(layout: Layout, names: Collection[str]) -> int:
     """How many names the layout's table would load."""
-    loading = (rule for rule in layout.rules if isinstance(rule, Name | Parts))
+    loading = (rule for rule in layout.rules if isinstance(rule, NameRule | PartsRule))
     wanted = [
-        pattern_of(name) for rule in loading for name in ((rule.theirs,) if isinstance(rule, Name) else rule.theirs)
+        compile_pattern(name)
+        for rule in loading
+        for name in ((rule.theirs,) if isinstance(rule, NameRule) else rule.theirs)
     ]
     forms = [name.removeprefix(layout.prefix) for name in names]
     return sum(any(pattern.fullmatch(form) for pattern in wanted) for form in forms)

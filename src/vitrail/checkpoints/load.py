@@ -14,26 +14,30 @@ from ..errors import DamagedFileError, UsageError
 from ..model.config import Pool, ViTConfig
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from . import bundle, folders, pictures
-from .adapt import Draft, to_channels, to_outputs, to_pool, to_size
-from .audit import Audit
-from .budget import check_budget
-from .build import build, on_meta
-from .cards import Card, card, of_file
-from .channels import Policy, recoloured
-from .containers import Content, open_file
-from .expand import without_prefix
-from .identify import identify, recognise
-from .layouts import PUBLISHED_SIZES, Layout
-from .rules import take
-from .shapes import agree
-from .told import Match, Told
+from . import bundle, image_spec, weight_files
+from .adapt import (
+    ChannelPolicy,
+    ModelDraft,
+    adapt_channels,
+    adapt_image_size,
+    adapt_outputs,
+    adapt_pool,
+    build_model,
+    build_on_meta,
+    reorder_spec_channels,
+)
+from .identify import find_layout, identify_layout
+from .layouts import PUBLISHED_SIZES, Layout, LayoutHints, Match, map_unprefixed_names
+from .numerics import NumericsCard, find_card_for_file, load_card
+from .rules import load_with_layout
+from .validate import Audit, check_model_size, reconcile
+from .weight_files import WeightsContent, open_weights_file
 
-__all__ = ["Loaded", "identify", "load", "read_content"]
+__all__ = ["LoadedModel", "identify_layout", "load_checkpoint", "load_from_tensors"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
+class LoadedModel:
     """A model that came out of a file."""
 
     model: ViT
@@ -57,7 +61,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
+class LoadOptions:
     """The arguments of `load`."""
 
     layout: str | None = None
@@ -68,12 +72,12 @@ class _Wanted:
     pool: Pool | None = None
     match: Match | None = None
     network: str | None = None
-    policy: Policy | None = None
+    policy: ChannelPolicy | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     allow_nonfinite: bool = False
 
 
-def load(
+def load_checkpoint(
     path: str | Path,
     layout: str | None = None,
     heads: int | None = None,
@@ -86,7 +90,7 @@ def load(
     channels_policy: str | Sequence[int] | None = None,
     settings: Mapping[str, Any] | None = None,
     allow_nonfinite: bool = False,
-) -> Loaded:
+) -> LoadedModel:
     """Read a bundle, a folder of transformers, timm or OpenCLIP, or a weights file, completely or not at all.
 
     Args:
@@ -99,7 +103,7 @@ def load(
         pool: another pooling than the file's, where there is no head or `outputs` asks for another.
         match: whose numerics where they differ: the authors' ("original"), "timm"'s or "transformers"'.
         network: which of several networks that a training saved, such as "encoder" of I-JEPA.
-        channels_policy: "sum", "mean", "tile", or the file's channel for each new one; see checkpoints/channels.py.
+        channels_policy: "sum", "mean", "tile", or the file's channel for each new one; see checkpoints/adapt.py.
         settings: fields of ViTConfig that the file cannot say, such as activation or norm_eps.
         allow_nonfinite: note weights that are NaN or infinite, to look at what a diverged training left, instead of
             refusing them.
@@ -110,7 +114,7 @@ def load(
         UsageError: an argument is missing, contradicts the file, or names no layout.
     """
     path = Path(path)
-    wanted = _Wanted(
+    wanted = LoadOptions(
         layout=layout,
         heads=heads,
         size=(image_size, image_size) if isinstance(image_size, int) else image_size,
@@ -125,17 +129,26 @@ def load(
     )
     if pool is not None:
         read_some(ViTConfig, {"pool": pool}, "load")
-    if path.is_dir() and folders.is_foreign(path) and layout != "bundle":
-        return _read(folders.open_weights(path, match, network), str(path), wanted, folders.describe(path))
+    if path.is_dir() and weight_files.is_foreign_folder(path) and layout != "bundle":
+        return _load_content(
+            weight_files.open_folder_weights(path, match, network),
+            str(path),
+            wanted,
+            weight_files.read_foreign_folder(path),
+        )
     if path.is_dir() or layout == "bundle":
         return _load_bundle(path, wanted)
-    return _read(open_file(path, match, network), str(path), wanted, folders.beside(path))
+    return _load_content(
+        open_weights_file(path, match, network), str(path), wanted, weight_files.read_folder_of_file(path)
+    )
 
 
-def read_content(tensors: dict[str, Tensor], where: str, layout: str | None = None, told: Told | None = None) -> Loaded:
+def load_from_tensors(
+    tensors: dict[str, Tensor], where: str, layout: str | None = None, told: LayoutHints | None = None
+) -> LoadedModel:
     """A model from tensors in memory, under the rules for a file that holds them; `tensors` is emptied."""
-    said = told or Told()
-    wanted = _Wanted(
+    said = told or LayoutHints()
+    wanted = LoadOptions(
         layout=layout,
         heads=said.heads,
         size=said.image_size,
@@ -144,22 +157,24 @@ def read_content(tensors: dict[str, Tensor], where: str, layout: str | None = No
         match=said.match,
         settings=said.settings,
     )
-    folder = folders.Folder(path=Path(where), config=dict(said.foreign), preprocessor={})
-    return _read(Content(tensors=tensors), where, wanted, folder)
+    folder = weight_files.ForeignFolder(path=Path(where), config=dict(said.foreign), preprocessor={})
+    return _load_content(WeightsContent(tensors=tensors), where, wanted, folder)
 
 
-def _read(content: Content, where: str, wanted: _Wanted, folder: folders.Folder) -> Loaded:
+def _load_content(
+    content: WeightsContent, where: str, wanted: LoadOptions, folder: weight_files.ForeignFolder
+) -> LoadedModel:
     """Recognise, describe, take every tensor, and adapt."""
     try:
-        family = recognise(content.tensors, wanted.layout, folder.config)
-        told = _told(wanted, family, folder)
+        family = find_layout(content.tensors, wanted.layout, folder.config)
+        told = _make_hints(wanted, family, folder)
         if family.clean is not None:
             content.tensors = family.clean(content.tensors)
         if family.settle is not None:
             content.tensors = family.settle(content.tensors, told)
-        config = _described(content.tensors, family, told)
-        known = of_file(_card(family, config, told), Path(where).name)
-        agree(wanted.heads, config.heads, "heads", "its tensors and what stands beside them")
+        config = _describe_config(content.tensors, family, told)
+        known = find_card_for_file(_choose_card(family, config, told), Path(where).name)
+        reconcile(wanted.heads, config.heads, "heads", "its tensors and what stands beside them")
     except (DamagedFileError, UsageError) as error:
         raise type(error)(f"{where}: {error}") from error
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -167,22 +182,24 @@ def _read(content: Content, where: str, wanted: _Wanted, folder: folders.Folder)
             f"{where}: its tensors and what stands beside them describe no model ({type(error).__name__}: "
             f"{str(error)[:80]}). Use another copy."
         ) from error
-    check_budget(config, where)
-    notes = (*folder.notes, *_doubts(config, wanted), *_guesses(config, family, told), *content.notes)
-    state = on_meta(config).state_dict()
-    values, audit = take(content.tensors, state, config, family, where, wanted.allow_nonfinite)
+    check_model_size(config, where)
+    notes = (*folder.notes, *_shape_warnings(config, wanted), *_guess_warnings(config, family, told), *content.notes)
+    state = build_on_meta(config).state_dict()
+    values, audit = load_with_layout(content.tensors, state, config, family, where, wanted.allow_nonfinite)
     notes = (*notes, *audit.doubts)
     if told.match in ("timm", "transformers") and values.pop("rotary.periods", None) is not None:
         notes = (*notes, f"the periods of the rotation were computed in float32, as {told.match} does, not read")
-    draft = _adapted(Draft(config=config, values=values, audit=audit, notes=notes), wanted)
-    spec, more = pictures.spec(replace(draft.config, channels=config.channels), known, told, folder)
-    spec = pictures.resized(recoloured(spec, wanted.policy), draft.config)
-    task, classes = pictures.answers(draft.config, folder.config)
-    return _built(draft, spec, task, classes, *_origin(known, folder), (*more, *_about(known, folder)))
+    draft = _adapt_draft(ModelDraft(config=config, values=values, audit=audit, notes=notes), wanted)
+    spec, more = image_spec.make_image_spec(replace(draft.config, channels=config.channels), known, told, folder)
+    spec = image_spec.resize_spec(reorder_spec_channels(spec, wanted.policy), draft.config)
+    task, classes = image_spec.read_task_and_classes(draft.config, folder.config)
+    return _make_loaded_model(
+        draft, spec, task, classes, *_find_origin(known, folder), (*more, *_card_notes(known, folder))
+    )
 
 
-def _told(wanted: _Wanted, family: Layout, folder: folders.Folder) -> Told:
-    return Told(
+def _make_hints(wanted: LoadOptions, family: Layout, folder: weight_files.ForeignFolder) -> LayoutHints:
+    return LayoutHints(
         heads=wanted.heads,
         image_size=wanted.size,
         channels=None if wanted.policy is not None else wanted.channels,
@@ -193,17 +210,17 @@ def _told(wanted: _Wanted, family: Layout, folder: folders.Folder) -> Told:
     )
 
 
-def _described(tensors: Mapping[str, Tensor], family: Layout, told: Told) -> ViTConfig:
-    bare = {name: tensors[full] for name, full in without_prefix(family, tensors).items()}
+def _describe_config(tensors: Mapping[str, Tensor], family: Layout, told: LayoutHints) -> ViTConfig:
+    bare = {name: tensors[full] for name, full in map_unprefixed_names(family, tensors).items()}
     return replace(family.describe(bare, told), **told.settings)
 
 
-def _card(family: Layout, config: ViTConfig, told: Told) -> Card | None:
+def _choose_card(family: Layout, config: ViTConfig, told: LayoutHints) -> NumericsCard | None:
     name = family.card if isinstance(family.card, str) else family.card(config, told)
-    return card(name) if name else None
+    return load_card(name) if name else None
 
 
-def _doubts(config: ViTConfig, wanted: _Wanted) -> tuple[str, ...]:
+def _shape_warnings(config: ViTConfig, wanted: LoadOptions) -> tuple[str, ...]:
     """A table whose rows fill a square as well as the size that was asked for might be either."""
     (rows, columns), side = config.grid, round(config.grid.patches**0.5)
     asked = config.positions in ("learned", "indexed") and wanted.size == config.image_size
@@ -213,7 +230,7 @@ def _doubts(config: ViTConfig, wanted: _Wanted) -> tuple[str, ...]:
     return (f"{lie}; if they lie in {side}x{side}, say the file's own image_size in settings",)
 
 
-def _guesses(config: ViTConfig, family: Layout, told: Told) -> tuple[str, ...]:
+def _guess_warnings(config: ViTConfig, family: Layout, told: LayoutHints) -> tuple[str, ...]:
     """What neither the file nor anybody said, and was taken to be as in published models."""
     notes = family.doubts(told) if family.doubts is not None else ()
     # torchvision's files are as silent as those of the original repositories
@@ -225,20 +242,20 @@ def _guesses(config: ViTConfig, family: Layout, told: Told) -> tuple[str, ...]:
     return (*notes, f"{theirs}; the file does not say it: heads= changes it")
 
 
-def _origin(known: Card | None, folder: folders.Folder) -> tuple[str, str]:
+def _find_origin(known: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, str]:
     """Licence and repository: as Vitrail wrote them down, else those of the family's published weights."""
-    if folders.is_ours(folder.config):
+    if weight_files.is_written_by_vitrail(folder.config):
         return str(folder.config.get("licence", "")), str(folder.config.get("repository", ""))
     return (known.licence, known.repository) if known is not None else ("", "")
 
 
-def _about(known: Card | None, folder: folders.Folder) -> tuple[str, ...]:
+def _card_notes(known: NumericsCard | None, folder: weight_files.ForeignFolder) -> tuple[str, ...]:
     """What to know of the family's published weights, unless these are Vitrail's own."""
-    ours = folders.is_ours(folder.config)
+    ours = weight_files.is_written_by_vitrail(folder.config)
     return () if known is None or ours or not known.about else (known.about,)
 
 
-def _load_bundle(path: Path, wanted: _Wanted) -> Loaded:
+def _load_bundle(path: Path, wanted: LoadOptions) -> LoadedModel:
     if wanted.layout not in (None, "bundle"):
         raise UsageError(
             f"{path} is a folder, which can only be a bundle: no config.json of another library is in it. "
@@ -249,34 +266,34 @@ def _load_bundle(path: Path, wanted: _Wanted) -> Loaded:
         raise UsageError(
             f"{path} is a bundle, which holds one model with its own numerics. Leave {' and '.join(said)} out."
         )
-    opened = bundle.load(path, wanted.allow_nonfinite)
-    config, source = opened.model.config, str(path / bundle.CONFIG)
-    agree(wanted.heads, config.heads, "heads", source)
+    opened = bundle.load_bundle(path, wanted.allow_nonfinite)
+    config, source = opened.model.config, str(path / bundle.CONFIG_FILE)
+    reconcile(wanted.heads, config.heads, "heads", source)
     for name, value in wanted.settings.items():
-        agree(value, getattr(config, name), name, source)
-    draft = _adapted(Draft(config=config, values=opened.model.state_dict(), audit=opened.audit), wanted)
-    spec = pictures.resized(recoloured(opened.spec, wanted.policy), draft.config)
+        reconcile(value, getattr(config, name), name, source)
+    draft = _adapt_draft(ModelDraft(config=config, values=opened.model.state_dict(), audit=opened.audit), wanted)
+    spec = image_spec.resize_spec(reorder_spec_channels(opened.spec, wanted.policy), draft.config)
     licence, repository = (str(opened.info.get(name, "")) for name in ("licence", "repository"))
     classes = opened.classes if draft.config.outputs == config.outputs else ()
-    return _built(draft, spec, opened.task, classes, licence, repository, opened.audit.doubts)
+    return _make_loaded_model(draft, spec, opened.task, classes, licence, repository, opened.audit.doubts)
 
 
-def _adapted(draft: Draft, wanted: _Wanted) -> Draft:
-    draft = to_channels(to_size(draft, wanted.size), wanted.channels, wanted.policy)
-    return to_outputs(to_pool(draft, wanted.pool, wanted.outputs), wanted.outputs)
+def _adapt_draft(draft: ModelDraft, wanted: LoadOptions) -> ModelDraft:
+    draft = adapt_channels(adapt_image_size(draft, wanted.size), wanted.channels, wanted.policy)
+    return adapt_outputs(adapt_pool(draft, wanted.pool, wanted.outputs), wanted.outputs)
 
 
-def _built(
-    draft: Draft,
+def _make_loaded_model(
+    draft: ModelDraft,
     spec: ImageSpec,
     task: str,
     classes: tuple[str, ...],
     licence: str,
     repository: str,
     notes: tuple[str, ...],
-) -> Loaded:
-    return Loaded(
-        model=build(draft.config, draft.values),
+) -> LoadedModel:
+    return LoadedModel(
+        model=build_model(draft.config, draft.values),
         config=draft.config,
         audit=draft.audit,
         spec=spec,

@@ -12,10 +12,10 @@ from ..model.vit import ViT
 from ..spec import ImageSpec
 from . import bundle
 
-TARGETS = ("bundle", "timm", "transformers", "torchvision", "google-npz")
+SAVE_TARGETS = ("bundle", "timm", "transformers", "torchvision", "google-npz")
 
 
-def save(
+def save_model(
     path: Path,
     model: ViT,
     spec: ImageSpec,
@@ -41,22 +41,22 @@ def save(
     if path.exists():
         raise UsageError(f"{path} exists already and is not overwritten. Choose another name or move it away.")
     if layout == "bundle":
-        bundle.save(path, model, spec, task, classes, info or {}, familiar)
+        bundle.save_bundle(path, model, spec, task, classes, info or {}, familiar)
     elif layout == "timm":
-        from .writers import timm
+        from .writers import to_timm
 
-        timm.write(path, model, spec, task, classes, info or {})
+        to_timm.write_timm_folder(path, model, spec, task, classes, info or {})
     elif layout == "transformers":
-        from .writers import transformers
+        from .writers import to_transformers
 
-        transformers.write(path, model, spec, task, classes, info or {})
+        to_transformers.write_transformers_folder(path, model, spec, task, classes, info or {})
     elif layout == "torchvision":
-        from .writers import torchvision
+        from .families import torchvision
 
-        torchvision.write(path, model, spec, task, classes)
+        torchvision.write_torchvision(path, model, spec, task, classes)
     elif layout == "google-npz":
-        from .writers import google_npz
+        from .families import flax
 
-        google_npz.write(path, model, spec, task, classes)
+        flax.write_google_npz(path, model, spec, task, classes)
     else:
-        raise UsageError(f"A model can be written as {', '.join(TARGETS)}. Got {layout!r}.")
+        raise UsageError(f"A model can be written as {', '.join(SAVE_TARGETS)}. Got {layout!r}.")

@@ -11,8 +11,8 @@ import torch
 
 from ..checkpoints import bundle
 from ..checkpoints import save as writing
-from ..checkpoints.audit import Audit
-from ..checkpoints.writers import torchvision
+from ..checkpoints.families import torchvision
+from ..checkpoints.validate import Audit
 from ..data.source import as_task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import read as read_decisions
@@ -27,7 +27,7 @@ from .units import in_units
 
 Target = Literal["bundle", "timm", "transformers", "torchvision", "google-npz"]
 TARGETS: tuple[Target, ...] = get_args(Target)
-ENDINGS: dict[Target, tuple[str, ...]] = {"torchvision": torchvision.ENDINGS, "google-npz": (".npz",)}
+ENDINGS: dict[Target, tuple[str, ...]] = {"torchvision": torchvision.TORCHVISION_SUFFIXES, "google-npz": (".npz",)}
 """Endings of the targets that are one file, the usual one first; the others are folders."""
 PICTURES = 3
 """Random pictures on which the two models are compared."""
@@ -73,8 +73,8 @@ def convert(found: Found, to: Target, out: Path) -> Converted:
     if to != "bundle":
         found, info = _for_others(found, info)
     with make_draft(out) as place:
-        familiar = bundle.familiar_in(found.bundle) if found.bundle is not None else None
-        writing.save(place, found.model, found.spec, _names(found, to), to, found.task, info, familiar)
+        familiar = bundle.load_feature_stats(found.bundle) if found.bundle is not None else None
+        writing.save_model(place, found.model, found.spec, _names(found, to), to, found.task, info, familiar)
         again = find(str(place), _to_read_back(found.config, to))
         difference = _proved(found, again, to)
         commit_draft(place, out)
@@ -195,7 +195,7 @@ def _names(found: Found, to: Target) -> tuple[str, ...]:
 
 def _info(found: Found) -> dict[str, object]:
     """What a bundle keeps: all that another bundle has noted, where foreign weights came from, how they were read."""
-    noted = dict(bundle.describe(found.bundle).info) if found.bundle is not None else {}
+    noted = dict(bundle.read_bundle_info(found.bundle).info) if found.bundle is not None else {}
     origin = {"licence": found.licence, "repository": found.repository}
     layout = {"layout": found.audit.layout} if found.bundle is None and found.audit is not None else {}
     notes = list(dict.fromkeys((*noted.get("notes", ()), *found.notes)))

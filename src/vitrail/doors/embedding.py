@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from .. import runtime
 from ..checkpoints import bundle
-from ..checkpoints.ensemble import ensemble_in, members
+from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.formulas import guarded, lines
 from ..errors import DataError, UsageError
 from ..files.suggest import suggest_path
@@ -64,8 +64,8 @@ def open_embedder(given: str | Path, device: str = "auto", changes: Mapping[str,
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
-    together = ensemble_in(place.path)
-    paths: Sequence[Path] = [place.path] if together is None else members(together)
+    together = find_ensemble(place.path)
+    paths: Sequence[Path] = [place.path] if together is None else list_members(together)
     embedder = Embedder([_eye(path) for path in paths], machine.device)
     embedder.spec = opening(embedder.spec, changes or {})
     return embedder
@@ -124,5 +124,5 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 def _eye(path: Path) -> Eye:
     found = find(str(path))
-    known = {} if found.bundle is None else bundle.describe(found.bundle).info
+    known = {} if found.bundle is None else bundle.read_bundle_info(found.bundle).info
     return Eye(model=found.model, spec=found.spec, number_format=str(known.get("number_format", "float32")))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import runtime
 from ..checkpoints import bundle
-from ..checkpoints.place import bundle_in
+from ..checkpoints.bundle import find_bundle
 from ..data.decode import decode
 from ..data.source import Picture, Task, as_task
 from ..data.transforms import fit_for_eyes, fit_one, normalise
@@ -106,8 +106,8 @@ def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
             f"A model is needed to explain: a run folder, a bundle or weights. {given} does not exist."
             f"{suggest_path(str(given))}"
         )
-    folder = bundle_in(place.path)
-    if folder is not None and strict_json.read_json(folder / bundle.CONFIG).get("classes"):
+    folder = find_bundle(place.path)
+    if folder is not None and strict_json.read_json(folder / bundle.CONFIG_FILE).get("classes"):
         return of_predictor(open_predictor(place.path, device), str(given))
     found = find(str(place.path))
     machine = runtime.choose(runtime.RuntimeSettings(device=device))

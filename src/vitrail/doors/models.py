@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from .. import config
-from ..checkpoints import place
-from ..checkpoints.audit import Audit
-from ..checkpoints.channels import Policy
-from ..checkpoints.ensemble import ensemble_in
-from ..checkpoints.load import Loaded, load
-from ..checkpoints.place import Located, bundle_in
-from ..checkpoints.told import Match
+from ..checkpoints import bundle
+from ..checkpoints.adapt import ChannelPolicy
+from ..checkpoints.bundle import ResolvedModel, find_bundle, find_ensemble
+from ..checkpoints.layouts import Match
+from ..checkpoints.load import LoadedModel, load_checkpoint
+from ..checkpoints.validate import Audit
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig
 from ..model.registry import config_from_name, example_names
@@ -44,7 +43,7 @@ class Said:
     """Whose numerics: the authors' (original), or those that timm or transformers run."""
     outputs: int | None = None
     """Another number than the file's puts a fresh head on the model, 0 none at all."""
-    channels_policy: Policy | None = None
+    channels_policy: ChannelPolicy | None = None
     """How the patch projection becomes one for another count of channels: sum, mean, tile, or channels of the file."""
     network: str | None = None
     """Which of several networks that a training saved, such as encoder of I-JEPA."""
@@ -100,12 +99,12 @@ def find(given: str, said: Said = NOTHING) -> Found:
     here = located(given)
     if here is None:
         return _by_name(given, said)
-    if (together := ensemble_in(here.path)) is not None:
+    if (together := find_ensemble(here.path)) is not None:
         raise UsageError(
             f"{given} is an ensemble, whose answers `vitrail predict` and `vitrail evaluate` average. Name one of its "
             f"models for this, such as {together / 'member-0'}."
         )
-    folder = bundle_in(here.path)
+    folder = find_bundle(here.path)
     found = _in_file(here.path, said) if folder is None else _in_bundle(here.path, folder, said)
     found = replace(found, notes=(*here.notes, *found.notes))
     if not here.licence or (found.licence and here.licence.startswith(NOT_STATED)):
@@ -113,13 +112,13 @@ def find(given: str, said: Said = NOTHING) -> Found:
     return replace(found, licence=here.licence, repository=here.repository)
 
 
-def located(given: str) -> Located | None:
+def located(given: str) -> ResolvedModel | None:
     """As `checkpoints.place.located`; the licence of a name on the Hub is told on standard error.
 
     Raises:
         UsageError, ResourceError, DamagedFileError: see `files.hub.fetch`.
     """
-    found = place.located(given)
+    found = bundle.resolve_model(given)
     if found is not None and found.repository:
         sys.stderr.write(f"{given}: licence {found.licence}, revision {found.revision}\n")
     return found
@@ -153,7 +152,7 @@ def _in_file(path: Path, said: Said) -> Found:
     return _found("weights folder" if path.is_dir() else "weights file", _loaded(path, said))
 
 
-def _found(kind: Kind, loaded: Loaded) -> Found:
+def _found(kind: Kind, loaded: LoadedModel) -> Found:
     return Found(
         kind=kind,
         config=loaded.config,
@@ -168,8 +167,8 @@ def _found(kind: Kind, loaded: Loaded) -> Found:
     )
 
 
-def _loaded(path: Path, said: Said) -> Loaded:
-    return load(
+def _loaded(path: Path, said: Said) -> LoadedModel:
+    return load_checkpoint(
         path,
         layout=said.layout,
         heads=said.heads,

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from .. import runtime
-from ..checkpoints.ensemble import ensemble_in
-from ..checkpoints.place import bundle_in
+from ..checkpoints.bundle import find_bundle, find_ensemble
 from ..data.source import Picture, as_task
 from ..data.sources.given import values_of
 from ..errors import UsageError
@@ -78,7 +77,7 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
         )
     machine = runtime.choose(runtime.RuntimeSettings(device=device), sharing)
     runtime.apply(machine)
-    folder = ensemble_in(place.path) or bundle_in(place.path)
+    folder = find_ensemble(place.path) or find_bundle(place.path)
     if folder is not None:
         return Predictor.open(folder, machine.device)
     found = find(str(place.path))

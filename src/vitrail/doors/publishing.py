@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from ..checkpoints import bundle, card
+from ..checkpoints import bundle, model_card
 from ..errors import UsageError
 from ..files import hub
 from ..files.checksums import MANIFEST, write_manifest
@@ -101,7 +101,7 @@ def publish(
         folder = Path(above) / "model"
         notes = _write(found, chosen, folder)
         text = _card(found, repository, chosen, notes)
-        (folder / bundle.CARD).write_text(text, encoding="utf-8")
+        (folder / bundle.CARD_FILE).write_text(text, encoding="utf-8")
         if chosen == "native":
             write_manifest(folder, with_page=False)  # people edit it where the Hub shows it
         else:
@@ -149,7 +149,7 @@ def _write(found: Found, layout: Layout, folder: Path) -> tuple[str, ...]:
 
 def _card(found: Found, repository: str, layout: Layout, notes: tuple[str, ...]) -> str:
     """The model's own card with a head that the Hub reads, and how to open it from there."""
-    pipeline = card.TAGS.get(found.task, "image-feature-extraction")
+    pipeline = model_card.PIPELINE_TAGS.get(found.task, "image-feature-extraction")
     use = USES[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
     beside = ["", *(f"- {note}" for note in notes)] if notes else []
     section = "\n".join(["## Use", "", use, *beside, "", ""])
@@ -158,10 +158,10 @@ def _card(found: Found, repository: str, layout: Layout, notes: tuple[str, ...])
 
 
 def _own_card(found: Found) -> str:
-    if found.bundle is not None and (found.bundle / bundle.CARD).is_file():
-        return (found.bundle / bundle.CARD).read_text(encoding="utf-8")
+    if found.bundle is not None and (found.bundle / bundle.CARD_FILE).is_file():
+        return (found.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
     parameters = sum(parameter.numel() for parameter in found.model.parameters())
-    return card.card(found.config, parameters, found.spec, found.task, found.classes, {})
+    return model_card.format_model_card(found.config, parameters, found.spec, found.task, found.classes, {})
 
 
 def _head(found: Found, layout: Layout, pipeline: str) -> str:

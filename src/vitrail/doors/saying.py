@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar, get_args
 
 from .. import config
-from ..checkpoints.channels import POLICIES, Policy
-from ..checkpoints.told import Match
+from ..checkpoints.adapt import CHANNEL_POLICIES, ChannelPolicy
+from ..checkpoints.layouts import Match
 from ..errors import UsageError
 from ..model.config import Pool, ViTConfig
 from .models import Said
@@ -56,7 +56,7 @@ def said(
     )
 
 
-def policy(text: str | Sequence[int]) -> Policy:
+def policy(text: str | Sequence[int]) -> ChannelPolicy:
     """How a patch projection is adapted: one of three words, or the file's channel for each new one.
 
     Raises:
@@ -66,7 +66,7 @@ def policy(text: str | Sequence[int]) -> Policy:
         return tuple(text)
     if all(part.strip().isdecimal() for part in text.split(",")):
         return tuple(int(part) for part in text.split(","))
-    return _one_of(text, "channels_policy", POLICIES)
+    return _one_of(text, "channels_policy", CHANNEL_POLICIES)
 
 
 def _one_of(word: str, name: str, known: Sequence[Word]) -> Word:

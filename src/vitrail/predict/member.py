@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from torch import Tensor, nn
 
 from ..checkpoints import bundle
-from ..checkpoints.card import UNANSWERED
+from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.source import Task, as_task
 from ..errors import UsageError
 from ..evaluate import decisions
@@ -68,8 +68,8 @@ class Member:
             DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
             UsageError: the model has learnt from pictures only, and from no answer.
         """
-        found = bundle.load(folder)
-        if UNANSWERED in found.info:
+        found = bundle.load_bundle(folder)
+        if UNLABELED_KEY in found.info:
             raise UsageError(
                 f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "
                 f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "
@@ -82,10 +82,10 @@ class Member:
             classes=found.classes,
             task=task,
             number_format=number_format or str(found.info.get("number_format", "float32")),
-            views=Views.of(found.info, str(folder / bundle.CONFIG)),
+            views=Views.of(found.info, str(folder / bundle.CONFIG_FILE)),
             scaling=scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None,
-            decided=decisions.read(found.info, task, found.classes, str(folder / bundle.CONFIG)),
-            familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FAMILIAR)),
+            decided=decisions.read(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
+            familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
         )
 
     @cached_property

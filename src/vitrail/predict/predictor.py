@@ -11,7 +11,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ..checkpoints.ensemble import ensemble_in, members
+from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.source import Picture
 from ..data.transforms import prepare
 from ..errors import UsageError
@@ -61,9 +61,9 @@ class Predictor:
             UsageError: no bundle and no run folder at `path`.
             DamagedFileError: the files are not those of their manifest, or note what cannot be.
         """
-        together = ensemble_in(path)
+        together = find_ensemble(path)
         if together is not None:
-            return cls([Member.open(folder, number_format) for folder in members(together)], device)
+            return cls([Member.open(folder, number_format) for folder in list_members(together)], device)
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
             raise UsageError(

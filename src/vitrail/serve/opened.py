@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ..checkpoints import bundle
-from ..checkpoints.place import bundle_in
+from ..checkpoints.bundle import find_bundle
 from ..doors.explaining import Explainer, of_predictor
 from ..doors.predicting import open_predictor, reread
 from ..errors import DamagedFileError, UsageError
@@ -185,8 +185,8 @@ def _explainer(predictor: Predictor, name: str) -> Explainer | None:
 
 def _licence(path: Path) -> str:
     """As a bundle has noted it; empty where nobody has."""
-    folder = bundle_in(path)
-    if folder is None or not (folder / bundle.CONFIG).is_file():
+    folder = find_bundle(path)
+    if folder is None or not (folder / bundle.CONFIG_FILE).is_file():
         return ""
-    info = strict_json.read_json(folder / bundle.CONFIG).get("info", {})
+    info = strict_json.read_json(folder / bundle.CONFIG_FILE).get("info", {})
     return str(info.get("licence", "")) if isinstance(info, dict) else ""

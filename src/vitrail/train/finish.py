@@ -139,13 +139,13 @@ def _spent(run: RunFolder) -> Spent:
 
 def _kept(run: RunFolder, learner: Learner, dataset: Dataset) -> tuple[Decisions, Familiar | None] | None:
     """What the bundle of this run's end holds already; None if there is none, or it could not decide yet."""
-    info = bundle.describe(run.bundle).info if run.bundle.exists() else {}
+    info = bundle.read_bundle_info(run.bundle).info if run.bundle.exists() else {}
     if decisions.KEY not in info:
         return None
     assert isinstance(learner.model, ViT)
     where, width = str(run.bundle), learner.model.config.width
     decided = decisions.read(info, dataset.source.task, dataset.source.classes, where)
-    return decided, Familiar.of(bundle.familiar_in(run.bundle), width, where)
+    return decided, Familiar.of(bundle.load_feature_stats(run.bundle), width, where)
 
 
 @contextmanager
@@ -177,7 +177,7 @@ def write_bundle(
         card: what the figures of the held-out pictures say, for the model card.
     """
     if run.bundle.exists():
-        if decided is None or decisions.KEY in bundle.describe(run.bundle).info:
+        if decided is None or decisions.KEY in bundle.read_bundle_info(run.bundle).info:
             return
         atomic.remove_folder(run.bundle)
     assert isinstance(learner.model, ViT)
@@ -198,7 +198,7 @@ def write_bundle(
     tensors = None if known is None else known.tensors()
     with averaged(learner.model, learner.average):
         task, classes = dataset.source.task, dataset.source.classes
-        bundle.save(run.bundle, learner.model, plan.image, task, classes, info, tensors, card)
+        bundle.save_bundle(run.bundle, learner.model, plan.image, task, classes, info, tensors, card)
 
 
 def write_report(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import config, runtime
-from ..checkpoints import bundle, ensemble
+from ..checkpoints import bundle
 from ..data.settings import DataSettings
 from ..data.transforms import prepare
 from ..errors import UsageError
@@ -231,7 +231,7 @@ def _keep_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
         if [*map(_hashes, copies)] == [*map(_hashes, bundles)]:
             return
         atomic.remove_folder(folder)
-    ensemble.save(folder, bundles)
+    bundle.save_ensemble(folder, bundles)
 
 
 def _hashes(folder: Path) -> bytes:
@@ -301,7 +301,7 @@ def _shown(whole: Together, row: int, at: int) -> Shown:
         at: the same picture's row in the source.
     """
     ends = np.cumsum([len(part) for part in whole.parts])
-    kept = bundle.load(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
+    kept = bundle.load_bundle(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
     return Shown(kept.model, kept.spec, prepare(whole.dataset.source.pictures[at], kept.spec))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..checkpoints import bundle
-from ..checkpoints.card import UNANSWERED
-from ..checkpoints.place import bundle_in, located
+from ..checkpoints.bundle import find_bundle, resolve_model
+from ..checkpoints.model_card import UNLABELED_KEY
 from ..data import kept_splits
 from ..files import atomic
 from .dataset import Dataset
@@ -54,15 +54,15 @@ def sentence(role: str, path: Path, dataset: Dataset) -> str:
         role: "weights" or "teacher".
         path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
     """
-    folder = bundle_in(place.path) if (place := located(str(path))) is not None else None
+    folder = find_bundle(place.path) if (place := resolve_model(str(path))) is not None else None
     if folder is None:
         return ""
     run = RunFolder(folder.parent)
     if folder == run.bundle and run.splits_file.is_file():
         return _of_run(role, run, dataset)
-    info = bundle.describe(folder).info
+    info = bundle.read_bundle_info(folder).info
     data, own = info.get("data"), dataset.source.fingerprint()
-    if UNANSWERED in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+    if UNLABELED_KEY in info or not isinstance(data, dict) or data.get("fingerprint") != own:
         return ""
     return (
         f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "

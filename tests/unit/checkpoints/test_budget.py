@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from vitrail.checkpoints.budget import _parameters, check_budget
+from vitrail.checkpoints.validate import _estimate_parameters, check_model_size
 from vitrail.errors import DamagedFileError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT
@@ -16,14 +16,14 @@ LARGEST = ViTConfig(image_size=(224, 224), patch=(14, 14), width=6144, depth=48,
 
 
 def test_the_largest_published_model_passes():
-    assert 21e9 < _parameters(LARGEST) < 23e9
-    check_budget(LARGEST, "x")
+    assert 21e9 < _estimate_parameters(LARGEST) < 23e9
+    check_model_size(LARGEST, "x")
 
 
 def test_the_count_is_that_of_a_real_model_but_for_norms_and_biases():
     config = ViTConfig(width=96, depth=3, heads=3, mlp_width=384, image_size=(64, 64))
     exact = sum(parameter.numel() for parameter in ViT(config).parameters())
-    assert 0.97 * exact < _parameters(config) <= exact
+    assert 0.97 * exact < _estimate_parameters(config) <= exact
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_the_count_is_that_of_a_real_model_but_for_norms_and_biases():
 )
 def test_what_is_too_large_is_refused_by_name(change, words):
     with pytest.raises(DamagedFileError, match=words):
-        check_budget(replace(LARGEST, **change), "x")
+        check_model_size(replace(LARGEST, **change), "x")

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
-from vitrail.checkpoints.card import card
-from vitrail.checkpoints.load import load
-from vitrail.checkpoints.preprocessor import preprocessor
+from vitrail.checkpoints.image_spec import make_preprocessor_config
+from vitrail.checkpoints.load import load_checkpoint
+from vitrail.checkpoints.model_card import format_model_card
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.files.checksums import write_manifest
 from vitrail.model.config import ViTConfig
@@ -28,7 +28,7 @@ INFO = {"fingerprint": "12ab", "mirror": True, "thresholds": [0.5, 0.25]}
 
 def saved(folder: Path, config: ViTConfig = CONFIG) -> ViT:
     model = create_model(config, seed=3)
-    bundle.save(folder / "model", model, SPEC, "classes", ("cat", "dog"), INFO)
+    bundle.save_bundle(folder / "model", model, SPEC, "classes", ("cat", "dog"), INFO)
     return model
 
 
@@ -42,7 +42,7 @@ def saved_at(folder: Path) -> Path:
 @torch.no_grad()
 def test_a_saved_bundle_opens_with_equal_outputs_and_all_that_was_said(positions: str, tmp_path: Path) -> None:
     model = saved(tmp_path, replace(CONFIG, positions=positions))
-    opened = bundle.load(tmp_path / "model")
+    opened = bundle.load_bundle(tmp_path / "model")
     images = torch.randn(2, 1, 4, 8)
     assert torch.equal(opened.model(images), model.eval()(images))
     assert (opened.model.config, opened.spec, opened.task) == (model.config, SPEC, "classes")
@@ -66,30 +66,30 @@ def test_the_card_says_what_the_model_reads_and_answers(tmp_path: Path) -> None:
 
 def test_the_card_says_what_turns_outputs_into_answers() -> None:
     noted = {"decisions": {"temperature": [2.5], "thresholds": [0.125], "positive": "cat"}}
-    text = card(CONFIG, 10, SPEC, "classes", ("cat", "dog"), noted)
+    text = format_model_card(CONFIG, 10, SPEC, "classes", ("cat", "dog"), noted)
     assert "divided by 2.5, the temperature. `cat` is answered from a probability of 0.125 on." in text
     noted = {"decisions": {"temperature": [1.0, 2.0], "thresholds": [0.5, 0.25]}}
-    text = card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), noted)
+    text = format_model_card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), noted)
     assert "divided by its temperature (`cat` 1, `dog` 2), and is answered from its threshold on (`cat` 0.5" in text
-    assert "answered from 0.5 on" in card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), {})
+    assert "answered from 0.5 on" in format_model_card(CONFIG, 10, SPEC, "labels", ("cat", "dog"), {})
 
 
 def test_what_the_training_pictures_look_like_is_kept(tmp_path: Path) -> None:
     model, known = create_model(CONFIG, seed=3), {"bank": torch.randn(4, 8).half(), "means": torch.randn(2, 8)}
-    bundle.save(tmp_path / "model", model, SPEC, "classes", ("cat", "dog"), INFO, known)
-    again = bundle.load(tmp_path / "model").familiar
+    bundle.save_bundle(tmp_path / "model", model, SPEC, "classes", ("cat", "dog"), INFO, known)
+    again = bundle.load_bundle(tmp_path / "model").familiar
     assert again.keys() == known.keys() and all(torch.equal(again[name], known[name]) for name in known)
-    assert bundle.load(saved_at(tmp_path / "plain")).familiar == {}
+    assert bundle.load_bundle(saved_at(tmp_path / "plain")).familiar == {}
 
 
 def test_the_preprocessor_speaks_transformers_field_names() -> None:
-    fields = preprocessor(replace(SPEC, channels=3, fit="crop"))
+    fields = make_preprocessor_config(replace(SPEC, channels=3, fit="crop"))
     assert fields["resample"] == 2 and fields["rescale_factor"] == 1 / 255
     assert fields["size"] == {"shortest_edge": 4} and fields["crop_size"] == {"height": 4, "width": 8}
     assert fields["do_center_crop"] and fields["image_mean"] == [0.4, 0.4, 0.4]
-    squash = preprocessor(SPEC)
+    squash = make_preprocessor_config(SPEC)
     assert squash["size"] == {"height": 4, "width": 8} and not squash["do_center_crop"]
-    assert preprocessor(ImageSpec())["resample"] == 3
+    assert make_preprocessor_config(ImageSpec())["resample"] == 3
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "preprocessor_config.json", "README.md"])
@@ -102,7 +102,7 @@ def test_a_changed_byte_in_any_file_is_an_error_that_shows_both_hashes(name: str
     with pytest.raises(
         DamagedFileError, match=rf"Checksum mismatch in .*{name}: expected [0-9a-f]{{8}}, got [0-9a-f]{{8}}"
     ):
-        bundle.load(tmp_path / "model")
+        bundle.load_bundle(tmp_path / "model")
 
 
 def edited(folder: Path, name: str, **changes: object) -> Path:
@@ -129,13 +129,13 @@ def test_a_config_that_makes_no_sense_is_an_error_that_says_where(
     change: dict[str, object], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DamagedFileError, match=message):
-        bundle.load(edited(tmp_path, "config.json", **change))
+        bundle.load_bundle(edited(tmp_path, "config.json", **change))
 
 
 def test_a_preprocessor_file_that_says_something_else_is_an_error(tmp_path: Path) -> None:
     folder = edited(tmp_path, "preprocessor_config.json", resample=3, image_mean=[0.5])
     with pytest.raises(DamagedFileError, match=r"does not agree with config\.json about resample, image_mean"):
-        bundle.load(folder)
+        bundle.load_bundle(folder)
 
 
 def test_a_file_that_is_not_json_and_a_folder_that_is_no_bundle_are_errors(tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_a_file_that_is_not_json_and_a_folder_that_is_no_bundle_are_errors(tmp_p
     (tmp_path / "model" / "config.json").write_text("{")
     write_manifest(tmp_path / "model")
     with pytest.raises(DamagedFileError, match=r"config\.json is not JSON text"):
-        bundle.load(tmp_path / "model")
+        bundle.load_bundle(tmp_path / "model")
     with pytest.raises(DamagedFileError, match=r"holds no model: that would be config\.json and model\.safetensors"):
-        load(tmp_path)
+        load_checkpoint(tmp_path)
 
 
 def test_saving_over_a_folder_or_with_names_that_do_not_fit_is_refused(tmp_path: Path) -> None:
@@ -153,29 +153,31 @@ def test_saving_over_a_folder_or_with_names_that_do_not_fit_is_refused(tmp_path:
     with pytest.raises(UsageError, match=r"exists already"):
         saved(tmp_path)
     with pytest.raises(UsageError, match=r"2 outputs needs a name\. Got 3 names"):
-        bundle.save(tmp_path / "other", model, SPEC, "classes", ("a", "b", "c"), {})
+        bundle.save_bundle(tmp_path / "other", model, SPEC, "classes", ("a", "b", "c"), {})
     with pytest.raises(UsageError, match=r"\(4, 8\) pixels and 1 channels\. Got \(4, 8\) and 3"):
-        bundle.save(tmp_path / "other", model, replace(SPEC, channels=3), "classes", ("a", "b"), {})
+        bundle.save_bundle(tmp_path / "other", model, replace(SPEC, channels=3), "classes", ("a", "b"), {})
     assert not (tmp_path / "other").exists()
 
 
 def test_load_opens_a_bundle_without_arguments_and_checks_those_given(tmp_path: Path) -> None:
     saved(tmp_path)
-    loaded = load(tmp_path / "model", heads=2, image_size=(4, 8), channels=1)
+    loaded = load_checkpoint(tmp_path / "model", heads=2, image_size=(4, 8), channels=1)
     assert loaded.config == CONFIG and loaded.audit.layout == "bundle"
     with pytest.raises(UsageError, match=r"heads=4 contradicts the file: .*config\.json says 2"):
-        load(tmp_path / "model", heads=4)
+        load_checkpoint(tmp_path / "model", heads=4)
     with pytest.raises(UsageError, match=r"can only be a bundle: .* Got layout='explained'"):
-        load(tmp_path / "model", layout="explained")
+        load_checkpoint(tmp_path / "model", layout="explained")
 
 
 @torch.no_grad()
 def test_other_outputs_replace_the_head_and_none_gives_features(tmp_path: Path) -> None:
     saved(tmp_path)
     images = torch.randn(2, 1, 4, 8)
-    new = load(tmp_path / "model", outputs=5)
+    new = load_checkpoint(tmp_path / "model", outputs=5)
     assert new.model(images).shape == (2, 5) and not new.model(images).any()
     assert [row.ours for row in new.audit.rows if row.action == "dropped"] == ["outputs=5 asks for another head"] * 2
-    features = load(tmp_path / "model", outputs=0)
+    features = load_checkpoint(tmp_path / "model", outputs=0)
     assert features.model(images).shape == (2, 8) and features.config.outputs == 0
-    assert torch.equal(load(tmp_path / "model", outputs=2).model(images), load(tmp_path / "model").model(images))
+    assert torch.equal(
+        load_checkpoint(tmp_path / "model", outputs=2).model(images), load_checkpoint(tmp_path / "model").model(images)
+    )

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from vitrail.checkpoints import cards
-from vitrail.checkpoints.cards import card, known_cards, of_file
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints import numerics
+from vitrail.checkpoints.layouts import LayoutHints
+from vitrail.checkpoints.numerics import find_card_for_file, list_cards, load_card
 from vitrail.config import read_some
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
@@ -33,39 +33,39 @@ crop = 0.9
 
 @pytest.fixture
 def written(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cards, "FOLDER", tmp_path)
-    card.cache_clear()
+    monkeypatch.setattr(numerics, "CARDS_FOLDER", tmp_path)
+    load_card.cache_clear()
     yield tmp_path
-    card.cache_clear()
+    load_card.cache_clear()
 
 
 def test_another_library_changes_what_its_table_says_and_keeps_the_rest(written) -> None:
     (written / "own.toml").write_text(TEXT)
-    own = card("own")
+    own = load_card("own")
     assert own.numerics() == own.numerics("original") == {"norm_eps": 1e-6, "activation": "GELUTanh"}
     assert own.numerics("timm") == {"norm_eps": 1e-6, "activation": "GELU"}
     assert own.preprocessing("timm") == {"mean": (0.5, 0.5, 0.5), "fit": "crop"}
     assert (own.crop(), own.crop("timm")) == (0.875, 0.9)
     assert (own.licence, own.repository) == ("Apache-2.0", "somebody/something")
-    told = Told(match="timm", settings={"norm_eps": 1e-5})
+    told = LayoutHints(match="timm", settings={"norm_eps": 1e-5})
     assert told.numerics("own") == {"norm_eps": 1e-5, "activation": "GELU"}
 
 
 def test_a_library_that_is_not_on_the_card_is_an_error_that_lists_those_that_are(written) -> None:
     (written / "own.toml").write_text(TEXT)
     with pytest.raises(UsageError, match=r'match="transformers" is not known for own\. .*: original, timm\.'):
-        card("own").numerics("transformers")
+        load_card("own").numerics("transformers")
 
 
 def test_a_word_that_nobody_reads_is_found(written) -> None:
     (written / "own.toml").write_text(TEXT + "norm_epsilon = 1\n")
     with pytest.raises(AssertionError, match="norm_epsilon"):
-        card("own")
+        load_card("own")
 
 
 def test_pictures_of_384_pixels_may_be_cut_otherwise(written) -> None:
     (written / "own.toml").write_text(TEXT + "crop_384 = 1.0\n")
-    own = card("own")
+    own = load_card("own")
     assert (own.crop("timm"), own.crop("timm", (224, 224)), own.crop("timm", (384, 384))) == (0.9, 0.9, 1.0)
     assert own.crop(None, (384, 384)) == 0.875
 
@@ -74,16 +74,23 @@ def test_the_name_of_a_published_file_picks_the_card_that_lists_it(written) -> N
     (written / "own.toml").write_text(TEXT)
     (written / "own_other.toml").write_text('files = ["one-01234567.pth"]\n' + TEXT)
     (written / "strange.toml").write_text('files = ["two-01234567.pth"]\n' + TEXT)
-    assert of_file(card("own"), "one-01234567.pth") is card("own_other")
-    assert of_file(card("own"), "two-01234567.pth") is card("own") and of_file(None, "one-01234567.pth") is None
+    assert find_card_for_file(load_card("own"), "one-01234567.pth") is load_card("own_other")
+    assert (
+        find_card_for_file(load_card("own"), "two-01234567.pth") is load_card("own")
+        and find_card_for_file(None, "one-01234567.pth") is None
+    )
 
 
 def test_the_satellite_files_of_dinov3_have_their_own_mean() -> None:
-    found = of_file(card("dinov3"), "dinov3_vitl16_pretrain_sat493m-eadcf0ff.pth")
+    found = find_card_for_file(load_card("dinov3"), "dinov3_vitl16_pretrain_sat493m-eadcf0ff.pth")
     assert found is not None and found.preprocessing()["mean"] == (0.430, 0.411, 0.296)
-    assert not found.about and "sat493m" in card("dinov3").about
-    assert {**found.preprocessing(), "mean": 0, "std": 0} == {**card("dinov3").preprocessing(), "mean": 0, "std": 0}
-    assert found.numerics() == card("dinov3").numerics()
+    assert not found.about and "sat493m" in load_card("dinov3").about
+    assert {**found.preprocessing(), "mean": 0, "std": 0} == {
+        **load_card("dinov3").preprocessing(),
+        "mean": 0,
+        "std": 0,
+    }
+    assert found.numerics() == load_card("dinov3").numerics()
 
 
 @pytest.mark.parametrize(
@@ -98,20 +105,29 @@ def test_the_satellite_files_of_dinov3_have_their_own_mean() -> None:
     ],
 )
 def test_the_middle_is_what_each_library_keeps(name: str, match: str, size: int, crop: float) -> None:
-    assert card(name).crop(match, (size, size)) == crop
-    assert card(name).preprocessing(match)["fit"] == ("squash" if match == "transformers" else "crop")
+    assert load_card(name).crop(match, (size, size)) == crop
+    assert load_card(name).preprocessing(match)["fit"] == ("squash" if match == "transformers" else "crop")
 
 
 def test_cards_of_one_family_stretch_positions_alike() -> None:
-    assert card("timm_siglip").numerics()["resample"] == card("hf_siglip").numerics()["resample"] == "bilinear-corners"
-    clip = [card("hf_clip").numerics(match)["resample"] for match in (None, "timm", "transformers")]
+    assert (
+        load_card("timm_siglip").numerics()["resample"]
+        == load_card("hf_siglip").numerics()["resample"]
+        == "bilinear-corners"
+    )
+    clip = [load_card("hf_clip").numerics(match)["resample"] for match in (None, "timm", "transformers")]
     assert clip == ["bicubic-antialias", "bicubic-antialias", "bicubic"]
-    assert card("timm_dinov3").licence == card("hf_dinov3").licence == card("dinov3").licence == "LicenseRef-DINOv3"
+    assert (
+        load_card("timm_dinov3").licence
+        == load_card("hf_dinov3").licence
+        == load_card("dinov3").licence
+        == "LicenseRef-DINOv3"
+    )
 
 
-@pytest.mark.parametrize("name", known_cards())
+@pytest.mark.parametrize("name", list_cards())
 def test_every_card_holds_values_that_a_model_and_a_picture_accept(name: str) -> None:
-    own = card(name)
+    own = load_card(name)
     assert own.licence and own.repository
     assert not own.about.endswith(".")  # it becomes a note
     for match, table in own.tables.items():

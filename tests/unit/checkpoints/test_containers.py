@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from vitrail.checkpoints import containers
-from vitrail.checkpoints.containers import open_file, read_tensors, unwrap
+from vitrail.checkpoints import weight_files
+from vitrail.checkpoints.weight_files import open_weights_file, read_tensors, unwrap_state_dict
 from vitrail.errors import DamagedFileError, ResourceError, UsageError
 
 WEIGHT = torch.ones(2)
@@ -20,22 +20,22 @@ WEIGHT = torch.ones(2)
     "wrapper", ["model_ema", "state_dict_ema", "state_dict", "model_state_dict", "model", "module"]
 )
 def test_the_tensors_under_a_known_wrapper_are_taken_and_its_neighbours_left(wrapper: str) -> None:
-    assert unwrap({"epoch": 3, wrapper: {"a": WEIGHT}}, "f.pt") == {"a": WEIGHT}
+    assert unwrap_state_dict({"epoch": 3, wrapper: {"a": WEIGHT}}, "f.pt") == {"a": WEIGHT}
 
 
 def test_averaged_weights_are_preferred_and_wrappers_may_be_nested() -> None:
     content = {"state_dict": {"a": torch.zeros(2)}, "model_ema": {"module": {"a": WEIGHT}}}
-    assert unwrap(content, "f.pt") == {"a": WEIGHT}
+    assert unwrap_state_dict(content, "f.pt") == {"a": WEIGHT}
 
 
 def test_prefixes_that_every_name_has_are_taken_off() -> None:
-    assert unwrap({"_orig_mod.module.a": WEIGHT, "_orig_mod.module.b": WEIGHT}, "f.pt").keys() == {"a", "b"}
-    assert unwrap({"module.a": WEIGHT, "b": WEIGHT}, "f.pt").keys() == {"module.a", "b"}
+    assert unwrap_state_dict({"_orig_mod.module.a": WEIGHT, "_orig_mod.module.b": WEIGHT}, "f.pt").keys() == {"a", "b"}
+    assert unwrap_state_dict({"module.a": WEIGHT, "b": WEIGHT}, "f.pt").keys() == {"module.a", "b"}
 
 
 def test_something_else_than_tensors_is_named() -> None:
     with pytest.raises(DamagedFileError, match=r"f\.pt must hold tensors by name, .*something else called epoch, lr\."):
-        unwrap({"a": WEIGHT, "epoch": 3, "lr": 0.1}, "f.pt")
+        unwrap_state_dict({"a": WEIGHT, "epoch": 3, "lr": 0.1}, "f.pt")
 
 
 def test_a_file_of_another_ending_is_no_weights_file(tmp_path: Path) -> None:
@@ -54,34 +54,36 @@ def saved(folder: Path, content: object) -> Path:
 
 def test_of_several_networks_the_authors_own_is_taken_and_the_choice_is_noted(tmp_path: Path) -> None:
     path = saved(tmp_path, several(encoder=torch.zeros(2), predictor=torch.zeros(2), target_encoder=WEIGHT))
-    content = open_file(path)
+    content = open_weights_file(path)
     assert torch.equal(content.tensors["a"], WEIGHT)
     assert content.notes == ["target_encoder was read, not encoder: network= chooses"]
     for match in ("timm", "transformers"):
-        assert torch.equal(open_file(path, match=match).tensors["a"], torch.zeros(2))
-    assert open_file(path, network="encoder").notes == ["encoder was read, not target_encoder: network= chooses"]
+        assert torch.equal(open_weights_file(path, match=match).tensors["a"], torch.zeros(2))
+    assert open_weights_file(path, network="encoder").notes == [
+        "encoder was read, not target_encoder: network= chooses"
+    ]
     with pytest.raises(
         UsageError, match=r"no network called student\. Name one with network=: encoder, target_encoder\."
     ):
-        open_file(path, network="student")
+        open_weights_file(path, network="student")
     with pytest.raises(UsageError, match=r"holds one model, not several networks\. Leave network='encoder' out"):
-        open_file(saved(tmp_path, {"a": WEIGHT}), network="encoder")
+        open_weights_file(saved(tmp_path, {"a": WEIGHT}), network="encoder")
 
 
 def test_the_heads_of_a_training_are_left_out_and_named(tmp_path: Path) -> None:
     teacher = {"backbone.a": WEIGHT, "dino_head.mlp.weight": WEIGHT, "ibot_head.mlp.weight": WEIGHT}
-    content = open_file(saved(tmp_path, {"teacher": teacher}))
+    content = open_weights_file(saved(tmp_path, {"teacher": teacher}))
     assert content.tensors.keys() == {"a"}
     assert content.notes[1] == "2 tensors beside the backbone were left out: dino_head, ibot_head"
     student = {"module.backbone.a": WEIGHT, "module.head.mlp": WEIGHT}
-    assert open_file(saved(tmp_path, {"student": student, "teacher": teacher}), network="student").tensors.keys() == {
-        "a"
-    }
+    assert open_weights_file(
+        saved(tmp_path, {"student": student, "teacher": teacher}), network="student"
+    ).tensors.keys() == {"a"}
 
 
 def test_averaged_weights_are_noted(tmp_path: Path) -> None:
     path = saved(tmp_path, {"state_dict": {"a": torch.zeros(2)}, "state_dict_ema": {"a": WEIGHT}})
-    assert open_file(path).notes == ["state_dict_ema was read: the averaged weights"]
+    assert open_weights_file(path).notes == ["state_dict_ema was read: the averaged weights"]
 
 
 def test_arrays_of_numpy_are_tensors(tmp_path: Path) -> None:
@@ -93,12 +95,12 @@ UNVERIFIED = "the file carries no checksum: that it is unchanged was not verifie
 
 
 def test_a_file_in_which_a_flipped_bit_would_not_be_noticed_is_noted(tmp_path: Path) -> None:
-    assert open_file(saved(tmp_path, {"a": WEIGHT})).notes == []
+    assert open_weights_file(saved(tmp_path, {"a": WEIGHT})).notes == []
     torch.save({"a": WEIGHT}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    assert open_file(tmp_path / "old.pt").notes == [UNVERIFIED]
+    assert open_weights_file(tmp_path / "old.pt").notes == [UNVERIFIED]
     torch.serialization.set_crc32_options(False)
     try:
-        assert open_file(saved(tmp_path, {"a": WEIGHT})).notes == [UNVERIFIED]
+        assert open_weights_file(saved(tmp_path, {"a": WEIGHT})).notes == [UNVERIFIED]
     finally:
         torch.serialization.set_crc32_options(True)
 
@@ -106,22 +108,22 @@ def test_a_file_in_which_a_flipped_bit_would_not_be_noticed_is_noted(tmp_path: P
 def test_a_list_of_files_that_nobody_compares_is_no_checksum(tmp_path: Path) -> None:
     save_file({"a": WEIGHT}, tmp_path / "w.safetensors")
     (tmp_path / "manifest.json").write_text("{}")
-    assert open_file(tmp_path / "w.safetensors").notes == [UNVERIFIED]
+    assert open_weights_file(tmp_path / "w.safetensors").notes == [UNVERIFIED]
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "pt"])
 def test_what_cannot_fit_into_memory_is_not_read(tmp_path: Path, monkeypatch, ending: str) -> None:
     path, tensors = tmp_path / f"w.{ending}", {"a": torch.ones(2000)}
     (save_file if ending == "safetensors" else torch.save)(tensors, path)
-    monkeypatch.setattr(containers, "machine_memory", lambda: 7999)
+    monkeypatch.setattr(weight_files, "machine_memory", lambda: 7999)
     with pytest.raises(ResourceError, match=rf"w\.{ending} take 8,\d{{3}} bytes, and this machine has 7,999 bytes"):
-        open_file(path)
-    monkeypatch.setattr(containers, "machine_memory", lambda: None)
-    assert torch.equal(open_file(path).tensors["a"], tensors["a"])
+        open_weights_file(path)
+    monkeypatch.setattr(weight_files, "machine_memory", lambda: None)
+    assert torch.equal(open_weights_file(path).tensors["a"], tensors["a"])
 
 
 @pytest.mark.parametrize("name", ["", "a\x1b[2J", "a" * 513, 3, b"a"])
 def test_a_name_that_cannot_be_printed_is_no_name(name: object) -> None:
     with pytest.raises(DamagedFileError, match=r"f\.pt: a tensor is called .*, which is no plain name") as refused:
-        unwrap({"model": {name: WEIGHT}}, "f.pt")
+        unwrap_state_dict({"model": {name: WEIGHT}}, "f.pt")
     assert str(refused.value).isprintable() and len(str(refused.value)) < 200

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitrail.checkpoints import folders
+from vitrail.checkpoints import weight_files
 from vitrail.errors import DamagedFileError
 from vitrail.files import safetensors_file as files
 
@@ -31,24 +31,27 @@ def described(path: Path, content: object, name: str = "config.json") -> Path:
     ],
 )
 def test_folders_of_other_libraries_are_known_by_their_config(content: Any, name: str, tmp_path: Path) -> None:
-    assert folders.is_foreign(described(tmp_path, content, name))
-    assert folders.describe(tmp_path).config == content and folders.describe(tmp_path).preprocessor == {}
+    assert weight_files.is_foreign_folder(described(tmp_path, content, name))
+    assert (
+        weight_files.read_foreign_folder(tmp_path).config == content
+        and weight_files.read_foreign_folder(tmp_path).preprocessor == {}
+    )
 
 
 def test_a_bundle_or_a_folder_without_a_config_is_not_one(tmp_path: Path) -> None:
-    assert not folders.is_foreign(tmp_path)
-    assert not folders.is_foreign(described(tmp_path, {"format": 1, "architecture": {"width": 8}}))
+    assert not weight_files.is_foreign_folder(tmp_path)
+    assert not weight_files.is_foreign_folder(described(tmp_path, {"format": 1, "architecture": {"width": 8}}))
     with pytest.raises(DamagedFileError, match=r"has no config\.json"):
-        folders.describe(tmp_path / "nowhere")
+        weight_files.read_foreign_folder(tmp_path / "nowhere")
 
 
 def test_the_safer_format_is_taken_first_and_none_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DamagedFileError, match=r"holds no weights\. It must hold one of model\.safetensors"):
-        folders.open_weights(tmp_path)
+        weight_files.open_folder_weights(tmp_path)
     torch.save({"a": B}, tmp_path / "pytorch_model.bin")
-    assert torch.equal(folders.open_weights(tmp_path).tensors["a"], B)
+    assert torch.equal(weight_files.open_folder_weights(tmp_path).tensors["a"], B)
     files.save_tensors(tmp_path / "model.safetensors", {"a": A}, {})
-    assert torch.equal(folders.open_weights(tmp_path).tensors["a"], A)
+    assert torch.equal(weight_files.open_folder_weights(tmp_path).tensors["a"], A)
 
 
 def sharded(folder: Path, weight_map: object) -> Path:
@@ -58,7 +61,9 @@ def sharded(folder: Path, weight_map: object) -> Path:
 
 
 def test_several_files_are_put_together_as_their_index_says(tmp_path: Path) -> None:
-    found = folders.open_weights(sharded(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"})).tensors
+    found = weight_files.open_folder_weights(
+        sharded(tmp_path, {"a": "one.safetensors", "b": "two.safetensors"})
+    ).tensors
     assert torch.equal(found["a"], A) and torch.equal(found["b"], B)
 
 
@@ -73,4 +78,4 @@ def test_several_files_are_put_together_as_their_index_says(tmp_path: Path) -> N
 )
 def test_an_index_that_does_not_fit_its_files_is_an_error(weight_map: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(DamagedFileError, match=message):
-        folders.open_weights(sharded(tmp_path, weight_map))
+        weight_files.open_folder_weights(sharded(tmp_path, weight_map))

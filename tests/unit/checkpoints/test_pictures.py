@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from vitrail.checkpoints.folders import Folder
-from vitrail.checkpoints.pictures import answers, resized, spec
-from vitrail.checkpoints.preprocessor import preprocessor
-from vitrail.checkpoints.told import Told
-from vitrail.checkpoints.writers.timm import crop_pct
-from vitrail.checkpoints.writers.transformers_pictures import processor
+from vitrail.checkpoints.image_spec import make_image_spec, make_preprocessor_config, read_task_and_classes, resize_spec
+from vitrail.checkpoints.layouts import LayoutHints
+from vitrail.checkpoints.weight_files import ForeignFolder
+from vitrail.checkpoints.writers.to_timm import convert_crop_fraction
+from vitrail.checkpoints.writers.to_transformers import make_processor_config
 from vitrail.model.config import ViTConfig
 from vitrail.spec import ImageSpec
 
@@ -23,14 +22,14 @@ MEAN, STD = (0.4, 0.5, 0.6), (0.1, 0.2, 0.3)
 
 
 def read(config: dict[str, Any], beside: dict[str, Any], match: Any = None) -> tuple[ImageSpec, tuple[str, ...]]:
-    folder = Folder(path=Path("folder"), config=config, preprocessor=beside)
-    return spec(CONFIG, None, Told(match=match), folder)
+    folder = ForeignFolder(path=Path("folder"), config=config, preprocessor=beside)
+    return make_image_spec(CONFIG, None, LayoutHints(match=match), folder)
 
 
 @pytest.mark.parametrize(("fit", "fraction"), [("squash", 1.0), ("squash", 0.8), ("crop", 0.8)])
 def test_our_own_preprocessor_file_reads_back(fit: Any, fraction: float) -> None:
     ours = ImageSpec(height=32, width=32, mean=MEAN, std=STD, interpolation="bilinear", fit=fit, crop_fraction=fraction)
-    assert read({"model_type": "vit"}, preprocessor(ours)) == (ours, ())
+    assert read({"model_type": "vit"}, make_preprocessor_config(ours)) == (ours, ())
 
 
 def test_transformers_words_old_and_new() -> None:
@@ -51,7 +50,7 @@ def test_both_sides_are_resized_before_the_centre_is_cut_out(size: Any) -> None:
 
 def test_transformers_is_told_to_cut_out_the_centre_of_a_squash() -> None:
     ours = ImageSpec(height=32, width=48, crop_fraction=0.8)
-    content = processor(ours)
+    content = make_processor_config(ours)
     assert content["image_processor_type"] == "DeiTImageProcessor" and content["do_center_crop"]
     assert content["size"] == {"height": 40, "width": 60} and content["crop_size"] == {"height": 32, "width": 48}
 
@@ -59,7 +58,7 @@ def test_transformers_is_told_to_cut_out_the_centre_of_a_squash() -> None:
 @pytest.mark.parametrize("outer", range(33, 80))
 def test_timm_resizes_as_far_as_we_do(outer: int) -> None:
     ours = ImageSpec(height=33, width=33, crop_fraction=33 / outer)
-    assert math.floor(33 / crop_pct(ours)) == ours.cover[0] == outer
+    assert math.floor(33 / convert_crop_fraction(ours)) == ours.cover[0] == outer
 
 
 def test_one_number_is_the_short_side_to_clips_processor() -> None:
@@ -75,7 +74,12 @@ def test_a_processor_for_another_size_is_said() -> None:
     (note,) = notes
     assert note.startswith("its processor prepares pictures of 28x28 pixels, the model was loaded for 32x32; ")
     assert note.endswith("image_size=28 does as the processor")
-    asked = spec(CONFIG, None, Told(image_size=(32, 32)), Folder(path=Path("folder"), config={}, preprocessor=beside))
+    asked = make_image_spec(
+        CONFIG,
+        None,
+        LayoutHints(image_size=(32, 32)),
+        ForeignFolder(path=Path("folder"), config={}, preprocessor=beside),
+    )
     assert asked == (found, ())
 
 
@@ -130,7 +134,7 @@ def test_when_nobody_says_it_is_said_that_nobody_does() -> None:
 
 def test_another_number_of_channels_takes_the_average() -> None:
     old = ImageSpec(mean=MEAN, std=STD)
-    new = resized(old, replace(CONFIG, channels=1))
+    new = resize_spec(old, replace(CONFIG, channels=1))
     assert (new.size, new.channels) == ((32, 32), 1)
     assert new.mean == (pytest.approx(0.5),) and new.std == (pytest.approx(0.2),)
 
@@ -147,4 +151,4 @@ def test_another_number_of_channels_takes_the_average() -> None:
     ],
 )
 def test_answers_have_the_names_that_the_folder_gives_them(beside: dict[str, Any], expected: Any) -> None:
-    assert answers(CONFIG, beside) == expected
+    assert read_task_and_classes(CONFIG, beside) == expected

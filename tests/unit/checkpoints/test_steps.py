@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitrail.checkpoints import steps
-from vitrail.checkpoints.steps import Step, cut, undone
+from vitrail.checkpoints import layouts
+from vitrail.checkpoints.layouts import StorageStep, invert_write, split_equally
 from vitrail.model.config import ViTConfig
 
 TINY = ViTConfig(image_size=(4, 6), patch=(2, 3), channels=2, width=8, depth=2, heads=2, mlp_width=12, outputs=3)
@@ -24,11 +24,11 @@ SHAPES = {  # step: (ours, theirs)
     "GRID_TABLE": ((4, 8), (1, 2, 2, 8)),
     "GRID_TABLE_BARE": ((4, 8), (2, 2, 8)),
 }
-STEPS: dict[str, Step[torch.Tensor]] = {name: vars(steps)[name] for name in SHAPES}
+STEPS: dict[str, StorageStep[torch.Tensor]] = {name: vars(layouts)[name] for name in SHAPES}
 
 
-def back(step: Step[torch.Tensor], theirs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    return undone(step.write, theirs, like, TINY) if step.read is None else step.read(theirs, like)
+def back(step: StorageStep[torch.Tensor], theirs: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return invert_write(step.write, theirs, like, TINY) if step.read is None else step.read(theirs, like)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -49,8 +49,8 @@ def test_channels_last_means_that_neighbouring_numbers_are_channels_of_one_pixel
 
 def test_stacks_and_splits_undo_each_other() -> None:
     q, k, v = torch.randn(3, 4, 8)
-    assert steps.STACK.read is not None and steps.SPLIT.read is not None
-    (joint,) = steps.STACK.read([q, k, v], [torch.empty(12, 8)])
-    assert all(map(torch.equal, cut([joint], 3), (q, k, v)))
-    first, rest = steps.SPLIT.read([joint], [torch.empty(4, 8), torch.empty(8, 8)])
-    assert torch.equal(first, q) and torch.equal(steps.SPLIT.write([first, rest], TINY)[0], joint)
+    assert layouts.STACK.read is not None and layouts.SPLIT.read is not None
+    (joint,) = layouts.STACK.read([q, k, v], [torch.empty(12, 8)])
+    assert all(map(torch.equal, split_equally([joint], 3), (q, k, v)))
+    first, rest = layouts.SPLIT.read([joint], [torch.empty(4, 8), torch.empty(8, 8)])
+    assert torch.equal(first, q) and torch.equal(layouts.SPLIT.write([first, rest], TINY)[0], joint)

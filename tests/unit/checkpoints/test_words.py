@@ -10,23 +10,22 @@ import torch
 from torch import Tensor
 
 from parity.negative import refuses_every_damage
-from vitrail.checkpoints.build import build, on_meta
-from vitrail.checkpoints.layouts import Name
-from vitrail.checkpoints.rules import read, take, write
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.adapt import build_model, build_on_meta
+from vitrail.checkpoints.layouts import LayoutHints, NameRule
+from vitrail.checkpoints.rules import load_with_layout, read_with_layout, write_with_layout
 from vitrail.errors import DamagedFileError, UsageError
 
 from .toy import CONFIG, TOY, describe, model
 
 
 def written() -> dict[str, Tensor]:
-    return write(model().state_dict(), CONFIG, TOY)
+    return write_with_layout(model().state_dict(), CONFIG, TOY)
 
 
 def loaded(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     bare = {name.removeprefix("toy."): tensor for name, tensor in tensors.items()}
-    config = describe(bare, Told())
-    return read(tensors, on_meta(config).state_dict(), config, TOY, "toy.pt")[0]
+    config = describe(bare, LayoutHints())
+    return read_with_layout(tensors, build_on_meta(config).state_dict(), config, TOY, "toy.pt")[0]
 
 
 def test_a_written_file_reads_back_as_the_same_parameters() -> None:
@@ -47,7 +46,7 @@ def test_parts_are_cut_and_put_together_in_their_order() -> None:
 def test_the_prefix_stands_before_all_names_but_those_outside_and_is_left_out_of_a_bare_model() -> None:
     assert {name for name in written() if not name.startswith("toy.")} == {"classifier.weight", "classifier.bias"}
     bare = replace(CONFIG, outputs=0)
-    tensors = write(model(bare).state_dict(), bare, TOY)
+    tensors = write_with_layout(model(bare).state_dict(), bare, TOY)
     assert not any(name.startswith("toy.") for name in tensors)
     assert loaded(tensors).keys() == loaded({f"toy.{name}": tensor for name, tensor in tensors.items()}).keys()
 
@@ -72,7 +71,7 @@ def test_what_nobody_uses_is_written_with_initial_values_and_may_be_left_out_tog
 def test_what_is_left_aside_may_hold_anything_and_is_listed_with_its_reason() -> None:
     aside = {"decoder.0.weight": torch.full((2, 2), torch.nan), "toy.x.position_ids": torch.arange(3)}
     tensors = {**written(), **aside}
-    _, audit = read(tensors, on_meta(CONFIG).state_dict(), CONFIG, TOY, "toy.pt")
+    _, audit = read_with_layout(tensors, build_on_meta(CONFIG).state_dict(), CONFIG, TOY, "toy.pt")
     rows = {row.theirs: (row.action, row.ours) for row in audit.rows}
     assert rows["decoder.0.weight"] == ("dropped", "the decoder is of no use after pre-training")
     assert rows["toy.x.position_ids"] == ("dropped", "only counts positions")
@@ -82,10 +81,10 @@ def test_what_is_left_aside_may_hold_anything_and_is_listed_with_its_reason() ->
 
 
 def test_every_damage_is_refused_by_name() -> None:
-    state = on_meta(CONFIG).state_dict()
+    state = build_on_meta(CONFIG).state_dict()
     count = refuses_every_damage(
         written(),
-        lambda tensors: build(CONFIG, read(tensors, state, CONFIG, TOY, "toy.pt")[0]),
+        lambda tensors: build_model(CONFIG, read_with_layout(tensors, state, CONFIG, TOY, "toy.pt")[0]),
         optional=("toy.mask",),
     )
     assert count == 5 * len(written()) - 1
@@ -94,7 +93,7 @@ def test_every_damage_is_refused_by_name() -> None:
 def test_taking_empties_the_dictionary_and_shares_no_memory() -> None:
     tensors = written()
     alive = list(tensors.values())
-    values, audit = take(tensors, on_meta(CONFIG).state_dict(), CONFIG, TOY, "toy.pt")
+    values, audit = load_with_layout(tensors, build_on_meta(CONFIG).state_dict(), CONFIG, TOY, "toy.pt")
     assert not tensors and audit.rows
     own = [tensor.untyped_storage().data_ptr() for tensor in values.values()]
     assert len(set(own)) == len(own)
@@ -105,14 +104,15 @@ def test_a_model_with_another_part_is_refused_when_written_unless_the_settings_s
     changed = replace(CONFIG, norm_eps=1e-5)
     words = re.escape("The layout toy cannot hold this model: it means norm_eps=1e-06")
     with pytest.raises(UsageError, match=words):
-        write(model(changed).state_dict(), changed, TOY)
-    assert write(model(changed).state_dict(), changed, TOY, settings={"norm_eps": 1e-5})
+        write_with_layout(model(changed).state_dict(), changed, TOY)
+    assert write_with_layout(model(changed).state_dict(), changed, TOY, settings={"norm_eps": 1e-5})
 
 
 def test_fixed_positions_are_written_as_the_table_they_are() -> None:
     fixed = replace(CONFIG, positions="sincos2d")
     assert torch.equal(
-        write(model(fixed).state_dict(), fixed, TOY)["toy.table"], model(fixed).state_dict()["positions.table"]
+        write_with_layout(model(fixed).state_dict(), fixed, TOY)["toy.table"],
+        model(fixed).state_dict()["positions.table"],
     )
 
 
@@ -123,19 +123,21 @@ def test_a_layout_may_express_the_same_function_in_other_values() -> None:
         return replace(config, patches="conv"), {**state, "tokens.cls": state["tokens.cls"] + 1}
 
     other = replace(TOY, express=express)
-    assert torch.equal(write(model().state_dict(), CONFIG, other)["toy.cls"], model().state_dict()["tokens.cls"] + 1)
+    assert torch.equal(
+        write_with_layout(model().state_dict(), CONFIG, other)["toy.cls"], model().state_dict()["tokens.cls"] + 1
+    )
     registers = replace(CONFIG, registers=2)
     with pytest.raises(UsageError, match="toy has no place for registers"):
-        write(model(registers).state_dict(), registers, other)
+        write_with_layout(model(registers).state_dict(), registers, other)
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (Name("cls", "tokens.cls"), r"toy has two rules for \('cls',\)"),
-        (Name("class", "tokens.cls"), r"toy fills \('tokens\.cls',\) twice"),
+        (NameRule("cls", "tokens.cls"), r"toy has two rules for \('cls',\)"),
+        (NameRule("class", "tokens.cls"), r"toy fills \('tokens\.cls',\) twice"),
     ],
 )
-def test_a_table_with_two_rules_for_one_tensor_is_our_mistake(extra: Name, message: str) -> None:
+def test_a_table_with_two_rules_for_one_tensor_is_our_mistake(extra: NameRule, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
-        write(model().state_dict(), CONFIG, replace(TOY, prefix="", rules=(*TOY.rules, extra)))
+        write_with_layout(model().state_dict(), CONFIG, replace(TOY, prefix="", rules=(*TOY.rules, extra)))

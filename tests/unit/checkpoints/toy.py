@@ -8,10 +8,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vitrail.checkpoints.layouts import Drop, Ignore, Layout, Name, Parts, Rule, Zero, names
-from vitrail.checkpoints.shapes import blocks, has, picture_size
-from vitrail.checkpoints.steps import KERNEL, SPLIT, STACK
-from vitrail.checkpoints.told import Told
+from vitrail.checkpoints.layouts import (
+    KERNEL,
+    SPLIT,
+    STACK,
+    DropRule,
+    IgnoreRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    ZeroRule,
+    make_name_rules,
+)
+from vitrail.checkpoints.validate import count_blocks, has_tensor, infer_image_size
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
 
@@ -19,7 +30,7 @@ CONFIG = ViTConfig(
     image_size=(8, 8), patch=(2, 2), width=8, depth=2, heads=2, mlp_width=12, outputs=3, pool="attention"
 )
 RULES: tuple[Rule, ...] = (
-    *names(
+    *make_name_rules(
         {
             "stem.bias": "tokens.patches.bias",
             "cls": "tokens.cls",
@@ -38,30 +49,30 @@ RULES: tuple[Rule, ...] = (
             "classifier.{p}": "head.linear.{p}",
         }
     ),
-    Name("stem.weight", "tokens.patches.weight", KERNEL),
-    Parts(
+    NameRule("stem.weight", "tokens.patches.weight", KERNEL),
+    PartsRule(
         tuple(f"layer.{{i}}.{part}.{{p}}" for part in ("query", "key", "value")),
         ("encoder.blocks.{i}.attention.qkv.{p}",),
         STACK,
     ),
-    Parts(("map.in_{p}",), ("pool.attention.q.{p}", "pool.attention.kv.{p}"), SPLIT),
-    Zero("mask", lambda config: (1, config.width), reason="only pre-training masks patches"),
-    Drop("layer.{i}.spare.{p}", "encoder.blocks.{i}.norm1.{p}", reason="a norm that is never called"),
-    Ignore("decoder.*", reason="the decoder is of no use after pre-training"),
-    Ignore("*.position_ids", reason="only counts positions"),
+    PartsRule(("map.in_{p}",), ("pool.attention.q.{p}", "pool.attention.kv.{p}"), SPLIT),
+    ZeroRule("mask", lambda config: (1, config.width), reason="only pre-training masks patches"),
+    DropRule("layer.{i}.spare.{p}", "encoder.blocks.{i}.norm1.{p}", reason="a norm that is never called"),
+    IgnoreRule("decoder.*", reason="the decoder is of no use after pre-training"),
+    IgnoreRule("*.position_ids", reason="only counts positions"),
 )
 
 
-def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     kernel = tensors["stem.weight"]
     return replace(
         CONFIG,
         patch=(kernel.shape[2], kernel.shape[3]),
         channels=kernel.shape[1],
-        image_size=picture_size(tensors["table"].shape[0] - 1, (kernel.shape[2], kernel.shape[3]), told, "table"),
-        depth=blocks(tensors, "layer"),
-        outputs=tensors["classifier.weight"].shape[0] if has(tensors, "classifier.weight") else 0,
-        pool="attention" if has(tensors, "map.probe") else "class",
+        image_size=infer_image_size(tensors["table"].shape[0] - 1, (kernel.shape[2], kernel.shape[3]), told, "table"),
+        depth=count_blocks(tensors, "layer"),
+        outputs=tensors["classifier.weight"].shape[0] if has_tensor(tensors, "classifier.weight") else 0,
+        pool="attention" if has_tensor(tensors, "map.probe") else "class",
     )
 
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.checkpoints import bundle, ensemble
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints import bundle
+from vitrail.checkpoints.save import save_model
 from vitrail.cli.main import main
 from vitrail.doors import embedding
 from vitrail.errors import DataError, UsageError
@@ -43,7 +43,7 @@ def tiny(seed: int = 0, outputs: int = 0) -> ViT:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    bundle.save(tmp_path / "kept", tiny(), SPEC, "classes", (), {})  # a backbone: no outputs, no names
+    bundle.save_bundle(tmp_path / "kept", tiny(), SPEC, "classes", (), {})  # a backbone: no outputs, no names
     return tmp_path / "kept"
 
 
@@ -121,13 +121,13 @@ def test_the_nearest_of_other_pictures_find_the_same_one(kept, films, tmp_path, 
 def test_weights_of_other_libraries_and_ensembles_are_models_too(films, tmp_path):
     sizes = {"image_size": (32, 32), "width": 48, "depth": 2, "heads": 3, "mlp_width": 96, "outputs": 0}
     model = create_model(dataclasses.replace(config_from_name("vit_tiny_patch16_224"), **sizes), 0).eval()
-    save(tmp_path / "theirs", model, ImageSpec(height=32, width=32), (), "timm")
+    save_model(tmp_path / "theirs", model, ImageSpec(height=32, width=32), (), "timm")
     paths = sorted(films.iterdir())
     found = embedding.open_embedder(tmp_path / "theirs", "cpu").embed(paths, "class")
     assert found.vectors.shape == (6, 48)
     for seed in (0, 1):
-        bundle.save(tmp_path / f"{seed}", tiny(seed, 2), SPEC, "classes", ("a", "b"), {})
-    ensemble.save(tmp_path / "both", [tmp_path / "0", tmp_path / "1"])
+        bundle.save_bundle(tmp_path / f"{seed}", tiny(seed, 2), SPEC, "classes", ("a", "b"), {})
+    bundle.save_ensemble(tmp_path / "both", [tmp_path / "0", tmp_path / "1"])
     both = embedding.open_embedder(tmp_path / "both", "cpu").embed(paths)
     first = embedding.open_embedder(tmp_path / "0", "cpu").embed(paths)
     np.testing.assert_array_equal(both.vectors[:, :32], first.vectors)

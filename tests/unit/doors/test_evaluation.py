@@ -27,7 +27,7 @@ def predictor(tmp_path_factory: pytest.TempPathFactory) -> Predictor:
     """An untrained model that tells bright pictures from dark ones by chance, and knows three classes by name."""
     folder = tmp_path_factory.mktemp("kept") / "model"
     model = vitrail.create("vit_mu_patch8_16", outputs=3)
-    bundle.save(folder, model, ImageSpec(height=16, width=16), "classes", CLASSES, {})
+    bundle.save_bundle(folder, model, ImageSpec(height=16, width=16), "classes", CLASSES, {})
     return Predictor.open(folder)
 
 
@@ -101,7 +101,7 @@ def test_other_tasks_are_refused(predictor):
 
 
 def opened(folder: Path, task: str, names: tuple[str, ...], **info: object) -> Predictor:
-    bundle.save(
+    bundle.save_bundle(
         folder, vitrail.create("vit_mu_patch8_16", outputs=3), ImageSpec(height=16, width=16), task, names, info
     )
     return Predictor.open(folder)

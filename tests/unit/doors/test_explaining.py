@@ -48,7 +48,7 @@ def kept(tmp_path):
     def keep(task="classes", classes=CLASSES, info=None, **changes):
         folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
         outputs = len(classes) or changes.pop("outputs", 3)
-        bundle.save(folder, model_of(outputs, **changes), SPEC, task, tuple(classes), info or {})
+        bundle.save_bundle(folder, model_of(outputs, **changes), SPEC, task, tuple(classes), info or {})
         return open_explainer(folder, "cpu")
 
     return keep

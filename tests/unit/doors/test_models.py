@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
-from vitrail.checkpoints.place import bundle_in
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.bundle import find_bundle
+from vitrail.checkpoints.save import save_model
 from vitrail.doors.anatomy import anatomy, seen, table
 from vitrail.doors.models import Said, find
 from vitrail.doors.provenance import licence_line, lines
@@ -22,7 +22,7 @@ from vitrail.spec import ImageSpec
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     spec = ImageSpec(height=16, width=16, mean=(0.25,))
-    bundle.save(
+    bundle.save_bundle(
         tmp_path / "run" / "model",
         create_model(find("vit_mu_patch8_16", Said(outputs=2)).config),
         spec,
@@ -59,7 +59,7 @@ def test_a_folder_that_is_no_model_says_what_is(tmp_path):
 def test_a_run_without_a_model_says_how_to_finish_it(tmp_path):
     (tmp_path / "plan.toml").touch()
     with pytest.raises(UsageError, match=rf"has no model yet\. Finish it with: vitrail train --resume {tmp_path}"):
-        bundle_in(tmp_path)
+        find_bundle(tmp_path)
 
 
 def test_layout_and_heads_belong_to_files():
@@ -109,7 +109,7 @@ def on_the_hub(tmp_path, monkeypatch):
 
 def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
     model = create_model(find("vit_mu_patch8_16", Said(outputs=2)).config)
-    bundle.save(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
     (tmp_path / "kept").rmdir()
@@ -124,7 +124,7 @@ def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_p
 def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the_hub, tmp_path):
     model = create_model(find("vit_mu_patch8_16", Said(outputs=2)).config)
     info = {"licence": "CC-BY-NC-4.0", "repository": "their/code"}
-    save(tmp_path / "kept", model, ImageSpec(height=16, width=16), ("cat", "dog"), "transformers", info=info)
+    save_model(tmp_path / "kept", model, ImageSpec(height=16, width=16), ("cat", "dog"), "transformers", info=info)
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
     (tmp_path / "kept").rmdir()
@@ -137,7 +137,7 @@ def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the
 
 def test_own_weights_in_a_folder_for_transformers_have_nobodys_licence(tmp_path):
     own = create_model(find("vit_mu_patch8_16", Said(outputs=0)).config)  # headless: transformers reads an MSN
-    save(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
+    save_model(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
     found = find(str(tmp_path / "own"))
     assert (found.licence, found.repository, licence_line(found)) == ("", "", "")
     assert "  licence     nobody says" in lines(found)

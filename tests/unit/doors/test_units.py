@@ -46,10 +46,10 @@ def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_pat
     with torch.no_grad():
         model.head.linear.weight.normal_(0, 0.1)
     info = {KEY: SCALE.to_json()}
-    bundle.save(tmp_path / "kept", model, ImageSpec(height=32, width=32), "number", ("power", "tilt"), info)
+    bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "number", ("power", "tilt"), info)
     convert(find(str(tmp_path / "kept")), "timm", tmp_path / "timm")
     convert(find(str(tmp_path / "kept")), "bundle", tmp_path / "again")
-    assert bundle.describe(tmp_path / "again").info[KEY] == SCALE.to_json()
+    assert bundle.read_bundle_info(tmp_path / "again").info[KEY] == SCALE.to_json()
     with torch.inference_mode():
         theirs = find(str(tmp_path / "timm")).model(IMAGES)
         np.testing.assert_allclose(theirs, SCALE.values(model(IMAGES).numpy()), rtol=1e-5)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.checkpoints.bundle import save
+from vitrail.checkpoints.bundle import save_bundle
 from vitrail.errors import DamagedFileError
 from vitrail.files import checksums
 from vitrail.files.atomic import write_folder
@@ -119,7 +119,7 @@ def test_every_flip_and_every_truncation_of_every_file_is_noticed_the_list_itsel
 
 
 def test_flips_and_truncations_of_a_real_bundle_are_noticed(tmp_path):
-    save(tmp_path / "bundle", ViT(TINY), ImageSpec(height=4, width=4, channels=1), "classes", ("a", "b"), {})
+    save_bundle(tmp_path / "bundle", ViT(TINY), ImageSpec(height=4, width=4, channels=1), "classes", ("a", "b"), {})
     check_all(tmp_path / "bundle", step=31)
 
 

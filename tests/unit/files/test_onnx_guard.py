@@ -45,8 +45,8 @@ def test_an_empty_file_is_called_so(tmp_path):
 
 
 def test_an_honest_onnx_model_is_no_weights_file_and_told_so(tmp_path):
-    from vitrail.checkpoints.load import load
+    from vitrail.checkpoints.load import load_checkpoint
 
     (tmp_path / "honest.onnx").write_bytes(hostile_onnx.model(hostile_onnx.field(5, hostile_onnx.tensor())))
     with pytest.raises(UsageError, match=r"honest\.onnx is an ONNX model.*Give the checkpoint that it was made from"):
-        load(tmp_path / "honest.onnx")
+        load_checkpoint(tmp_path / "honest.onnx")

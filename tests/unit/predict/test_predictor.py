@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from vitrail import config
-from vitrail.checkpoints import bundle, ensemble
+from vitrail.checkpoints import bundle
 from vitrail.data.transforms import normalise, prepare
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate import decisions
@@ -130,7 +130,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
         given = {"model": model(), "spec": SPEC, "task": "classes", "classes": ("a", "b", "c")}
         return SimpleNamespace(**given, info={"mirror": True}, familiar={})
 
-    monkeypatch.setattr(bundle, "load", load)
+    monkeypatch.setattr(bundle, "load_bundle", load)
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
     (one,) = opened.members
@@ -141,7 +141,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
 
 def test_a_real_bundle_answers_as_the_model_in_memory_does(pictures, tmp_path):
     info = {"number_format": "float32", "mirror": True}
-    bundle.save(tmp_path / "run" / "model", model(), SPEC, "classes", ("cat", "dog", "fish"), info)
+    bundle.save_bundle(tmp_path / "run" / "model", model(), SPEC, "classes", ("cat", "dog", "fish"), info)
     opened = Predictor.open(tmp_path / "run")
     np.testing.assert_array_equal(
         opened.predict(pictures).probabilities, predictor(mirror=True).predict(pictures).probabilities
@@ -159,7 +159,7 @@ def outputs(pictures) -> np.ndarray:
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror, tmp_path):
-    bundle.save(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {"mirror": mirror})
+    bundle.save_bundle(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {"mirror": mirror})
     chances = 1 / (1 + np.exp(-outputs(pictures)))
     answers = Predictor.open(tmp_path).predict(pictures, batch=3)
     assert isinstance(answers, LabelPredictions) and answers.classes == ("cat", "dog", "fish")
@@ -170,8 +170,8 @@ def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror
 def test_a_bundle_of_numbers_answers_in_their_unit(pictures, mirror, tmp_path):
     scale = Scaling((300.0, 0.0, -2.0), (40.0, 1.0, 0.25))
     info = {"mirror": mirror, KEY: scale.to_json()}
-    bundle.save(tmp_path / "scaled", model(), SPEC, "number", ("a", "b", "c"), info)
-    bundle.save(tmp_path / "plain", model(), SPEC, "number", ("a", "b", "c"), {"mirror": mirror})
+    bundle.save_bundle(tmp_path / "scaled", model(), SPEC, "number", ("a", "b", "c"), info)
+    bundle.save_bundle(tmp_path / "plain", model(), SPEC, "number", ("a", "b", "c"), {"mirror": mirror})
     expected = outputs(pictures).mean(0) if mirror else outputs(pictures)[0]
     answers = Predictor.open(tmp_path / "scaled").predict(pictures)
     assert isinstance(answers, NumberPredictions) and answers.columns == ("a", "b", "c")
@@ -180,7 +180,7 @@ def test_a_bundle_of_numbers_answers_in_their_unit(pictures, mirror, tmp_path):
 
 
 def test_a_bundle_whose_scale_does_not_fit_and_a_scale_of_no_numbers_are_refused(tmp_path):
-    bundle.save(tmp_path / "model", model(), SPEC, "number", ("a", "b", "c"), {KEY: {"mean": [1.0]}})
+    bundle.save_bundle(tmp_path / "model", model(), SPEC, "number", ("a", "b", "c"), {KEY: {"mean": [1.0]}})
     with pytest.raises(DamagedFileError, match="mean and deviation of 3 training targets"):
         Predictor.open(tmp_path)
     with pytest.raises(UsageError, match="belongs to the task number"):
@@ -192,8 +192,10 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
     for seed in range(3):
         folders.append(tmp_path / f"run-{seed}")
         own = create_model(model().config, seed=seed)
-        bundle.save(folders[-1], own, replace(SPEC, mean=(0.4 + seed / 10,)), "classes", ("cat", "dog", "fish"), {})
-    ensemble.save(tmp_path / "together" / "model", folders)
+        bundle.save_bundle(
+            folders[-1], own, replace(SPEC, mean=(0.4 + seed / 10,)), "classes", ("cat", "dog", "fish"), {}
+        )
+    bundle.save_ensemble(tmp_path / "together" / "model", folders)
     each = [Predictor.open(folder).predict(pictures).probabilities for folder in folders]
     for opened in (Predictor.open(tmp_path / "together"), Predictor.open(tmp_path / "together" / "model")):
         together = opened.predict(pictures, batch=3)
@@ -213,8 +215,8 @@ def test_models_that_answer_differently_do_not_answer_together():
 
 
 def test_a_changed_ensemble_is_refused(tmp_path):
-    bundle.save(tmp_path / "run", model(), SPEC, "classes", ("cat", "dog", "fish"), {})
-    ensemble.save(tmp_path / "model", [tmp_path / "run"])
+    bundle.save_bundle(tmp_path / "run", model(), SPEC, "classes", ("cat", "dog", "fish"), {})
+    bundle.save_ensemble(tmp_path / "model", [tmp_path / "run"])
     (tmp_path / "model" / "member-0" / "README.md").write_text("changed")
     with pytest.raises(DamagedFileError, match="README"):
         Predictor.open(tmp_path)
@@ -227,7 +229,7 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
         features = own.features(torch.randn(200, 1, 8, 12) * 0.01 - 1, keep=("pooled",))["pooled"].numpy()
     known = familiar(features, None)
     noted = {decisions.KEY: config.write(Decisions(unlike=float(known.distances(features).max())))}
-    bundle.save(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.tensors())
+    bundle.save_bundle(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.tensors())
     answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])
     assert answers.abstained == (*("unlike",) * 7, "")
     with pytest.raises(UsageError, match=r"nothing to compare with"):

@@ -14,27 +14,42 @@ from functools import partial
 from torch import Tensor
 
 from ...model.config import ViTConfig
-from ..layouts import PUBLISHED_SIZES, Layout, Rule, names
-from ..told import Told
-from . import timm_dinov3, timm_told
-from .originals import KERNEL_NAME, PLAIN_MLP, STEM_RULES, TABLE, TABLE_RULE, described, heads, mlp_width, table_size
-from .timm_parts import ATTENTION, NORMS, has
+from ..layouts import PUBLISHED_SIZES, Layout, LayoutHints, Rule, make_name_rules
+from . import timm_config, timm_eva_naflex
+from .originals import (
+    KERNEL_NAME,
+    PLAIN_MLP,
+    POSITION_TABLE,
+    STEM_RULES,
+    TABLE_RULE,
+    read_common_fields,
+    read_heads,
+    read_image_size,
+    read_mlp_width,
+)
+from .timm import ATTENTION_NAMES, NORM_NAMES, has_matching
 
 # fmt: off
-DISTILLED = {  # theirs                      ours
+DISTILLED_NAMES = {  # theirs                      ours
     "dist_token":                            "tokens.distillation",
     "head_dist.{p}":                         "head.distillation.{p}",
 }
-HEAD = {
+HEAD_NAMES = {
     "head.{p}":                              "head.linear.{p}",
 }
 # fmt: on
-RULES: tuple[Rule, ...] = (*STEM_RULES, TABLE_RULE, *names({**NORMS, **ATTENTION, **PLAIN_MLP, **HEAD, **DISTILLED}))
-PUBLISHED = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16}
+DEIT_RULES: tuple[Rule, ...] = (
+    *STEM_RULES,
+    TABLE_RULE,
+    *make_name_rules({**NORM_NAMES, **ATTENTION_NAMES, **PLAIN_MLP, **HEAD_NAMES, **DISTILLED_NAMES}),
+)
+DEIT_HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16}
 """Heads by width."""
 
 
-def describe(tensors: Mapping[str, Tensor], told: Told, card: str, class_position: bool = True) -> ViTConfig:
+def describe_deit(
+    tensors: Mapping[str, Tensor], told: LayoutHints, card: str, class_position: bool = True
+) -> ViTConfig:
     """The architecture of a file.
 
     Args:
@@ -45,39 +60,39 @@ def describe(tensors: Mapping[str, Tensor], told: Told, card: str, class_positio
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
-    if timm_told.architecture(told) or "rotary" in told.settings:
-        return timm_dinov3.describe(tensors, told)
-    distilled = has(tensors, "dist_token", "head_dist.*")
-    fields = described(tensors, told, card)
-    fields["heads"] = heads(told, fields["width"], PUBLISHED)
-    fields["image_size"] = table_size(tensors, told, fields["patch"], prefix=(1 + distilled) * class_position)
-    fields["mlp_width"] = mlp_width(tensors, "fc1")
+    if timm_config.read_architecture(told) or "rotary" in told.settings:
+        return timm_eva_naflex.describe_eva(tensors, told)
+    distilled = has_matching(tensors, "dist_token", "head_dist.*")
+    fields = read_common_fields(tensors, told, card)
+    fields["heads"] = read_heads(told, fields["width"], DEIT_HEADS)
+    fields["image_size"] = read_image_size(tensors, told, fields["patch"], prefix=(1 + distilled) * class_position)
+    fields["mlp_width"] = read_mlp_width(tensors, "fc1")
     fields["class_position"] = class_position
     fields["distillation_token"] = fields["distillation_head"] = distilled
-    fields["layer_scale"] = 1e-5 if has(tensors, "blocks.*.gamma_[12]") else None
+    fields["layer_scale"] = 1e-5 if has_matching(tensors, "blocks.*.gamma_[12]") else None
     return ViTConfig(**fields)
 
 
-STEM = (KERNEL_NAME, TABLE, "blocks.*.attn.qkv.weight")
+DEIT_REQUIRED_NAMES = (KERNEL_NAME, POSITION_TABLE, "blocks.*.attn.qkv.weight")
 DEIT = Layout(
     name="deit",
-    decisive=STEM,
+    decisive=DEIT_REQUIRED_NAMES,
     absent=("blocks.*.gamma_[12]", "mask_token", "reg_token"),
     named_only=True,
-    rules=RULES,
-    describe=partial(describe, card="deit"),
+    rules=DEIT_RULES,
+    describe=partial(describe_deit, card="deit"),
     card="deit",
     published=PUBLISHED_SIZES,
 )
 DEIT3 = Layout(
     name="deit3",
-    decisive=(*STEM, "blocks.*.gamma_[12]"),
+    decisive=(*DEIT_REQUIRED_NAMES, "blocks.*.gamma_[12]"),
     absent=("blocks.*.attn.[qkv]_bias", "blocks.*.mlp.fc1_g*", "*relative_position*", "rope*"),
     model_types=("timm",),
-    rules=timm_dinov3.RULES,
-    describe=partial(describe, card="deit3", class_position=False),
+    rules=timm_eva_naflex.EVA_RULES,
+    describe=partial(describe_deit, card="deit3", class_position=False),
     card="deit3",
     published=PUBLISHED_SIZES,
-    express=timm_dinov3.express_packed,
+    express=timm_eva_naflex.export_eva_packed,
 )
-LAYOUTS = (DEIT, DEIT3)
+DEIT_LAYOUTS = (DEIT, DEIT3)

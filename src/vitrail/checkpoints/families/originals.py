@@ -7,18 +7,18 @@ DINOv3's files keep silent about heads: published sizes are known by their width
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from ...model.config import ViTConfig
-from ..layouts import Name, Rule, names
-from ..shapes import blocks, given, has, need, picture_size, vote
-from ..steps import BATCHED, KERNEL
-from ..told import Told
+from ..layouts import BATCHED, KERNEL, PUBLISHED_SIZES, IgnoreRule, Layout, LayoutHints, NameRule, Rule, make_name_rules
+from ..validate import count_blocks, has_tensor, infer_image_size, majority_length, require_argument, require_tensor
 
 # fmt: off
-BLOCKS = {  # theirs                          ours
+BLOCK_NAMES = {  # theirs                          ours
     "blocks.{i}.norm1.{p}":                   "encoder.blocks.{i}.norm1.{p}",
     "blocks.{i}.attn.qkv.{p}":                "encoder.blocks.{i}.attention.qkv.{p}",
     "blocks.{i}.attn.proj.{p}":               "encoder.blocks.{i}.attention.out.{p}",
@@ -30,22 +30,22 @@ PLAIN_MLP = {
     "blocks.{i}.mlp.fc1.{p}":                 "encoder.blocks.{i}.mlp.fc1.{p}",
     "blocks.{i}.mlp.fc2.{p}":                 "encoder.blocks.{i}.mlp.fc2.{p}",
 }
-STEM = {
+STEM_NAMES = {
     "cls_token":                              "tokens.cls",
     "patch_embed.proj.bias":                  "tokens.patches.bias",
     "norm.{p}":                               "encoder.norm.{p}",
 }
 # fmt: on
-KERNEL_NAME, TABLE = "patch_embed.proj.weight", "pos_embed"
-STEM_RULES: tuple[Rule, ...] = (*names(STEM), Name(KERNEL_NAME, "tokens.patches.weight", KERNEL))
+KERNEL_NAME, POSITION_TABLE = "patch_embed.proj.weight", "pos_embed"
+STEM_RULES: tuple[Rule, ...] = (*make_name_rules(STEM_NAMES), NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL))
 """Patches, class token and final norm."""
-TABLE_RULE = Name(TABLE, "positions.table", BATCHED)
+TABLE_RULE = NameRule(POSITION_TABLE, "positions.table", BATCHED)
 """Learned positions, with a first row for the class token."""
-RULES: tuple[Rule, ...] = (*STEM_RULES, TABLE_RULE, *names({**BLOCKS, **PLAIN_MLP}))
+ENCODER_RULES: tuple[Rule, ...] = (*STEM_RULES, TABLE_RULE, *make_name_rules({**BLOCK_NAMES, **PLAIN_MLP}))
 """A whole encoder with a plain MLP."""
 
 
-def described(tensors: Mapping[str, Tensor], told: Told, card: str) -> dict[str, Any]:
+def read_common_fields(tensors: Mapping[str, Tensor], told: LayoutHints, card: str) -> dict[str, Any]:
     """Fields of ViTConfig that are found alike in all these files; size, heads and MLP are not among them.
 
     Args:
@@ -54,21 +54,21 @@ def described(tensors: Mapping[str, Tensor], told: Told, card: str) -> dict[str,
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
     """
-    kernel = need(tensors, KERNEL_NAME, axes=4)
-    width = vote(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
+    kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
+    width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
     return {
         "patch": (kernel.shape[2], kernel.shape[3]),
         "channels": kernel.shape[1],
         "width": width,
-        "depth": blocks(tensors, "blocks"),
-        "outputs": outputs(tensors, "head"),
-        "qkv_bias": has(tensors, "blocks.{i}.attn.qkv.bias"),
-        "layer_scale": 1e-5 if has(tensors, "blocks.{i}.ls1.gamma", "blocks.{i}.ls2.gamma") else None,
+        "depth": count_blocks(tensors, "blocks"),
+        "outputs": count_outputs(tensors, "head"),
+        "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
+        "layer_scale": 1e-5 if has_tensor(tensors, "blocks.{i}.ls1.gamma", "blocks.{i}.ls2.gamma") else None,
         **told.numerics(card),
     }
 
 
-def heads(told: Told, width: int, published: Mapping[int, int]) -> int:
+def read_heads(told: LayoutHints, width: int, published: Mapping[int, int]) -> int:
     """As the caller says, or those of the published model of that width.
 
     Raises:
@@ -76,22 +76,26 @@ def heads(told: Told, width: int, published: Mapping[int, int]) -> int:
     """
     sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
     known = published.get(width) if told.heads is None else told.heads
-    return given(known, "heads", "an original repository", f"published models have: {sizes}")
+    return require_argument(known, "heads", "an original repository", f"published models have: {sizes}")
 
 
-def outputs(tensors: Mapping[str, Tensor], head: str) -> int:
+def count_outputs(tensors: Mapping[str, Tensor], head: str) -> int:
     """Rows of the head, or 0 if the file has none."""
-    if not has(tensors, f"{head}.{{p}}"):
+    if not has_tensor(tensors, f"{head}.{{p}}"):
         return 0
-    return vote(tensors, "number of outputs", (f"{head}.weight", 0), (f"{head}.bias", 0))
+    return majority_length(tensors, "number of outputs", (f"{head}.weight", 0), (f"{head}.bias", 0))
 
 
-def mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:
+def read_mlp_width(tensors: Mapping[str, Tensor], matrix: str) -> int:
     """Rows of that matrix in the blocks."""
-    return vote(tensors, "MLP width", *((f"blocks.{{i}}.mlp.{matrix}.{part}", 0) for part in ("weight", "bias")))
+    return majority_length(
+        tensors, "MLP width", *((f"blocks.{{i}}.mlp.{matrix}.{part}", 0) for part in ("weight", "bias"))
+    )
 
 
-def table_size(tensors: Mapping[str, Tensor], told: Told, patch: tuple[int, int], prefix: int = 1) -> tuple[int, int]:
+def read_image_size(
+    tensors: Mapping[str, Tensor], told: LayoutHints, patch: tuple[int, int], prefix: int = 1
+) -> tuple[int, int]:
     """Height and width that the position table was made for: a square, unless the caller's size has as many patches.
 
     Args:
@@ -101,11 +105,13 @@ def table_size(tensors: Mapping[str, Tensor], told: Told, patch: tuple[int, int]
         DamagedFileError: there is no table, or it has other axes.
         UsageError: the rows fill no square.
     """
-    return picture_size(need(tensors, TABLE, axes=3).shape[1] - prefix, patch, told, TABLE)
+    return infer_image_size(
+        require_tensor(tensors, POSITION_TABLE, axes=3).shape[1] - prefix, patch, told, POSITION_TABLE
+    )
 
 
-def plain(
-    tensors: Mapping[str, Tensor], told: Told, card: str, published: Mapping[int, int], class_token: bool = True
+def describe_plain(
+    tensors: Mapping[str, Tensor], told: LayoutHints, card: str, published: Mapping[int, int], class_token: bool = True
 ) -> ViTConfig:
     """The architecture of a file with a position table and a plain MLP.
 
@@ -116,9 +122,116 @@ def plain(
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
-    fields = described(tensors, told, card)
-    fields["heads"] = heads(told, fields["width"], published)
-    fields["image_size"] = table_size(tensors, told, fields["patch"], prefix=int(class_token))
+    fields = read_common_fields(tensors, told, card)
+    fields["heads"] = read_heads(told, fields["width"], published)
+    fields["image_size"] = read_image_size(tensors, told, fields["patch"], prefix=int(class_token))
     fields["class_token"] = class_token
-    fields["mlp_width"] = mlp_width(tensors, "fc1")
+    fields["mlp_width"] = read_mlp_width(tensors, "fc1")
     return ViTConfig(**fields)
+
+
+# `mae`: files of facebookresearch/mae, the encoder, the whole autoencoder, or a classifier fine-tuned from it.
+#
+# The fixed waves that pre-training adds are read as the learned table that fine-tuning makes of them, and stretch as
+# the repository stretches them. Encoder and classifier have the names of many other files: `layout="mae"` must be
+# said.
+
+MAE_HEADS = {768: 12, 1024: 16, 1280: 16}
+"""Heads by width."""
+# fmt: off
+MAE_CLASSIFIER = {  # theirs                      ours
+    "fc_norm.{p}":                            "pool.norm.{p}",
+    "head.{p}":                               "head.linear.{p}",
+}
+# fmt: on
+MAE_RULES: tuple[Rule, ...] = (*ENCODER_RULES, *make_name_rules(MAE_CLASSIFIER))
+DECODER_REASON = "a decoder, which its pre-training alone uses"
+
+
+def describe_mae(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file; with `fc_norm` the mean of the patches is normalised, not the tokens.
+
+    Raises: see `originals.plain`.
+    """
+    config = describe_plain(tensors, told, "mae", MAE_HEADS)
+    if has_tensor(tensors, "fc_norm.{p}"):
+        return replace(config, pool="mean", final_norm=False, pooled_norm=True)
+    return config
+
+
+_mae_layout = partial(Layout, name="mae", describe=describe_mae, card="mae", published=PUBLISHED_SIZES)
+MAE_LAYOUTS = (
+    _mae_layout(decisive=(KERNEL_NAME, POSITION_TABLE), absent=("decoder_*",), named_only=True, rules=MAE_RULES),
+    _mae_layout(
+        variant="autoencoder",
+        decisive=(KERNEL_NAME, POSITION_TABLE, "decoder_embed.weight", "decoder_pos_embed"),
+        rules=(
+            *ENCODER_RULES,
+            IgnoreRule("decoder_*", reason=DECODER_REASON),
+            IgnoreRule("mask_token", reason=DECODER_REASON),
+        ),
+    ),
+)
+
+
+# `dino`: files of facebookresearch/dino, the backbone alone or a training file with teacher, student and head.
+#
+# Of a training file the teacher is read, as the repository's own evaluations do. The backbone alone has the names of
+# many other files, so `layout="dino"` must be said; what it adds is DINO's rule for other picture sizes.
+
+DINO_HEADS = {192: 3, 384: 6, 768: 12}
+"""Heads by width."""
+PROJECTION = "head.last_layer.*"
+
+
+def describe_dino(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file; see `originals.plain`."""
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith("head.")}
+    return describe_plain(kept, told, "dino", DINO_HEADS)
+
+
+_dino_layout = partial(Layout, name="dino", describe=describe_dino, card="dino", published=PUBLISHED_SIZES)
+DINO_LAYOUTS = (
+    _dino_layout(decisive=(KERNEL_NAME, POSITION_TABLE), absent=("head.*",), named_only=True, rules=ENCODER_RULES),
+    _dino_layout(
+        variant="training",
+        decisive=(KERNEL_NAME, POSITION_TABLE, PROJECTION),
+        rules=(
+            *ENCODER_RULES,
+            IgnoreRule("head.mlp.*", reason="the projection head of its training"),
+            IgnoreRule(PROJECTION, reason="the projection head of its training"),
+        ),
+        prefix="backbone.",
+        outside=("head.mlp.*", PROJECTION),
+    ),
+)
+
+
+# `ijepa`: training files of facebookresearch/ijepa: encoder, target encoder and predictor side by side.
+#
+# The target encoder is what the paper evaluates, and what is read. There is no class token; the mean of the
+# normalised tokens is pooled. The fixed waves are read as a learned table and stretch by bicubic interpolation: the
+# repository's own function for other sizes takes the first patch for a class token. The encoder has the names of
+# other files: `layout="ijepa"` must be said.
+
+IJEPA_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
+"""Heads by width."""
+
+
+def describe_ijepa(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file; see `originals.plain`."""
+    return describe_plain(tensors, told, "ijepa", IJEPA_HEADS, class_token=False)
+
+
+IJEPA_LAYOUTS = (
+    Layout(
+        name="ijepa",
+        decisive=(KERNEL_NAME, POSITION_TABLE),
+        absent=("cls_token", "head.*"),
+        named_only=True,
+        rules=ENCODER_RULES,
+        describe=describe_ijepa,
+        card="ijepa",
+        published=PUBLISHED_SIZES,
+    ),
+)

@@ -14,19 +14,26 @@ from torch import Tensor
 
 from ...errors import DamagedFileError
 from ...model.config import Patches, ViTConfig
-from ..layouts import PUBLISHED_SIZES, Layout, Name, Rule, names
-from ..shapes import blocks, has, vote
-from ..steps import Step, joined
-from ..told import Told
-from .originals import BLOCKS, PLAIN_MLP, TABLE, TABLE_RULE, heads, mlp_width, outputs, table_size
+from ..layouts import PUBLISHED_SIZES, Layout, LayoutHints, NameRule, Rule, StorageStep, concat_rows, make_name_rules
+from ..validate import count_blocks, has_tensor, majority_length
+from .originals import (
+    BLOCK_NAMES,
+    PLAIN_MLP,
+    POSITION_TABLE,
+    TABLE_RULE,
+    count_outputs,
+    read_heads,
+    read_image_size,
+    read_mlp_width,
+)
 
-PUBLISHED = {256: 4, 384: 6, 448: 7, 512: 8, 768: 12}
+T2T_HEADS = {256: 4, 384: 6, 448: 7, 512: 8, 768: 12}
 """Heads by width."""
-THEIRS, OURS = "tokens_to_token.", "tokens.patches."
+THEIR_SPLIT, OUR_SPLIT = "tokens_to_token.", "tokens.patches."
 # fmt: off
 STEM = {  # theirs                            ours
     "cls_token":                              "tokens.cls",
-    THEIRS + "project.{p}":                   OURS + "project.{p}",
+    THEIR_SPLIT + "project.{p}":                   OUR_SPLIT + "project.{p}",
     "norm.{p}":                               "encoder.norm.{p}",
     "head.{p}":                               "head.linear.{p}",
 }
@@ -49,86 +56,92 @@ TRANSFORMER = {
 # fmt: on
 
 
-def _query_first(theirs: Tensor, like: Tensor) -> Tensor:
+def _read_key_first(theirs: Tensor, like: Tensor) -> Tensor:
     k, q, v = theirs.chunk(3)
-    return joined([q, k, v])
+    return concat_rows([q, k, v])
 
 
-def _key_first(ours: Tensor, config: ViTConfig) -> Tensor:
+def _write_key_first(ours: Tensor, config: ViTConfig) -> Tensor:
     q, k, v = ours.chunk(3)
-    return joined([k, q, v])
+    return concat_rows([k, q, v])
 
 
-KEY_FIRST: Step[Tensor] = Step(_query_first, _key_first)
+KEY_FIRST: StorageStep[Tensor] = StorageStep(_read_key_first, _write_key_first)
 """The performer's joint projection has the rows of the keys first, then those of the queries and the values."""
 
 
-def _rules(inside: Mapping[str, str], performer: bool) -> tuple[Rule, ...]:
+def _make_t2t_rules(inside: Mapping[str, str], performer: bool) -> tuple[Rule, ...]:
     places = ("attention1.", "attention2.")
-    cuts = {THEIRS + place + name: OURS + place + ours for place in places for name, ours in inside.items()}
-    joint = (Name(f"{THEIRS}{place}kqv.{{p}}", f"{OURS}{place}qkv.{{p}}", KEY_FIRST) for place in places if performer)
-    return (*names({**STEM, **cuts, **BLOCKS, **PLAIN_MLP}), TABLE_RULE, *joint)
+    cuts = {THEIR_SPLIT + place + name: OUR_SPLIT + place + ours for place in places for name, ours in inside.items()}
+    joint = (
+        NameRule(f"{THEIR_SPLIT}{place}kqv.{{p}}", f"{OUR_SPLIT}{place}qkv.{{p}}", KEY_FIRST)
+        for place in places
+        if performer
+    )
+    return (*make_name_rules({**STEM, **cuts, **BLOCK_NAMES, **PLAIN_MLP}), TABLE_RULE, *joint)
 
 
-def describe(patches: Patches, tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe_t2t(patches: Patches, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """The architecture of a file.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads or a size are needed and were not given.
     """
-    width = vote(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
+    width = majority_length(tensors, "width", *((f"blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2")))
     fields = {
-        "image_size": table_size(tensors, told, (16, 16)),
+        "image_size": read_image_size(tensors, told, (16, 16)),
         "patch": (16, 16),
-        "channels": _channels(tensors),
+        "channels": _count_channels(tensors),
         "width": width,
-        "depth": blocks(tensors, "blocks"),
-        "heads": heads(told, width, PUBLISHED),
-        "mlp_width": mlp_width(tensors, "fc1"),
-        "outputs": outputs(tensors, "head"),
+        "depth": count_blocks(tensors, "blocks"),
+        "heads": read_heads(told, width, T2T_HEADS),
+        "mlp_width": read_mlp_width(tensors, "fc1"),
+        "outputs": count_outputs(tensors, "head"),
         "patches": patches,
-        "qkv_bias": has(tensors, "blocks.{i}.attn.qkv.bias"),
+        "qkv_bias": has_tensor(tensors, "blocks.{i}.attn.qkv.bias"),
         **told.numerics("t2t"),
     }
     return ViTConfig(**fields)
 
 
-def _channels(tensors: Mapping[str, Tensor]) -> int:
+def _count_channels(tensors: Mapping[str, Tensor]) -> int:
     """A first window has 7 x 7 numbers per channel.
 
     Raises:
         DamagedFileError: its norm has another length.
     """
-    numbers = vote(tensors, "first window", *((f"{THEIRS}attention1.norm1.{part}", 0) for part in ("weight", "bias")))
+    numbers = majority_length(
+        tensors, "first window", *((f"{THEIR_SPLIT}attention1.norm1.{part}", 0) for part in ("weight", "bias"))
+    )
     if not numbers or numbers % 49:
         raise DamagedFileError(
-            f"{THEIRS}attention1.norm1.weight must have 49 numbers for each channel of the picture. Got {numbers}."
+            f"{THEIR_SPLIT}attention1.norm1.weight must have 49 numbers for each channel of the picture. Got {numbers}."
         )
     return numbers // 49
 
 
-def express(config: ViTConfig, state: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
+def export_t2t(config: ViTConfig, state: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
     """Fixed waves are written as the table that they are."""
     if config.positions != "sinusoid":
         return config, state
     return replace(config, positions="learned", resample="bicubic"), state
 
 
-VARIANTS: tuple[tuple[str, Patches, str, Mapping[str, str]], ...] = (
+T2T_VARIANTS: tuple[tuple[str, Patches, str, Mapping[str, str]], ...] = (
     ("performer", "t2t-performer", "attention1.kqv.weight", PERFORMER),
     ("transformer", "t2t-transformer", "attention1.attn.qkv.weight", TRANSFORMER),
 )
-LAYOUTS = tuple(
+T2T_LAYOUTS = tuple(
     Layout(
         name="t2t",
         variant=variant,
-        decisive=(THEIRS + "project.weight", TABLE, THEIRS + decisive),
-        rules=_rules(inside, performer=variant == "performer"),
-        describe=partial(describe, patches),
+        decisive=(THEIR_SPLIT + "project.weight", POSITION_TABLE, THEIR_SPLIT + decisive),
+        rules=_make_t2t_rules(inside, performer=variant == "performer"),
+        describe=partial(describe_t2t, patches),
         card="t2t",
         published=PUBLISHED_SIZES,
-        express=express,
+        express=export_t2t,
     )
-    for variant, patches, decisive, inside in VARIANTS
+    for variant, patches, decisive, inside in T2T_VARIANTS
 )

@@ -9,35 +9,256 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from math import isqrt
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from ...errors import UsageError
+from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
 from ...spec import Grid
-from ..layouts import Layout, Name, Parts, Rule, names
-from ..shapes import agree, blocks, need, vote
-from ..steps import BATCHED, KERNEL, SPLIT, Step
-from ..told import Told
-from . import timm_told
-from .timm_express import express, express_parallel, express_split
-from .timm_parts import (
-    BLOCK,
-    END,
-    SPLIT_BLOCK,
-    Settings,
-    block_settings,
-    end_settings,
-    fold_registers,
-    has,
-    table,
-    token_counts,
-    told_grids,
-    with_numerics,
+from ..layouts import (
+    BATCHED,
+    KERNEL,
+    SPLIT,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    StorageStep,
+    make_name_rules,
 )
+from ..validate import count_blocks, find_square_side, majority_length, nearest_name_hint, reconcile, require_tensor
+from . import timm_config
+from .timm_export import export_timm, export_timm_parallel, export_timm_split
+
+# What the tensors of any timm transformer tell: its blocks, its tokens and positions, its end.
+#
+# timm has one set of names for blocks and two modules that write them: `VisionTransformer` (LayerScale `ls1.gamma`)
+# and `Eva` (`gamma_1`, query and value biases apart), besides NaFlex, whose patches and tokens lie under `embeds.`.
 
 # fmt: off
-STEM = {  # theirs                           ours
+NORM_NAMES = {  # theirs                          ours
+    "blocks.{i}.norm1.{p}":                  "encoder.blocks.{i}.norm1.{p}",
+    "blocks.{i}.norm2.{p}":                  "encoder.blocks.{i}.norm2.{p}",
+}
+ATTENTION_NAMES = {
+    "blocks.{i}.attn.qkv.{p}":               "encoder.blocks.{i}.attention.qkv.{p}",
+    "blocks.{i}.attn.q_norm.{p}":            "encoder.blocks.{i}.attention.q_norm.{p}",
+    "blocks.{i}.attn.k_norm.{p}":            "encoder.blocks.{i}.attention.k_norm.{p}",
+    "blocks.{i}.attn.proj.{p}":              "encoder.blocks.{i}.attention.out.{p}",
+}
+MLP_NAMES = {
+    "blocks.{i}.mlp.fc1.{p}":                "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":                "encoder.blocks.{i}.mlp.fc2.{p}",
+}
+SPLIT_MLP_NAMES = {
+    "blocks.{i}.mlp.fc1_g.{p}":              "encoder.blocks.{i}.mlp.gate.{p}",
+    "blocks.{i}.mlp.fc1_x.{p}":              "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.fc2.{p}":                "encoder.blocks.{i}.mlp.fc2.{p}",
+}
+SCALE_NAMES = {
+    "blocks.{i}.ls1.gamma":                  "encoder.blocks.{i}.scale1",
+    "blocks.{i}.ls2.gamma":                  "encoder.blocks.{i}.scale2",
+}
+LAYER_SCALE_NAMES = {
+    "blocks.{i}.gamma_1":                    "encoder.blocks.{i}.scale1",
+    "blocks.{i}.gamma_2":                    "encoder.blocks.{i}.scale2",
+}
+END_NAMES = {
+    "norm_pre.{p}":                          "encoder.pre_norm.{p}",
+    "norm.{p}":                              "encoder.norm.{p}",
+    "attn_pool.latent":                      "pool.attention.probe",
+    "attn_pool.q.{p}":                       "pool.attention.q.{p}",
+    "attn_pool.kv.{p}":                      "pool.attention.kv.{p}",
+    "attn_pool.proj.{p}":                    "pool.attention.out.{p}",
+    "attn_pool.norm.{p}":                    "pool.attention.norm.{p}",
+    "attn_pool.mlp.fc1.{p}":                 "pool.attention.mlp.fc1.{p}",
+    "attn_pool.mlp.fc2.{p}":                 "pool.attention.mlp.fc2.{p}",
+    "fc_norm.{p}":                           "pool.norm.{p}",
+    "head.{p}":                              "head.linear.{p}",
+}
+# fmt: on
+TIMM_BLOCK_NAMES = {**NORM_NAMES, **ATTENTION_NAMES, **MLP_NAMES, **SCALE_NAMES}
+SPLIT_BLOCK_NAMES = {**NORM_NAMES, **ATTENTION_NAMES, **SPLIT_MLP_NAMES, **SCALE_NAMES}
+ConfigFields = dict[str, Any]
+"""Fields of ViTConfig by name."""
+
+
+def has_matching(tensors: Mapping[str, Tensor], *patterns: str) -> bool:
+    """Whether some tensor's name fits one of the patterns, in which `*` stands for anything."""
+    return any(fnmatchcase(name, pattern) for name in tensors for pattern in patterns)
+
+
+def read_block_settings(tensors: Mapping[str, Tensor], told: LayoutHints) -> ConfigFields:
+    """Everything about the blocks that shapes and names tell, and their heads.
+
+    Raises:
+        DamagedFileError: tensors of the blocks disagree.
+        UsageError: nothing tells the heads.
+    """
+    width = majority_length(
+        tensors, "width", *((f"blocks.{{i}}.norm{n}.{p}", 0) for n in (1, 2) for p in ("weight", "bias"))
+    )
+    depth, (mlp, mlp_width) = count_blocks(tensors, "blocks"), _read_mlp(tensors)
+    scaled = has_matching(tensors, "blocks.*.ls[12].gamma", "blocks.*.gamma_[12]")
+    return {
+        "width": width,
+        "depth": depth,
+        "heads": _read_head_count(tensors, told, width, depth, mlp_width, mlp),
+        "mlp": mlp,
+        "mlp_width": mlp_width,
+        "qk_norm": has_matching(tensors, "blocks.*.attn.[qk]_norm.*"),
+        "out_bias": has_matching(tensors, "blocks.*.attn.proj.bias"),
+        "mlp_bias": has_matching(tensors, "blocks.*.mlp.fc*.bias"),
+        "norm": "LayerNorm" if has_matching(tensors, "blocks.*.norm[12].bias") else "RMSNorm",
+        "layer_scale": (timm_config.read_model_arg(told, "init_values") or 1e-5) if scaled else None,
+    }
+
+
+def read_end_settings(tensors: Mapping[str, Tensor], told: LayoutHints) -> ConfigFields:
+    """The norms around the blocks and the head; where neither norm is there, one is missing unless that is told."""
+    headed, pooled = has_matching(tensors, "head.*"), has_matching(tensors, "fc_norm.*")
+    return {
+        "pre_norm": has_matching(tensors, "norm_pre.*"),
+        "final_norm": has_matching(tensors, "norm.*") or not (pooled or timm_config.lacks_final_norm(told)),
+        "pooled_norm": pooled,
+        "outputs": majority_length(tensors, "number of outputs", ("head.weight", 0), ("head.bias", 0)) if headed else 0,
+    }
+
+
+def read_table_size(
+    tensors: Mapping[str, Tensor], name: str, prefixes: tuple[int, ...], patch: tuple[int, int], told: LayoutHints
+) -> tuple[tuple[int, int], int]:
+    """The picture size that a learned table [1, rows, D] was made for, and how many first rows are for no patch.
+
+    Args:
+        prefixes: the counts of such rows that timm might mean, the likeliest first.
+
+    Raises:
+        DamagedFileError: the table has a row for a class token that is not there.
+        UsageError: the rows fill no square, and no size that was told.
+    """
+    rows = tensors[name].shape[1]
+    for grid in list_hinted_grids(told, patch):
+        for prefix in prefixes:
+            if grid.patches == rows - prefix:
+                return (grid.rows * patch[0], grid.columns * patch[1]), prefix
+    for prefix in prefixes:
+        if is_square(rows - prefix):
+            side = isqrt(rows - prefix)
+            return (side * patch[0], side * patch[1]), prefix
+    if 1 not in prefixes and is_square(rows - 1):
+        raise DamagedFileError(
+            f"{name} has {rows} rows, one more than a square of patches, which belongs to a class token. "
+            f"The file has no tensor cls_token{nearest_name_hint('cls_token', tensors)}."
+        )
+    find_square_side(tuple(rows - prefix for prefix in prefixes), name)  # none is square: it says so
+    raise AssertionError("unreachable")
+
+
+def list_hinted_grids(told: LayoutHints, patch: tuple[int, int]) -> list[Grid]:
+    """Rows and columns of patches of the sizes that are told, those of config.json first.
+
+    timm leaves out what is left of a picture beside whole patches, or pads it.
+    """
+    sizes = [size for size in (timm_config.read_timm_image_size(told), told.image_size) if size is not None]
+    whole = [Grid(size[0] // patch[0], size[1] // patch[1]) for size in sizes]
+    return [*whole, *(Grid(-(-size[0] // patch[0]), -(-size[1] // patch[1])) for size in sizes)]
+
+
+def is_square(count: int) -> bool:
+    """Whether so many patches fill a square."""
+    return count > 0 and isqrt(count) ** 2 == count
+
+
+def fold_registers(tensors: dict[str, Tensor], told: LayoutHints) -> dict[str, Tensor]:
+    """Add positions of registers to the registers, where the table has rows for them behind that of the class token.
+
+    The table of a picture size that is told decides, or else that of a square picture.
+    """
+    registers, rows, kernel = (tensors.get(name) for name in ("reg_token", "pos_embed", "patch_embed.proj.weight"))
+    if registers is None or rows is None or kernel is None or [t.ndim for t in (registers, rows, kernel)] != [3, 3, 4]:
+        return tensors
+    first, count, total = int("cls_token" in tensors), registers.shape[1], rows.shape[1]
+    patches = total - first - count
+    if patches < 1 or rows.shape[2] != registers.shape[2] or not _has_register_rows(total, patches, kernel, told):
+        return tensors
+    of_class, of_registers, of_patches = rows.split([first, count, patches], dim=1)
+    return {
+        **tensors,
+        "reg_token": registers + of_registers,
+        "pos_embed": torch.cat([of_class, of_patches], dim=1),
+    }
+
+
+def _has_register_rows(total: int, patches: int, kernel: Tensor, told: LayoutHints) -> bool:
+    """Whether so many of all rows are for patches, the first ones being for class and register tokens."""
+    said = timm_config.read_model_arg(told, "no_embed_class")
+    if said is not None:
+        return not said
+    counts = [grid.patches for grid in list_hinted_grids(told, (kernel.shape[2], kernel.shape[3]))]
+    if total in counts or patches in counts:
+        return total not in counts
+    return is_square(patches) and not is_square(total)
+
+
+def count_prefix_tokens(tensors: Mapping[str, Tensor], told: LayoutHints, where: str = "") -> tuple[bool, int]:
+    """Whether there is a class token, and how many registers.
+
+    Raises:
+        DamagedFileError: config.json or the architecture's name promises other tokens.
+    """
+    registers = (
+        require_tensor(tensors, f"{where}reg_token", axes=3).shape[1]
+        if has_matching(tensors, f"{where}reg_token")
+        else 0
+    )
+    class_token = has_matching(tensors, f"{where}cls_token")
+    timm_config.check_promised_tokens(told, class_token, registers)
+    return class_token, registers
+
+
+def apply_numerics(config: ViTConfig, told: LayoutHints, card: str) -> ViTConfig:
+    """Epsilon, activation and resampling: as timm runs the architecture, or from the card of whom `match` asks for."""
+    if told.match not in (None, "timm"):
+        known = told.numerics(card)
+        if card == "timm_clip":
+            known["activation"] = timm_config.choose_clip_activation(told, config.pre_norm, config.mlp != "plain")
+        return replace(config, **{name: known[name] for name in ("norm_eps", "activation", "resample")})
+    return replace(
+        config,
+        norm_eps=timm_config.choose_norm_eps(told, config.pre_norm, config.rotary == "dinov3"),
+        activation=timm_config.choose_activation(told, config.pre_norm, config.mlp != "plain"),
+        resample="bicubic-antialias",
+    )
+
+
+def _read_mlp(tensors: Mapping[str, Tensor]) -> tuple[str, int]:
+    """The kind of MLP and its hidden width."""
+    inner = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc2.weight", 1))
+    if has_matching(tensors, "blocks.*.mlp.fc1_[gx].*"):
+        return "gated", inner
+    rows = majority_length(tensors, "MLP width", ("blocks.{i}.mlp.fc1.weight", 0), ("blocks.{i}.mlp.fc1.bias", 0))
+    return ("gated-packed", inner) if rows == 2 * inner else ("plain", rows)
+
+
+def _read_head_count(
+    tensors: Mapping[str, Tensor], told: LayoutHints, width: int, depth: int, mlp_width: int, mlp: str
+) -> int:
+    """From the norms of queries and keys, whose length is a head's width, or else from what is told."""
+    if has_matching(tensors, "blocks.*.attn.[qk]_norm.*"):
+        norms = [(f"blocks.{{i}}.attn.{n}_norm.{p}", 0) for n in "qk" for p in ("weight", "bias")]
+        return width // majority_length(tensors, "width of a head", *norms)
+    return timm_config.read_timm_heads(told, width, depth, mlp_width, mlp != "plain")
+
+
+# fmt: off
+TIMM_STEM = {  # theirs                           ours
     "patch_embed.proj.bias":                 "tokens.patches.bias",
     "cls_token":                             "tokens.cls",
     "dist_token":                            "tokens.distillation",
@@ -53,24 +274,26 @@ PARALLEL = {
     "blocks.{i}.mlp_out_proj.{p}":           "encoder.blocks.{i}.mlp.fc2.{p}",
 }
 # fmt: on
-TWICE: Step[list[Tensor]] = Step(lambda theirs, likes: [theirs[0], theirs[0].clone()], lambda ours, config: ours[:1])
+DUPLICATE: StorageStep[list[Tensor]] = StorageStep(
+    lambda theirs, likes: [theirs[0], theirs[0].clone()], lambda ours, config: ours[:1]
+)
 """One of theirs is two equal ones of ours."""
 FC1, QKV = "encoder.blocks.{i}.mlp.fc1", "encoder.blocks.{i}.attention.qkv"
-PLACES: tuple[Rule, ...] = (
-    *names({**STEM, **END}),
-    Name("patch_embed.proj.weight", "tokens.patches.weight", KERNEL),
-    Name("pos_embed", "positions.table", BATCHED),
+STEM_AND_END_RULES: tuple[Rule, ...] = (
+    *make_name_rules({**TIMM_STEM, **END_NAMES}),
+    NameRule("patch_embed.proj.weight", "tokens.patches.weight", KERNEL),
+    NameRule("pos_embed", "positions.table", BATCHED),
 )
-RULES: tuple[Rule, ...] = (*PLACES, *names(BLOCK))
-SPLIT_RULES: tuple[Rule, ...] = (*PLACES, *names(SPLIT_BLOCK))
+TIMM_RULES: tuple[Rule, ...] = (*STEM_AND_END_RULES, *make_name_rules(TIMM_BLOCK_NAMES))
+TIMM_SPLIT_RULES: tuple[Rule, ...] = (*STEM_AND_END_RULES, *make_name_rules(SPLIT_BLOCK_NAMES))
 PARALLEL_RULES: tuple[Rule, ...] = (
-    *PLACES,
-    *names(PARALLEL),
-    Parts(("blocks.{i}.in_proj.weight",), (f"{FC1}.weight", f"{QKV}.weight"), SPLIT),
-    Parts(("blocks.{i}.ls.gamma",), ("encoder.blocks.{i}.scale1", "encoder.blocks.{i}.scale2"), TWICE),
+    *STEM_AND_END_RULES,
+    *make_name_rules(PARALLEL),
+    PartsRule(("blocks.{i}.in_proj.weight",), (f"{FC1}.weight", f"{QKV}.weight"), SPLIT),
+    PartsRule(("blocks.{i}.ls.gamma",), ("encoder.blocks.{i}.scale1", "encoder.blocks.{i}.scale2"), DUPLICATE),
 )
-JOINT_BIAS: Rule = Parts(("blocks.{i}.in_proj.bias",), (f"{FC1}.bias", f"{QKV}.bias"), SPLIT)
-MLP_BIAS: Rule = Name("blocks.{i}.mlp_bias", f"{FC1}.bias")
+JOINT_BIAS: Rule = PartsRule(("blocks.{i}.in_proj.bias",), (f"{FC1}.bias", f"{QKV}.bias"), SPLIT)
+MLP_BIAS: Rule = NameRule("blocks.{i}.mlp_bias", f"{FC1}.bias")
 OTHER_FAMILIES = (
     "mask_token",
     "register_tokens",
@@ -88,51 +311,54 @@ OTHER_FAMILIES = (
 _NOT_PLAIN = re.compile(r"_rpn_|^beit|_18x2_")
 
 
-def describe(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe_timm(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """The architecture of a file with one block after the other.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads, a size or an activation must be told, or timm's design is not among Vitrail's.
     """
-    settings = {**block_settings(tensors, told), "qkv_bias": has(tensors, "blocks.*.attn.qkv.bias")}
-    return _described(tensors, told, settings)
+    settings = {**read_block_settings(tensors, told), "qkv_bias": has_matching(tensors, "blocks.*.attn.qkv.bias")}
+    return _describe_config(tensors, told, settings)
 
 
-def describe_parallel(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe_timm_parallel(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """The architecture of a file whose attention and MLP stand side by side, read from one joint projection.
 
     Raises:
         DamagedFileError, UsageError: as `describe`.
     """
-    width = vote(tensors, "width", ("blocks.{i}.in_norm.weight", 0), ("blocks.{i}.attn_out_proj.weight", 0))
-    depth, mlp_width = blocks(tensors, "blocks"), vote(tensors, "MLP width", ("blocks.{i}.mlp_out_proj.weight", 1))
-    normed = has(tensors, "blocks.*.[qk]_norm.*")
+    width = majority_length(tensors, "width", ("blocks.{i}.in_norm.weight", 0), ("blocks.{i}.attn_out_proj.weight", 0))
+    depth, mlp_width = (
+        count_blocks(tensors, "blocks"),
+        majority_length(tensors, "MLP width", ("blocks.{i}.mlp_out_proj.weight", 1)),
+    )
+    normed = has_matching(tensors, "blocks.*.[qk]_norm.*")
     norms = [(f"blocks.{{i}}.{n}_norm.{p}", 0) for n in "qk" for p in ("weight", "bias")]
-    settings: Settings = {
+    settings: ConfigFields = {
         "parallel": True,
         "width": width,
         "depth": depth,
-        "heads": width // vote(tensors, "width of a head", *norms)
+        "heads": width // majority_length(tensors, "width of a head", *norms)
         if normed
-        else timm_told.heads(told, width, depth, mlp_width, gated=False),
+        else timm_config.read_timm_heads(told, width, depth, mlp_width, gated=False),
         "mlp_width": mlp_width,
         "qk_norm": normed,
-        "qkv_bias": has(tensors, "blocks.*.in_proj.bias"),
-        "out_bias": has(tensors, "blocks.*.attn_out_proj.bias"),
-        "norm": "LayerNorm" if has(tensors, "blocks.*.in_norm.bias") else "RMSNorm",
-        "layer_scale": 1e-5 if has(tensors, "blocks.*.ls.gamma") else None,
+        "qkv_bias": has_matching(tensors, "blocks.*.in_proj.bias"),
+        "out_bias": has_matching(tensors, "blocks.*.attn_out_proj.bias"),
+        "norm": "LayerNorm" if has_matching(tensors, "blocks.*.in_norm.bias") else "RMSNorm",
+        "layer_scale": 1e-5 if has_matching(tensors, "blocks.*.ls.gamma") else None,
     }
-    return _described(tensors, told, settings)
+    return _describe_config(tensors, told, settings)
 
 
-def card_of(config: ViTConfig, told: Told) -> str:
+def choose_timm_card(config: ViTConfig, told: LayoutHints) -> str:
     """The card that fits a timm model best, by its name, or by its design where no name is told.
 
     Raises:
         UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
     """
-    name, tag = timm_told.architecture(told), timm_told.tag(told)
+    name, tag = timm_config.read_architecture(told), timm_config.read_weights_tag(told)
     for word, card in _CARDS:
         if word in f"{name}.{tag}":
             return card
@@ -164,82 +390,82 @@ _CARDS = (
 )
 
 
-def refuse_other_designs(told: Told, prefix_tokens: int) -> None:
+def refuse_other_designs(told: LayoutHints, prefix_tokens: int) -> None:
     """Refuse what tensors do not show: other blocks under the same names, and pooling over class and registers."""
-    name = timm_told.architecture(told)
+    name = timm_config.read_architecture(told)
     if _NOT_PLAIN.search(name):
         raise UsageError(f"{name} is not a plain ViT of Vitrail's kinds, though its tensors have the same names.")
-    pools = bool(timm_told.argument(told, "pool_include_prefix"))
+    pools = bool(timm_config.read_model_arg(told, "pool_include_prefix"))
     if prefix_tokens and pools:
         raise UsageError(f"{name} takes the mean over class and register tokens too, which Vitrail's pools do not.")
 
 
-def _described(tensors: Mapping[str, Tensor], told: Told, settings: Settings) -> ViTConfig:
-    kernel = need(tensors, "patch_embed.proj.weight", axes=4)
+def _describe_config(tensors: Mapping[str, Tensor], told: LayoutHints, settings: ConfigFields) -> ViTConfig:
+    kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    end = end_settings(tensors, told)
-    tokens = _tokens(tensors, told, patch)
-    probe = has(tensors, "attn_pool.*")
+    end = read_end_settings(tensors, told)
+    tokens = _read_tokens(tensors, told, patch)
+    probe = has_matching(tensors, "attn_pool.*")
     if probe and (tokens["class_token"] or tokens["registers"]):
-        _probe_sees_all(told)
+        _check_probe_tokens(told)
     else:
         refuse_other_designs(told, tokens["class_token"] + tokens["registers"])
     config = ViTConfig(
         patch=patch,
-        channels=agree(told.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
-        patch_bias=not end["pre_norm"] or has(tensors, "patch_embed.proj.bias"),
-        pad=bool(timm_told.argument(told, "dynamic_img_pad")),
-        pool=timm_told.pool(told, probe, tokens["class_token"], end["pooled_norm"]),
-        rotary=timm_told.rotary(told, bare="none"),
-        head="tanh" if has(tensors, "pre_logits.fc.*") else "linear",
+        channels=reconcile(told.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
+        patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
+        pad=bool(timm_config.read_model_arg(told, "dynamic_img_pad")),
+        pool=timm_config.choose_pool(told, probe, tokens["class_token"], end["pooled_norm"]),
+        rotary=timm_config.choose_rotary(told, bare="none"),
+        head="tanh" if has_matching(tensors, "pre_logits.fc.*") else "linear",
         distillation_head=tokens["distillation_token"],
         **settings,
         **end,
         **tokens,
     )
-    return with_numerics(config, told, card_of(config, told))
+    return apply_numerics(config, told, choose_timm_card(config, told))
 
 
-def _tokens(tensors: Mapping[str, Tensor], told: Told, patch: tuple[int, int]) -> Settings:
+def _read_tokens(tensors: Mapping[str, Tensor], told: LayoutHints, patch: tuple[int, int]) -> ConfigFields:
     """Prefix tokens, positions and the picture size that they were made for."""
-    class_token, registers = token_counts(tensors, told)
-    distilled = has(tensors, "dist_token", "head_dist.*")
-    found: Settings = {
+    class_token, registers = count_prefix_tokens(tensors, told)
+    distilled = has_matching(tensors, "dist_token", "head_dist.*")
+    found: ConfigFields = {
         "class_token": class_token or distilled,
         "registers": registers,
         "distillation_token": distilled,
     }
-    if timm_told.argument(told, "pos_embed") in ("", "none") or told.settings.get("positions") == "none":
-        grid = (told_grids(told, patch) or [Grid(14, 14)])[0]
+    if timm_config.read_model_arg(told, "pos_embed") in ("", "none") or told.settings.get("positions") == "none":
+        grid = (list_hinted_grids(told, patch) or [Grid(14, 14)])[0]
         return {**found, "image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
-    need(tensors, "pos_embed", axes=3)
+    require_tensor(tensors, "pos_embed", axes=3)
     prefixes = (2,) if distilled else (0,) if not class_token else (0, 1) if registers else (1, 0)
-    if timm_told.argument(told, "no_embed_class"):
+    if timm_config.read_model_arg(told, "no_embed_class"):
         prefixes = (0,)
-    size, prefix = table(tensors, "pos_embed", prefixes, patch, told)
+    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, told)
     return {**found, "image_size": size, "class_position": prefix > 0 or not class_token}
 
 
-def _probe_sees_all(told: Told) -> None:
-    if not timm_told.argument(told, "pool_include_prefix") and told.settings.get("pool") != "attention":
+def _check_probe_tokens(told: LayoutHints) -> None:
+    if not timm_config.read_model_arg(told, "pool_include_prefix") and told.settings.get("pool") != "attention":
         raise UsageError(
             "This timm model pools by attention over the patches alone, without its class and register tokens; "
             "Vitrail's probe looks at every token. The file can be read by timm only."
         )
 
 
-LAYOUTS = (
+TIMM_LAYOUTS = (
     Layout(
         name="timm",
         decisive=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1.*"),
         absent=OTHER_FAMILIES,
         model_types=("timm",),
-        rules=RULES,
-        describe=describe,
-        card=card_of,
+        rules=TIMM_RULES,
+        describe=describe_timm,
+        card=choose_timm_card,
         match="timm",
         settle=fold_registers,
-        express=express,
+        express=export_timm,
     ),
     Layout(
         name="timm",
@@ -247,12 +473,12 @@ LAYOUTS = (
         decisive=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", "blocks.*.mlp.fc1_g.*"),
         absent=OTHER_FAMILIES,
         model_types=("timm",),
-        rules=SPLIT_RULES,
-        describe=describe,
-        card=card_of,
+        rules=TIMM_SPLIT_RULES,
+        describe=describe_timm,
+        card=choose_timm_card,
         match="timm",
         settle=fold_registers,
-        express=express_split,
+        express=export_timm_split,
     ),
     *(
         Layout(
@@ -262,11 +488,11 @@ LAYOUTS = (
             absent=OTHER_FAMILIES,
             model_types=("timm",),
             rules=(*PARALLEL_RULES, rule),
-            describe=describe_parallel,
-            card=card_of,
+            describe=describe_timm_parallel,
+            card=choose_timm_card,
             match="timm",
             settle=fold_registers,
-            express=express_parallel,
+            express=export_timm_parallel,
         )
         for variant, bias, rule in (
             ("parallel", "blocks.*.in_proj.bias", JOINT_BIAS),

@@ -6,98 +6,116 @@ widths have known ones.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from ...errors import UsageError
+from ...files import atomic, safetensors_file
 from ...model.config import ViTConfig
-from ..layouts import Layout, Name, Rule, names
-from ..shapes import agree, blocks, given, has, need, picture_size, vote
-from ..steps import BATCHED, KERNEL
-from ..told import Told
-from .plain_express import Expressed, State, as_plain, refuse
+from ...model.vit import ViT
+from ...spec import ImageSpec
+from ..layouts import BATCHED, KERNEL, Layout, LayoutHints, NameRule, Rule, make_name_rules
+from ..rules import write_with_layout as write_tensors
+from ..validate import (
+    count_blocks,
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    reconcile,
+    require_argument,
+    require_tensor,
+)
+from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
 
-LAYERS = "encoder.layers.encoder_layer_{i}"
+TORCHVISION_BLOCK = "encoder.layers.encoder_layer_{i}"
 # fmt: off
-NAMES = {  # theirs                                 ours
+TORCHVISION_NAMES = {  # theirs                                 ours
     "class_token":                                  "tokens.cls",
     "conv_proj.bias":                               "tokens.patches.bias",
-    f"{LAYERS}.ln_1.{{p}}":                         "encoder.blocks.{i}.norm1.{p}",
-    f"{LAYERS}.self_attention.in_proj_weight":      "encoder.blocks.{i}.attention.qkv.weight",
-    f"{LAYERS}.self_attention.in_proj_bias":        "encoder.blocks.{i}.attention.qkv.bias",
-    f"{LAYERS}.self_attention.out_proj.{{p}}":      "encoder.blocks.{i}.attention.out.{p}",
-    f"{LAYERS}.ln_2.{{p}}":                         "encoder.blocks.{i}.norm2.{p}",
+    f"{TORCHVISION_BLOCK}.ln_1.{{p}}":                         "encoder.blocks.{i}.norm1.{p}",
+    f"{TORCHVISION_BLOCK}.self_attention.in_proj_weight":      "encoder.blocks.{i}.attention.qkv.weight",
+    f"{TORCHVISION_BLOCK}.self_attention.in_proj_bias":        "encoder.blocks.{i}.attention.qkv.bias",
+    f"{TORCHVISION_BLOCK}.self_attention.out_proj.{{p}}":      "encoder.blocks.{i}.attention.out.{p}",
+    f"{TORCHVISION_BLOCK}.ln_2.{{p}}":                         "encoder.blocks.{i}.norm2.{p}",
     "encoder.ln.{p}":                               "encoder.norm.{p}",
     "heads.pre_logits.{p}":                         "head.hidden.{p}",
     "heads.head.{p}":                               "head.linear.{p}",
 }
 # fmt: on
 KERNEL_NAME, TABLE = "conv_proj.weight", "encoder.pos_embedding"
-MLP = {"": ("mlp.0", "mlp.3"), "old-names": ("mlp.linear_1", "mlp.linear_2")}
+MLP_NAMES = {"": ("mlp.0", "mlp.3"), "old-names": ("mlp.linear_1", "mlp.linear_2")}
 """The two matrices of the MLP, today and before."""
-PUBLISHED = {768: 12, 1024: 16, 1280: 16}
+TORCHVISION_HEADS = {768: 12, 1024: 16, 1280: 16}
 """Heads of the published sizes by their width."""
-SWAG = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
+SWAG_IMAGE_SIZES = {768: (384, 384), 1024: (512, 512), 1280: (518, 518)}
 """Width and picture size of the weights that come from SWAG, under a licence of their own."""
-SIXTEEN = {768: "torchvision_b16", 1024: "torchvision_l16"}
+PATCH16_CARDS = {768: "torchvision_b16", 1024: "torchvision_l16"}
 """Width and card of the models of patches of 16 pixels, of which SWAG has linear classifiers in the same shapes."""
 
 
-def rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
+def make_torchvision_rules(mlp: tuple[str, str]) -> tuple[Rule, ...]:
     """The table, with these names of the MLP's matrices."""
     first, second = mlp
     return (
-        *names(NAMES),
-        Name(KERNEL_NAME, "tokens.patches.weight", KERNEL),
-        Name(TABLE, "positions.table", BATCHED),
-        Name(f"{LAYERS}.{first}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
-        Name(f"{LAYERS}.{second}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
+        *make_name_rules(TORCHVISION_NAMES),
+        NameRule(KERNEL_NAME, "tokens.patches.weight", KERNEL),
+        NameRule(TABLE, "positions.table", BATCHED),
+        NameRule(f"{TORCHVISION_BLOCK}.{first}.{{p}}", "encoder.blocks.{i}.mlp.fc1.{p}"),
+        NameRule(f"{TORCHVISION_BLOCK}.{second}.{{p}}", "encoder.blocks.{i}.mlp.fc2.{p}"),
     )
 
 
-def describe(mlp: tuple[str, str], tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe_torchvision(mlp: tuple[str, str], tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """The architecture of a file; a file without heads.head gives features.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads was not given for a width that is not published, or an argument contradicts the file.
     """
-    kernel = need(tensors, KERNEL_NAME, axes=4)
+    kernel = require_tensor(tensors, KERNEL_NAME, axes=4)
     patch = (kernel.shape[2], kernel.shape[3])
-    norms = [(f"{LAYERS}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
-    width = vote(tensors, "width", *norms, ("encoder.ln.bias", 0))
-    hidden = (f"{LAYERS}.{mlp[0]}.weight", 0), (f"{LAYERS}.{mlp[0]}.bias", 0), (f"{LAYERS}.{mlp[1]}.weight", 1)
+    norms = [(f"{TORCHVISION_BLOCK}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
+    width = majority_length(tensors, "width", *norms, ("encoder.ln.bias", 0))
+    hidden = (
+        (f"{TORCHVISION_BLOCK}.{mlp[0]}.weight", 0),
+        (f"{TORCHVISION_BLOCK}.{mlp[0]}.bias", 0),
+        (f"{TORCHVISION_BLOCK}.{mlp[1]}.weight", 1),
+    )
     head = ("heads.head.weight", 0), ("heads.head.bias", 0)
     config = ViTConfig(
-        image_size=picture_size(need(tensors, TABLE, axes=3).shape[1] - 1, patch, told, TABLE),
+        image_size=infer_image_size(require_tensor(tensors, TABLE, axes=3).shape[1] - 1, patch, told, TABLE),
         patch=patch,
-        channels=agree(told.channels, kernel.shape[1], "channels", KERNEL_NAME),
+        channels=reconcile(told.channels, kernel.shape[1], "channels", KERNEL_NAME),
         width=width,
-        depth=blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
-        heads=_heads(told, width),
-        mlp_width=vote(tensors, "MLP width", *hidden),
-        outputs=vote(tensors, "number of outputs", *head) if has(tensors, "heads.head.{p}") else 0,
-        head="tanh" if has(tensors, "heads.pre_logits.{p}") else "linear",
+        depth=count_blocks({name.replace("encoder_layer_", ""): t for name, t in tensors.items()}, "encoder.layers"),
+        heads=_read_heads(told, width),
+        mlp_width=majority_length(tensors, "MLP width", *hidden),
+        outputs=majority_length(tensors, "number of outputs", *head) if has_tensor(tensors, "heads.head.{p}") else 0,
+        head="tanh" if has_tensor(tensors, "heads.pre_logits.{p}") else "linear",
         init="torchvision",
     )
     return replace(config, **told.numerics("torchvision"))
 
 
-def card_of(config: ViTConfig, told: Told) -> str:
+def choose_torchvision_card(config: ViTConfig, told: LayoutHints) -> str:
     """Of the weights with ImageNet's classes, or without their head, SWAG's are those with its sizes and all H/14."""
     if config.outputs not in (0, 1000):
         return "torchvision"
-    if config.image_size == SWAG.get(config.width):
+    if config.image_size == SWAG_IMAGE_SIZES.get(config.width):
         return "torchvision_swag"
     if config.width == 1280:
         return "torchvision_swag_linear"
     published = config.image_size == (224, 224) and config.patch == (16, 16)
-    return SIXTEEN.get(config.width, "torchvision") if published else "torchvision"
+    return PATCH16_CARDS.get(config.width, "torchvision") if published else "torchvision"
 
 
-def express(config: ViTConfig, state: State) -> Expressed:
+def export_torchvision(config: ViTConfig, state: StateDict) -> ConfigAndState:
     """The same function in the parts that torchvision's class has.
 
     Raises:
@@ -110,25 +128,55 @@ def express(config: ViTConfig, state: State) -> Expressed:
         f"patches that are not square ({rows}x{columns})": rows != columns,
         f"channels={config.channels}": config.channels != 3,
     }
-    refuse("torchvision", faults)
-    return as_plain(config, state, "torchvision")
+    refuse_parts("torchvision", faults)
+    return export_plain(config, state, "torchvision")
 
 
-def _heads(told: Told, width: int) -> int:
-    sizes = ", ".join(f"{width} wide {heads}" for width, heads in PUBLISHED.items())
-    known = PUBLISHED.get(width) if told.heads is None else told.heads
-    return given(known, "heads", "torchvision", f"published sizes have: {sizes}")
+def _read_heads(told: LayoutHints, width: int) -> int:
+    sizes = ", ".join(f"{width} wide {heads}" for width, heads in TORCHVISION_HEADS.items())
+    known = TORCHVISION_HEADS.get(width) if told.heads is None else told.heads
+    return require_argument(known, "heads", "torchvision", f"published sizes have: {sizes}")
 
 
-LAYOUTS = tuple(
+TORCHVISION_LAYOUTS = tuple(
     Layout(
         name="torchvision",
         variant=variant,
-        decisive=(KERNEL_NAME, f"{LAYERS.format(i=0)}.{mlp[0]}.weight"),
-        rules=rules(mlp),
-        describe=partial(describe, mlp),
-        card=card_of,
-        express=express,
+        decisive=(KERNEL_NAME, f"{TORCHVISION_BLOCK.format(i=0)}.{mlp[0]}.weight"),
+        rules=make_torchvision_rules(mlp),
+        describe=partial(describe_torchvision, mlp),
+        card=choose_torchvision_card,
+        express=export_torchvision,
     )
-    for variant, mlp in MLP.items()
+    for variant, mlp in MLP_NAMES.items()
 )
+
+
+# A state dict that torchvision's `VisionTransformer` loads: `model.load_state_dict(torch.load(FILE))`.
+#
+# The file holds weights alone; what the outputs are called and how pictures are prepared stays behind.
+
+TODAY_LAYOUT = TORCHVISION_LAYOUTS[0]
+TORCHVISION_SUFFIXES = (".pth", ".safetensors")
+
+
+def write_torchvision(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+    """Write one file, whole or not at all: a state dict as `torch.save` has it, or by its ending safetensors.
+
+    Args:
+        spec, task, classes: torchvision's files have no place for them.
+
+    Raises:
+        UsageError: torchvision's class has no place for a part of the model (named), or the ending is another.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    if path.suffix not in TORCHVISION_SUFFIXES:
+        raise UsageError(f"A file for torchvision ends in {' or '.join(TORCHVISION_SUFFIXES)}. Got {path}.")
+    weights = write_tensors(model.state_dict(), model.config, TODAY_LAYOUT)
+    whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+    if path.suffix == ".safetensors":
+        safetensors_file.save_tensors(path, whole, {"format": "pt"}, checksum=True)
+        return
+    buffer = io.BytesIO()
+    torch.save(whole, buffer)
+    atomic.write_bytes(path, buffer.getvalue())

@@ -18,52 +18,68 @@ from torch import Tensor
 
 from ...errors import DamagedFileError, UsageError
 from ...model.config import ViTConfig
-from ..complete import nearest
-from ..layouts import Ignore, Layout, Name, Rule, names
-from ..shapes import agree, blocks, given, has, need, picture_size, vote
-from ..steps import CHANNELS_LAST_VECTOR, MATRIX_CHANNELS_LAST, UNBATCHED
-from ..told import Told
+from ..layouts import (
+    CHANNELS_LAST_VECTOR,
+    MATRIX_CHANNELS_LAST,
+    UNBATCHED,
+    IgnoreRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    Rule,
+    make_name_rules,
+)
+from ..validate import (
+    count_blocks,
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    nearest_name_hint,
+    reconcile,
+    require_argument,
+    require_tensor,
+)
 
-LAYER, OURS = "transformer.layers.{i}", "encoder.blocks.{i}"
+VIT_PYTORCH_BLOCK, OUR_BLOCK = "transformer.layers.{i}", "encoder.blocks.{i}"
 # fmt: off
-NAMES = {  # theirs                             ours
+VIT_PYTORCH_NAMES = {  # theirs                             ours
     "to_patch_embedding.2.bias":                "tokens.patches.bias",
     "to_patch_embedding.3.{p}":                 "tokens.patches.norm_out.{p}",
-    f"{LAYER}.0.norm.{{p}}":                    f"{OURS}.norm1.{{p}}",
-    f"{LAYER}.0.to_qkv.weight":                 f"{OURS}.attention.qkv.weight",
-    f"{LAYER}.1.net.0.{{p}}":                   f"{OURS}.norm2.{{p}}",
-    f"{LAYER}.1.net.1.{{p}}":                   f"{OURS}.mlp.fc1.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.0.norm.{{p}}":                    f"{OUR_BLOCK}.norm1.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight":                 f"{OUR_BLOCK}.attention.qkv.weight",
+    f"{VIT_PYTORCH_BLOCK}.1.net.0.{{p}}":                   f"{OUR_BLOCK}.norm2.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.1.net.1.{{p}}":                   f"{OUR_BLOCK}.mlp.fc1.{{p}}",
     "transformer.norm.{p}":                     "encoder.norm.{p}",
 }
-VIT = {
+VIT_NAMES = {
     "pos_embedding":                            "positions.table",
-    f"{LAYER}.0.to_out.0.{{p}}":                f"{OURS}.attention.out.{{p}}",
-    f"{LAYER}.1.net.4.{{p}}":                   f"{OURS}.mlp.fc2.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}":                f"{OUR_BLOCK}.attention.out.{{p}}",
+    f"{VIT_PYTORCH_BLOCK}.1.net.4.{{p}}":                   f"{OUR_BLOCK}.mlp.fc2.{{p}}",
     "mlp_head.{p}":                             "head.linear.{p}",
 }
-SIMPLE = {
-    f"{LAYER}.0.to_out.weight":                 f"{OURS}.attention.out.weight",
-    f"{LAYER}.1.net.3.{{p}}":                   f"{OURS}.mlp.fc2.{{p}}",
+SIMPLE_VIT_NAMES = {
+    f"{VIT_PYTORCH_BLOCK}.0.to_out.weight":                 f"{OUR_BLOCK}.attention.out.weight",
+    f"{VIT_PYTORCH_BLOCK}.1.net.3.{{p}}":                   f"{OUR_BLOCK}.mlp.fc2.{{p}}",
     "linear_head.{p}":                          "head.linear.{p}",
 }
 # fmt: on
-PATCHES: tuple[Rule, ...] = (
-    Name("to_patch_embedding.1.weight", "tokens.patches.norm_in.weight", CHANNELS_LAST_VECTOR),
-    Name("to_patch_embedding.1.bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
-    Name("to_patch_embedding.2.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
+PATCH_RULES: tuple[Rule, ...] = (
+    NameRule("to_patch_embedding.1.weight", "tokens.patches.norm_in.weight", CHANNELS_LAST_VECTOR),
+    NameRule("to_patch_embedding.1.bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
+    NameRule("to_patch_embedding.2.weight", "tokens.patches.weight", MATRIX_CHANNELS_LAST),
 )
-EMPTY = Ignore("cls_token", reason="no class token: a tensor without numbers")
+EMPTY_CLASS_TOKEN = IgnoreRule("cls_token", reason="no class token: a tensor without numbers")
 """Where the mean is taken; a class token has a rule of its own."""
-CLASS = Name("cls_token", "tokens.cls", UNBATCHED)
-QKV, OUT = f"{LAYER}.0.to_qkv.weight", f"{LAYER}.0.to_out.0.weight"
+CLASS_TOKEN_RULE = NameRule("cls_token", "tokens.cls", UNBATCHED)
+QKV, OUT = f"{VIT_PYTORCH_BLOCK}.0.to_qkv.weight", f"{VIT_PYTORCH_BLOCK}.0.to_out.0.weight"
 
 
-def clean(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def clean_vit_pytorch(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The identity written down where attention of a single head has no matrix after it."""
-    if has(tensors, f"{LAYER}.0.to_out.0.{{p}}"):
+    if has_tensor(tensors, f"{VIT_PYTORCH_BLOCK}.0.to_out.0.{{p}}"):
         return tensors
     added: dict[str, Tensor] = {}
-    for i in range(blocks(tensors, "transformer.layers")):
+    for i in range(count_blocks(tensors, "transformer.layers")):
         qkv = tensors.get(QKV.format(i=i))
         if qkv is not None and qkv.ndim == 2 and qkv.shape[0] == 3 * qkv.shape[1]:
             added[OUT.format(i=i)] = torch.eye(qkv.shape[1]).to(qkv.dtype)
@@ -71,21 +87,21 @@ def clean(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {**tensors, **added}
 
 
-def describe_vit(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe_vit(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """The architecture of a file of `ViT`; a file without mlp_head gives features.
 
     Raises:
         DamagedFileError: a tensor that tells the architecture is missing or has other axes.
         UsageError: heads, or channels that are not 3, must be given, or an argument contradicts the file.
     """
-    rows = need(tensors, "pos_embedding", axes=2).shape[0]
+    rows = require_tensor(tensors, "pos_embedding", axes=2).shape[0]
     class_token = "cls_token" in tensors and tensors["cls_token"].numel() > 0
     if not class_token and isqrt(rows) ** 2 != rows and isqrt(rows - 1) ** 2 == rows - 1:
-        near = nearest("cls_token", tensors)
+        near = nearest_name_hint("cls_token", tensors)
         raise DamagedFileError(f"The file has no cls_token{near}, to which the first of the {rows} positions belongs.")
-    settings = _settings(tensors, told, "mlp_head")
+    settings = _read_common_settings(tensors, told, "mlp_head")
     config = ViTConfig(
-        image_size=picture_size(rows - class_token, settings["patch"], told, "pos_embedding"),
+        image_size=infer_image_size(rows - class_token, settings["patch"], told, "pos_embedding"),
         class_token=class_token,
         class_position=class_token,
         pool="class" if class_token else "mean",
@@ -94,30 +110,32 @@ def describe_vit(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
     return replace(config, **told.numerics("vit_pytorch"))
 
 
-def describe_simple(tensors: Mapping[str, Tensor], told: Told) -> ViTConfig:
+def describe_simple_vit(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
     """The architecture of a file of `SimpleViT`, which does not say the picture's size.
 
     Raises:
         DamagedFileError, UsageError: as `describe_vit`, and where image_size was not given.
     """
     config = ViTConfig(
-        image_size=given(told.image_size, "image_size", "vit-pytorch:simple", "the one it was trained with"),
+        image_size=require_argument(told.image_size, "image_size", "vit-pytorch:simple", "the one it was trained with"),
         class_token=False,
         class_position=False,
         positions="sincos2d-moco",
         pool="mean",
         out_bias=False,
-        **_settings(tensors, told, "linear_head"),
+        **_read_common_settings(tensors, told, "linear_head"),
     )
     return replace(config, **told.numerics("vit_pytorch"))
 
 
-def _settings(tensors: Mapping[str, Tensor], told: Told, head: str) -> dict[str, Any]:
+def _read_common_settings(tensors: Mapping[str, Tensor], told: LayoutHints, head: str) -> dict[str, Any]:
     """What both designs tell alike."""
-    sources = [(f"{LAYER}.{norm}.{part}", 0) for norm in ("0.norm", "1.net.0") for part in ("weight", "bias")]
-    width = vote(tensors, "width", *sources)
-    heads, head_width = _heads(tensors, told, width)
-    patch, channels = _patch(need(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], told)
+    sources = [
+        (f"{VIT_PYTORCH_BLOCK}.{norm}.{part}", 0) for norm in ("0.norm", "1.net.0") for part in ("weight", "bias")
+    ]
+    width = majority_length(tensors, "width", *sources)
+    heads, head_width = _read_heads(tensors, told, width)
+    patch, channels = _read_patch(require_tensor(tensors, "to_patch_embedding.2.weight", axes=2).shape[1], told)
     outputs = (f"{head}.weight", 0), (f"{head}.bias", 0)
     return {
         "patch": patch,
@@ -125,28 +143,34 @@ def _settings(tensors: Mapping[str, Tensor], told: Told, head: str) -> dict[str,
         "patches": "linear",
         "patch_norms": True,
         "width": width,
-        "depth": blocks(tensors, "transformer.layers"),
+        "depth": count_blocks(tensors, "transformer.layers"),
         "heads": heads,
         "head_width": head_width,
-        "mlp_width": vote(tensors, "MLP width", *((f"{LAYER}.1.net.1.{part}", 0) for part in ("weight", "bias"))),
-        "outputs": vote(tensors, "number of outputs", *outputs) if has(tensors, f"{head}.{{p}}") else 0,
+        "mlp_width": majority_length(
+            tensors, "MLP width", *((f"{VIT_PYTORCH_BLOCK}.1.net.1.{part}", 0) for part in ("weight", "bias"))
+        ),
+        "outputs": majority_length(tensors, "number of outputs", *outputs)
+        if has_tensor(tensors, f"{head}.{{p}}")
+        else 0,
         "qkv_bias": False,
     }
 
 
-def _heads(tensors: Mapping[str, Tensor], told: Told, width: int) -> tuple[int, int | None]:
+def _read_heads(tensors: Mapping[str, Tensor], told: LayoutHints, width: int) -> tuple[int, int | None]:
     """Heads, and their width where that is not the usual one."""
-    inner, rest = divmod(vote(tensors, "width of queries, keys and values", (QKV, 0)), 3)
+    inner, rest = divmod(majority_length(tensors, "width of queries, keys and values", (QKV, 0)), 3)
     out = tensors.get(OUT.format(i=0))
     if out is not None and out.shape == (inner, inner) and torch.equal(out.float(), torch.eye(inner)):
-        return agree(told.heads, 1, "heads", "attention without a matrix after it"), None
-    heads = given(told.heads, "heads", "vit-pytorch", f"heads of its usual 64 numbers would be {max(inner // 64, 1)}")
+        return reconcile(told.heads, 1, "heads", "attention without a matrix after it"), None
+    heads = require_argument(
+        told.heads, "heads", "vit-pytorch", f"heads of its usual 64 numbers would be {max(inner // 64, 1)}"
+    )
     if rest or inner % heads:
         raise UsageError(f"heads={heads} contradicts the file: queries are {inner} wide, not a multiple of it.")
     return heads, None if inner == width else inner // heads
 
 
-def _patch(numbers: int, told: Told) -> tuple[tuple[int, int], int]:
+def _read_patch(numbers: int, told: LayoutHints) -> tuple[tuple[int, int], int]:
     """Patch and channels, of which the file tells only how many numbers they make: square, and RGB unless told."""
     channels = told.channels or 3
     side = isqrt(numbers // channels)
@@ -159,23 +183,23 @@ def _patch(numbers: int, told: Told) -> tuple[tuple[int, int], int]:
     return patch, channels
 
 
-LAYOUTS = (
+VIT_PYTORCH_LAYOUTS = (
     Layout(
         name="vit-pytorch",
         decisive=("to_patch_embedding.2.weight", "pos_embedding"),
         absent=("linear_head.*", "*.fn.*"),
-        rules=(EMPTY, CLASS, *PATCHES, *names({**NAMES, **VIT})),
+        rules=(EMPTY_CLASS_TOKEN, CLASS_TOKEN_RULE, *PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **VIT_NAMES})),
         describe=describe_vit,
         card="vit_pytorch",
-        clean=clean,
+        clean=clean_vit_pytorch,
     ),
     Layout(
         name="vit-pytorch",
         variant="simple",
         decisive=("to_patch_embedding.2.weight", "linear_head.weight"),
         absent=("pos_embedding", "cls_token", "*.fn.*"),
-        rules=(*PATCHES, *names({**NAMES, **SIMPLE})),
-        describe=describe_simple,
+        rules=(*PATCH_RULES, *make_name_rules({**VIT_PYTORCH_NAMES, **SIMPLE_VIT_NAMES})),
+        describe=describe_simple_vit,
         card="vit_pytorch",
     ),
 )

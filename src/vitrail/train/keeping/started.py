@@ -6,7 +6,7 @@ import tomllib
 
 from ... import config
 from ...checkpoints import bundle
-from ...checkpoints.card import UNANSWERED
+from ...checkpoints.model_card import UNLABELED_KEY
 from ...files import atomic, safetensors_file
 from ...model.vit import ViT
 from ..dataset import Dataset
@@ -34,8 +34,8 @@ def keep(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) ->
     folder, source = run.path / BUNDLE, dataset.source
     if folder.exists():  # of the prelude before this one, or of this one before a kill
         atomic.remove_folder(folder)
-    info = {UNANSWERED: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
-    bundle.save(folder, model, plan.image, source.task, source.classes, info)
+    info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
+    bundle.save_bundle(folder, model, plan.image, source.task, source.classes, info)
     safetensors_file.save_tensors(
         run.path / START, model.state_dict(), {AFTER: name, **plan_facts(plan)}, checksum=True
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...checkpoints import bundle
-from ...checkpoints.load import load
-from ...checkpoints.place import bundle_in, located
+from ...checkpoints.bundle import find_bundle, resolve_model
+from ...checkpoints.load import load_checkpoint
 from ...errors import UsageError
 from ...evaluate.scaling import Scaling, scaling_in
 from ...files.hub import is_hub_name
@@ -42,14 +42,14 @@ def known(plan: Plan, run: RunFolder | None = None) -> Known:
     """
     kept = None if run is None else run.path / FOLDER
     name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.teacher.model).expanduser())
-    place = located(plan.teacher.model if is_hub_name(plan.teacher.model) and name != str(kept) else name)
+    place = resolve_model(plan.teacher.model if is_hub_name(plan.teacher.model) and name != str(kept) else name)
     if place is None:
         raise UsageError(f"There is no teacher at {name}. Give a run folder, a bundle, a weights file, or cnn.")
-    folder = bundle_in(place.path)
+    folder = find_bundle(place.path)
     if folder is None:
-        loaded = load(place.path)
+        loaded = load_checkpoint(place.path)
         return Known(loaded.model, loaded.spec, loaded.task, loaded.classes, {})
-    opened = bundle.load(folder)
+    opened = bundle.load_bundle(folder)
     return Known(opened.model, opened.spec, opened.task, opened.classes, opened.info)
 
 
@@ -58,7 +58,7 @@ def keep(run: RunFolder, teacher: Known) -> None:
     path = run.path / FOLDER
     if not path.exists():
         names = teacher.classes or tuple(map(str, range(teacher.model.config.outputs)))
-        bundle.save(path, teacher.model, teacher.spec, teacher.task, names, teacher.info)
+        bundle.save_bundle(path, teacher.model, teacher.spec, teacher.task, names, teacher.info)
 
 
 def order_of(teacher: Known, dataset: Dataset) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from ...checkpoints.build import build
+from ...checkpoints.adapt import build_model
 from ...errors import DamagedFileError, InterruptedRun
 from ...files import safetensors_file
 from ...model.vit import ViT
@@ -77,7 +77,7 @@ def kept(run: RunFolder, plan: Plan) -> ViT:
         DamagedFileError: the file is damaged or of another shape.
     """
     try:
-        return build(plan.model, safetensors_file.load_tensors(run.start_file))
+        return build_model(plan.model, safetensors_file.load_tensors(run.start_file))
     except RuntimeError as error:
         raise DamagedFileError(
             f"{run.start_file} does not fit the plan of this run. Remove it, and it is made again from the checkpoint."

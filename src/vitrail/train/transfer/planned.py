@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from ... import config
-from ...checkpoints.pictures import resized
+from ...checkpoints.image_spec import resize_spec
 from ...errors import UsageError
 from ...model.config import ViTConfig
 from ...plural import counted
@@ -249,7 +249,7 @@ def _image(found: Fingerprint, model: ViTConfig, checkpoint: Checkpoint, reasons
     why = {"image.low": found.range_reason, "image.high": found.range_reason, "image.window": found.window_reason}
     reasons |= {name: reason for name, reason in why.items() if reason}
     return replace(
-        resized(checkpoint.spec, model),
+        resize_spec(checkpoint.spec, model),
         low=found.low,
         high=found.high,
         window=found.window,

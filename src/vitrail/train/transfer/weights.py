@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checkpoints import place
-from ...checkpoints.build import build
-from ...checkpoints.load import Loaded, load
+from ...checkpoints import bundle
+from ...checkpoints.adapt import build_model
+from ...checkpoints.load import LoadedModel, load_checkpoint
 from ...errors import UsageError
 from ...files import hub
 from ...model.config import Pool, ViTConfig
@@ -74,14 +74,14 @@ def open_checkpoint(given: str) -> Checkpoint:
     known = next((one for one in RECOMMENDED if one.name == given and not Path(given).exists()), None)
     if known is not None:
         given = str(downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
-    here = place.located(str(Path(given).expanduser()) if not hub.is_hub_name(given) else given)
+    here = bundle.resolve_model(str(Path(given).expanduser()) if not hub.is_hub_name(given) else given)
     if here is None:
         raise UsageError(
             f"There are no weights at {given}. Give --weights a weights file, a folder, a run, hf:OWNER/NAME, "
             f"{', '.join(one.name for one in RECOMMENDED)}, auto or none."
         )
-    path = place.bundle_in(here.path) or here.path
-    loaded = load(path)
+    path = bundle.find_bundle(here.path) or here.path
+    loaded = load_checkpoint(path)
     if not loaded.config.depth:
         raise UsageError(f"{given} holds a model without blocks, so there is nothing to begin from.")
     named = f"{hub.HUB_PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
@@ -132,23 +132,23 @@ def starting(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> 
         UsageError: as `check`.
     """
     check(checkpoint, shape, start)
-    return build(shape, adapted(checkpoint, shape, start).model.state_dict())
+    return build_model(shape, adapted(checkpoint, shape, start).model.state_dict())
 
 
-def adapted(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> Loaded:
+def adapted(checkpoint: Checkpoint, shape: ViTConfig, start: StartSettings) -> LoadedModel:
     """Read again for pictures, pooling and outputs of a shape; the head is new even where the count is the same."""
     own = checkpoint.config
     pool: Pool | None = shape.pool if shape.pool != own.pool else None
     policy = None if start.channels_policy == "none" else start.channels_policy
     channels = shape.channels if shape.channels != own.channels else None
-    loaded = load(
+    loaded = load_checkpoint(
         checkpoint.path, image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy
     )
     values = loaded.model.state_dict()
     whole = replace(
         loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **HEAD,
     )  # fmt: skip
-    return replace(loaded, model=build(whole, values | _zeros(whole)), config=whole)
+    return replace(loaded, model=build_model(whole, values | _zeros(whole)), config=whole)
 
 
 def _zeros(config: ViTConfig) -> dict[str, Tensor]:

@@ -107,7 +107,7 @@ def test_unknown_cells_are_no_obstacle(task):
 def checkpoint(tmp_path: Path) -> Path:
     shape = dataclasses.replace(BOTH, pool="class", channels=3, image_size=(32, 32))
     spec = ImageSpec(height=32, width=32, mean=(0.1, 0.2, 0.3), fit="crop", crop_fraction=0.875)
-    bundle.save(tmp_path / "kept", create_model(shape, 5), spec, "classes", ("a", "b", "c"), {})
+    bundle.save_bundle(tmp_path / "kept", create_model(shape, 5), spec, "classes", ("a", "b", "c"), {})
     return tmp_path / "kept"
 
 
@@ -137,7 +137,7 @@ def test_a_checkpoint_of_another_number_of_channels_is_adapted_or_refused(checkp
 def test_what_is_taken_from_the_file_is_the_file_s_and_the_head_is_new(checkpoint):
     opened = weights.open_checkpoint(str(checkpoint))
     plan, _ = planned.draft(PHOTOS, WISHES, CPU, opened)
-    model, theirs = weights.starting(opened, plan.model, plan.start), bundle.load(checkpoint).model.state_dict()
+    model, theirs = weights.starting(opened, plan.model, plan.start), bundle.load_bundle(checkpoint).model.state_dict()
     for name, tensor in model.state_dict().items():
         if not name.startswith("head."):
             assert torch.equal(tensor, theirs[name]), name

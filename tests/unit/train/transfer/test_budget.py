@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.save import save_model
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.model.config import ViTConfig
@@ -43,7 +43,7 @@ PACE = Pace(((Phase(0.0, 1.0), 0.5),))
 @pytest.fixture
 def foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
     """The plan of a dry run where the features of a picture take a second, and a step takes half of one."""
-    save(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    save_model(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     monkeypatch.setattr(budget, "feature_seconds", lambda *_: 1.0)
     monkeypatch.setattr(pace, "measure", lambda *_: PACE)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from unit.train.test_fit import drawn, notes
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.save import save_model
 from vitrail.data.settings import DataSettings
 from vitrail.errors import InterruptedRun, ResourceError
 from vitrail.evaluate import collect
@@ -40,7 +40,7 @@ def fit(run: Path, weights: Path) -> list[Event]:
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(extracting, "BATCH", 8)
-    save(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
+    save_model(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     return tmp_path / "theirs"
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
-from vitrail.checkpoints.save import save
+from vitrail.checkpoints.save import save_model
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DamagedFileError, UsageError
@@ -56,7 +56,7 @@ def drawn(task: str = "classes", **fields: object) -> Source:
 def weights(tmp_path: Path) -> Path:
     """As timm would write it."""
     spec = ImageSpec(height=16, width=16, mean=(0.4, 0.4, 0.4), std=(0.2, 0.2, 0.2))
-    save(tmp_path / "theirs", create_model(SHAPE, 3), spec, (), "timm")
+    save_model(tmp_path / "theirs", create_model(SHAPE, 3), spec, (), "timm")
     return tmp_path / "theirs"
 
 
@@ -95,7 +95,7 @@ def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, f
     report = json.loads((run / "report.json").read_text())
     assert report["start"] == str(tmp_path / "theirs") and "(chosen)" in report["notes"][-1]
     assert report["images_seen"] > 36, "those of the features are counted too"
-    kept = bundle.load(run / "model")
+    kept = bundle.load_bundle(run / "model")
     assert kept.model.config.pool == "class+mean" and kept.task == task and kept.spec.mean == (0.4, 0.4, 0.4)
 
 
@@ -113,7 +113,7 @@ def test_a_probe_alone_is_the_features_and_their_head(fit, tmp_path):
     assert RunFolder(run).read_plan().recipe.steps == 0 and not tried(run)["tuned"]
     start, kept = (
         safetensors_file.load_tensors(run / "start.safetensors"),
-        bundle.load(run / "model").model.state_dict(),
+        bundle.load_bundle(run / "model").model.state_dict(),
     )
     assert all(torch.equal(start[name], kept[name]) for name in kept)
     assert start["head.linear.weight"].any()
@@ -125,7 +125,7 @@ def test_what_is_held_still_stays_and_the_result_is_a_plain_model(more, fit, tmp
     fit(drawn(), start__average="1.0", recipe__rate="0.01", recipe__ema="0.5", **more)
     run = tmp_path / "run"
     assert (run / "model" / "model.safetensors").is_file()
-    kept = bundle.load(run / "model").model.state_dict()
+    kept = bundle.load_bundle(run / "model").model.state_dict()
     assert kept.keys() == create_model(SHAPE, 0).state_dict().keys()
     start = safetensors_file.load_tensors(run / "start.safetensors")
     for name in ("tokens.cls", "tokens.patches.weight", "encoder.blocks.0.norm1.weight"):
@@ -160,7 +160,7 @@ def test_a_plan_finds_its_weights_again(fit, tmp_path):
     list(training.fit_plan(plan, tmp_path / "again", given=drawn()))
     files = [(tmp_path / run / "model" / "model.safetensors").read_bytes() for run in ("first", "again")]
     assert files[0] == files[1]
-    save(tmp_path / "other", create_model(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
+    save_model(tmp_path / "other", create_model(SHAPE, 4), ImageSpec(height=16, width=16), (), "timm")
     moved = dataclasses.replace(plan, start=dataclasses.replace(plan.start, weights=str(tmp_path / "other")))
     with pytest.raises(UsageError, match="is not the file that the plan was made with"):
         list(training.fit_plan(moved, tmp_path / "third", given=drawn()))
@@ -234,7 +234,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
     assert [row["figure"] for row in rows] == [1.0, 0.0, 1.0, 1.0, 1.0], "the first and the best of a part, on all"
     assert rows[0]["chosen"] and rows[1]["name"] == f"0.25 of the way to tuned, on all {val}"
     start = safetensors_file.load_tensors(tmp_path / "run" / "start.safetensors")
-    kept = bundle.load(tmp_path / "run" / "model").model.state_dict()
+    kept = bundle.load_bundle(tmp_path / "run" / "model").model.state_dict()
     assert all(torch.equal(kept[name], tensor) for name, tensor in start.items())
 
 

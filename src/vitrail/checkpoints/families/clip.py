@@ -1,0 +1,365 @@
+"""`open-clip`: picture towers of OpenCLIP, its own or those of timm under `visual.trunk.`, in a whole model or alone.
+
+`open_clip_config.json` beside the file says what no tensor does: QuickGELU or GELU, the width of a head, the pooling.
+Without it the activation must be told in `settings`: most models have GELU, those with "quickgelu" in their name and
+the ones that continue OpenAI's weights QuickGELU, and the outputs of the two differ by 1e-2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from ...errors import DamagedFileError, UsageError
+from ...model.config import Activation, Pool, ViTConfig
+from ..layouts import FLAT, KERNEL, PUBLISHED_SIZES, TRANSPOSED, IgnoreRule, Layout, LayoutHints, NameRule, Rule
+from ..validate import (
+    count_blocks,
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    reconcile,
+    require_argument,
+    require_tensor,
+)
+from . import timm
+
+# What OpenAI's CLIP and OpenCLIP's own towers share: one table of names, in a whole model or a tower by itself.
+#
+# In a whole model the picture tower lies under `visual.` and the tower of words beside it under the same names
+# without it, so that the prefix is part of every rule here.
+
+VISUAL_PREFIX = "visual."
+"""Before every name of the picture tower in a whole model."""
+# fmt: off
+CLIP_NAMES = {  # theirs                                       ours
+    "positional_embedding":                               "positions.table",
+    "ln_pre.{p}":                                         "encoder.pre_norm.{p}",
+    "transformer.resblocks.{i}.ln_1.{p}":                 "encoder.blocks.{i}.norm1.{p}",
+    "transformer.resblocks.{i}.attn.in_proj_weight":      "encoder.blocks.{i}.attention.qkv.weight",
+    "transformer.resblocks.{i}.attn.in_proj_bias":        "encoder.blocks.{i}.attention.qkv.bias",
+    "transformer.resblocks.{i}.attn.out_proj.{p}":        "encoder.blocks.{i}.attention.out.{p}",
+    "transformer.resblocks.{i}.ls_1.gamma":               "encoder.blocks.{i}.scale1",
+    "transformer.resblocks.{i}.ln_2.{p}":                 "encoder.blocks.{i}.norm2.{p}",
+    "transformer.resblocks.{i}.mlp.c_fc.{p}":             "encoder.blocks.{i}.mlp.fc1.{p}",
+    "transformer.resblocks.{i}.mlp.c_proj.{p}":           "encoder.blocks.{i}.mlp.fc2.{p}",
+    "transformer.resblocks.{i}.ls_2.gamma":               "encoder.blocks.{i}.scale2",
+    "ln_post.{p}":                                        "encoder.norm.{p}",
+}
+# fmt: on
+CLIP_REQUIRED_NAMES = ("conv1.weight", "class_embedding", "positional_embedding", "ln_post.weight")
+TEXT_TOWER = "the tower of words"
+TEXT_TOWER_RULES: tuple[Rule, ...] = (
+    *(
+        IgnoreRule(name, reason=TEXT_TOWER)
+        for name in ("transformer.*", "token_embedding.weight", "positional_embedding")
+    ),
+    *(IgnoreRule(name, reason=TEXT_TOWER) for name in ("ln_final.*", "text_projection*", "attn_mask", "text.*")),
+    IgnoreRule("logit_*", reason="temperature and bias of the comparison of pictures and words"),
+    *(IgnoreRule(name, reason="a size of the model") for name in ("input_resolution", "context_length", "vocab_size")),
+)
+"""Rules for what stands beside the picture tower in a whole model."""
+
+
+def make_clip_rules(prefix: str) -> tuple[Rule, ...]:
+    """The table of a tower whose names all begin so."""
+    return (
+        NameRule(f"{prefix}conv1.weight", "tokens.patches.weight", KERNEL),
+        NameRule(f"{prefix}class_embedding", "tokens.cls", FLAT),
+        *(NameRule(prefix + theirs, ours) for theirs, ours in CLIP_NAMES.items()),
+        NameRule(f"{prefix}ln_post.{{p}}", "pool.norm.{p}"),
+        NameRule(f"{prefix}proj", "head.linear.weight", TRANSPOSED),
+        *(TEXT_TOWER_RULES if prefix else ()),
+    )
+
+
+def read_tower_settings(prefix: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> dict[str, Any]:
+    """What the shapes of a tower tell: everything but heads, activation, epsilon and pooling.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: the position table fills no square and no size was given, or an argument contradicts the file.
+    """
+    block, table = f"{prefix}transformer.resblocks", f"{prefix}positional_embedding"
+    kernel = require_tensor(tensors, f"{prefix}conv1.weight", axes=4)
+    patch = (kernel.shape[2], kernel.shape[3])
+    hidden = (
+        (f"{block}.{{i}}.mlp.c_fc.weight", 0),
+        (f"{block}.{{i}}.mlp.c_fc.bias", 0),
+        (f"{block}.{{i}}.mlp.c_proj.weight", 1),
+    )
+    norms = [(f"{block}.{{i}}.{norm}.{part}", 0) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")]
+    return {
+        "image_size": infer_image_size(require_tensor(tensors, table, axes=2).shape[0] - 1, patch, told, table),
+        "patch": patch,
+        "channels": reconcile(told.channels, kernel.shape[1], "channels", f"{prefix}conv1.weight"),
+        "patch_bias": False,
+        "width": majority_length(tensors, "width", *norms),
+        "depth": count_blocks(tensors, block),
+        "mlp_width": majority_length(tensors, "MLP width", *hidden),
+        "pre_norm": has_tensor(tensors, f"{prefix}ln_pre.{{p}}"),
+        "outputs": require_tensor(tensors, f"{prefix}proj", axes=2).shape[1],
+        "head_bias": False,
+    }
+
+
+def check_outputs(told: LayoutHints, outputs: int, name: str) -> None:
+    """Compare the length of the vectors with the one that open_clip_config.json says, if there is one.
+
+    Raises:
+        DamagedFileError: they differ.
+    """
+    model = told.foreign.get("model_cfg")
+    said = model.get("embed_dim") if isinstance(model, Mapping) else None
+    if said is not None and said != outputs:
+        raise DamagedFileError(f"{name} gives {outputs} numbers, but open_clip_config.json says embed_dim={said!r}.")
+
+
+# `open-clip` with a tower of timm: timm's own table under `visual.trunk.`, and perhaps a projection after it.
+#
+# SigLIP's towers end with timm's pooling and have no projection; others have one matrix, `visual.head.proj`.
+
+TRUNK_PREFIX = "visual.trunk."
+PROJECTION_NAMES = ("visual.head.proj.weight", "visual.head.proj.bias")
+TIMM_TOWER_REQUIRED_NAMES = ("patch_embed.proj.weight", "blocks.0.attn.qkv.weight", "blocks.0.mlp.fc1.weight")
+TRUNK_RULES: tuple[Rule, ...] = tuple(
+    rule for rule in timm.TIMM_RULES if not (isinstance(rule, NameRule) and rule.theirs == "head.{p}")
+)
+"""timm's table without its head, in whose place the projection stands."""
+
+
+def describe_open_clip_timm(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. The outputs are the vector that is compared with the words'.
+
+    Raises:
+        DamagedFileError: as timm's own files.
+        UsageError: open_clip_config.json is not there, and what it says must be told.
+    """
+    config = timm.describe_timm(tensors, to_timm_hints(told))
+    if not has_tensor(tensors, *PROJECTION_NAMES):
+        if told.foreign and _read_vision_config(told).get("timm_proj", "linear") == "linear":
+            raise DamagedFileError(
+                f"The file has no tensor {PROJECTION_NAMES[0]}, the projection that its configuration says."
+            )
+        return config
+    outputs = majority_length(tensors, "number of outputs", *((name, 0) for name in PROJECTION_NAMES))
+    check_outputs(told, outputs, PROJECTION_NAMES[0])
+    return replace(config, outputs=outputs, head_bias=has_tensor(tensors, PROJECTION_NAMES[1]))
+
+
+def to_timm_hints(told: LayoutHints) -> LayoutHints:
+    """What is told, in the words of timm's config.json.
+
+    Raises:
+        DamagedFileError: open_clip_config.json names no architecture of timm.
+        UsageError: `match` asks for transformers, which has no such towers, or the tower has no pooling.
+    """
+    if told.match == "transformers":
+        raise UsageError('match="transformers" is not known for OpenCLIP\'s towers of timm. Known: original, timm.')
+    if not told.foreign:
+        return replace(told, match="timm")
+    vision = _read_vision_config(told)
+    name, pool, size = vision.get("timm_model_name"), vision.get("timm_pool", "avg"), vision.get("image_size")
+    if not isinstance(name, str):
+        raise DamagedFileError("open_clip_config.json must name timm_model_name, as the weights are those of timm.")
+    if not pool and vision.get("timm_proj", "linear") != "linear":
+        raise UsageError("open_clip_config.json asks for no pooling at all (timm_pool), which no model here has.")
+    arguments = {"img_size": size} if isinstance(size, int | list) else {}
+    return replace(
+        told, match="timm", foreign={"architecture": name, "model_args": arguments, "global_pool": pool or None}
+    )
+
+
+def _read_vision_config(told: LayoutHints) -> Mapping[str, object]:
+    """The picture tower's part of open_clip_config.json."""
+    model = told.foreign.get("model_cfg", {})
+    vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else {}
+    return vision if isinstance(vision, Mapping) else {}
+
+
+def choose_open_clip_timm_card(config: ViTConfig, told: LayoutHints) -> str:
+    """The card of the timm model."""
+    return timm.choose_timm_card(config, to_timm_hints(told))
+
+
+OPEN_CLIP_TIMM_LAYOUTS = tuple(
+    Layout(
+        name="open-clip",
+        variant=variant,
+        decisive=(*TIMM_TOWER_REQUIRED_NAMES, *more),
+        absent=(*timm.OTHER_FAMILIES, *absent),
+        model_types=("open_clip",),
+        rules=(*table, *(rule for rule in TEXT_TOWER_RULES if isinstance(rule, IgnoreRule))),
+        describe=describe_open_clip_timm,
+        card=choose_open_clip_timm_card,
+        prefix=TRUNK_PREFIX,
+        outside=("visual.head.proj.{p}",),
+    )
+    for variant, table, more, absent in (
+        ("timm", timm.TIMM_RULES, (f"{TRUNK_PREFIX}patch_embed.proj.weight",), ("visual.head.*",)),
+        (
+            "timm-projection",
+            (*TRUNK_RULES, NameRule("visual.head.proj.{p}", "head.linear.{p}")),
+            PROJECTION_NAMES[:1],
+            (),
+        ),
+    )
+)
+
+
+OPEN_CLIP_POOLS: dict[str, Pool] = {"tok": "class", "avg": "mean"}
+"""OpenCLIP's words for pooling, and ours."""
+OPEN_CLIP_HEADS = {384: 6, 512: 8, 640: 10, 768: 12, 896: 14, 1024: 16, 1280: 16, 1408: 16, 1664: 16, 1792: 16}
+"""Heads of the published sizes by their width."""
+OpenClipConfig = Mapping[str, Any]
+
+
+def describe_open_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. The outputs are the vector that is compared with the words'.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or it and the
+            configuration beside it disagree.
+        UsageError: activation, heads or a size must be told, or an argument contradicts the file.
+    """
+    model, vision = _read_config(told)
+    settings = read_tower_settings(prefix, tensors, _add_image_size(told, vision))
+    check_outputs(told, settings["outputs"], f"{prefix}proj")
+    late = bool(vision.get("final_ln_after_pool"))
+    pool = vision.get("pool_type", "tok")
+    if pool not in OPEN_CLIP_POOLS:
+        raise UsageError(f"open_clip_config.json says pool_type={pool!r}. Known: {', '.join(OPEN_CLIP_POOLS)}.")
+    if any(vision.get(part) for part in ("attentional_pool", "block_type", "qk_norm", "scaled_cosine_attn")):
+        raise UsageError("open_clip_config.json asks for a block or a pooling that a plain Vision Transformer has not.")
+    scaled = has_tensor(
+        tensors, f"{prefix}transformer.resblocks.{{i}}.ls_1.gamma", f"{prefix}transformer.resblocks.{{i}}.ls_2.gamma"
+    )
+    config = ViTConfig(
+        **settings,
+        heads=_read_heads(told, vision, settings["width"]),
+        pool=OPEN_CLIP_POOLS[pool],
+        final_norm=not late,
+        pooled_norm=late,
+        layer_scale=(vision.get("ls_init_value") or 1e-5) if scaled else None,
+        activation=_read_activation(told, model, vision),
+    )
+    config = replace(config, **told.numerics("open_clip"))
+    eps = _read_option(vision, "norm_kwargs", "eps")
+    return replace(config, norm_eps=eps) if isinstance(eps, float) and "norm_eps" not in told.settings else config
+
+
+def _read_config(told: LayoutHints) -> tuple[OpenClipConfig, OpenClipConfig]:
+    """The model's part of open_clip_config.json and the picture tower's part of that, or nothing."""
+    model = told.foreign.get("model_cfg", {})
+    vision = model.get("vision_cfg", {}) if isinstance(model, Mapping) else None
+    if not isinstance(vision, Mapping):
+        raise DamagedFileError("open_clip_config.json must hold model_cfg with vision_cfg in it. Use another copy.")
+    return model, vision
+
+
+def _add_image_size(told: LayoutHints, vision: OpenClipConfig) -> LayoutHints:
+    """What is told, with the picture size of the configuration where the caller says none."""
+    size = vision.get("image_size")
+    if size is None or "image_size" in told.settings:
+        return told
+    both = (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else ()
+    if len(both) != 2 or not all(isinstance(side, int) for side in both):
+        raise DamagedFileError(f"open_clip_config.json: image_size must be one or two whole numbers. Got {size!r}.")
+    return replace(told, settings={**told.settings, "image_size": both})
+
+
+def _read_heads(told: LayoutHints, vision: OpenClipConfig, width: int) -> int:
+    if vision:
+        per_head = vision.get("head_width", 64)
+        if not isinstance(per_head, int) or per_head < 1 or width % per_head:
+            raise DamagedFileError(
+                f"open_clip_config.json: head_width must be a whole number that divides {width}. Got {per_head!r}."
+            )
+        return reconcile(told.heads, width // per_head, "heads", "open_clip_config.json")
+    sizes = ", ".join(f"{width} wide {heads}" for width, heads in OPEN_CLIP_HEADS.items())
+    known = OPEN_CLIP_HEADS.get(width) if told.heads is None else told.heads
+    return require_argument(known, "heads", "open-clip without open_clip_config.json", f"published sizes have: {sizes}")
+
+
+def _read_option(vision: OpenClipConfig, group: str, name: str) -> object:
+    """One of the keyword arguments that the configuration gives to a part of the tower; None if nothing."""
+    arguments = vision.get(group) or {}
+    if not isinstance(arguments, Mapping):
+        raise DamagedFileError(f"open_clip_config.json: {group} must hold arguments by name. Got {arguments!r}.")
+    return arguments.get(name)
+
+
+def _read_activation(told: LayoutHints, model: OpenClipConfig, vision: OpenClipConfig) -> Activation:
+    if "activation" in told.settings:
+        activation: Activation = told.settings["activation"]
+        return activation
+    if not model:
+        kind = "open-clip without open_clip_config.json"
+        return require_argument(
+            None, "activation", kind, 'in settings: "GELU" for most models, "QuickGELU" for those named so'
+        )
+    if model.get("quick_gelu"):
+        return "QuickGELU"
+    return "GELUTanh" if _read_option(vision, "act_kwargs", "approximate") == "tanh" else "GELU"
+
+
+OPEN_CLIP_LAYOUTS = (
+    *(
+        Layout(
+            name="open-clip",
+            variant=variant,
+            decisive=tuple(prefix + name for name in CLIP_REQUIRED_NAMES),
+            absent=("input_resolution", "*attn_pool*"),
+            model_types=("open_clip",),
+            rules=make_clip_rules(prefix),
+            describe=partial(describe_open_clip, prefix),
+            card="open_clip",
+            published=PUBLISHED_SIZES,
+        )
+        for variant, prefix in (("", VISUAL_PREFIX), ("tower", ""))
+    ),
+    *OPEN_CLIP_TIMM_LAYOUTS,
+)
+
+
+# `openai-clip`: the picture tower of OpenAI's CLIP, in a whole model's state dict or by itself.
+#
+# The names are also those of OpenCLIP, whose models mostly have another activation: only the sizes that OpenAI's
+# archives hold beside the weights (`input_resolution`) tell the two apart, so that other files must be named with
+# `layout=`. The published archives are TorchScript programs: their tensors are read, their code is never run.
+
+OPENAI_HEAD_DIM = 64
+"""Numbers per head in every tower that OpenAI published."""
+
+
+def describe_openai_clip(prefix: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. The outputs are the vector that is compared with the words'.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: heads was not given for a width that 64 does not divide, or an argument contradicts the file.
+    """
+    settings = read_tower_settings(prefix, tensors, told)
+    usual = None if settings["width"] % OPENAI_HEAD_DIM else settings["width"] // OPENAI_HEAD_DIM
+    heads = require_argument(
+        usual if told.heads is None else told.heads, "heads", "openai-clip", "OpenAI's have width / 64"
+    )
+    return replace(ViTConfig(heads=heads, **settings), **told.numerics("openai_clip"))
+
+
+OPENAI_CLIP_LAYOUTS = tuple(
+    Layout(
+        name="openai-clip",
+        variant=variant,
+        decisive=tuple(prefix + name for name in CLIP_REQUIRED_NAMES),
+        absent=(f"{prefix}*.ls_[12].gamma", "*attn_pool*", "text.*", "logit_bias"),
+        rules=make_clip_rules(prefix),
+        describe=partial(describe_openai_clip, prefix),
+        card="openai_clip",
+    )
+    for variant, prefix in (("", VISUAL_PREFIX), ("tower", ""))
+)

@@ -1,0 +1,230 @@
+"""`dinov3`: files of facebookresearch/dinov3, plain or gated.
+
+Three things that look like details and are not: the periods of the rotation are read from the file, where training
+left them rounded; a mask switches the keys' third of the qkv bias off, so that only queries and values have one; and
+eps is 1e-5. The file holds no positions, so it does not tell a picture size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ...errors import DamagedFileError, UsageError
+from ...model.config import ViTConfig
+from ..layouts import (
+    PUBLISHED_SIZES,
+    IgnoreRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    StorageStep,
+    ZeroRule,
+    concat_rows,
+    make_name_rules,
+)
+from ..validate import has_tensor, reconcile, require_tensor
+from .originals import (
+    BLOCK_NAMES,
+    ENCODER_RULES,
+    KERNEL_NAME,
+    PLAIN_MLP,
+    POSITION_TABLE,
+    STEM_RULES,
+    count_outputs,
+    read_common_fields,
+    read_heads,
+    read_image_size,
+    read_mlp_width,
+)
+
+# `dinov2`: files of facebookresearch/dinov2, with or without registers, plain or gated (the giant size).
+#
+# Also read are a teacher of its training (`backbone.` before the names, blocks numbered within chunks, two projection
+# heads) and a classifier on one layer (`linear_head`, which reads the class token beside the mean of the patches).
+# Registers stand between the class token and the patches and get no positions.
+
+DINOV2_HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
+"""Heads by width."""
+# fmt: off
+DINOV2_GATED_MLP = {  # theirs                           ours
+    "blocks.{i}.mlp.w12.{p}":                 "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.w3.{p}":                  "encoder.blocks.{i}.mlp.fc2.{p}",
+}
+# fmt: on
+DINOV2_COMMON_RULES: tuple[Rule, ...] = (
+    ZeroRule("mask_token", lambda config: (1, config.width), reason="stands for hidden patches in its training"),
+    IgnoreRule("dino_head.*", reason="a projection head of its training"),
+    IgnoreRule("ibot_head.*", reason="a projection head of its training"),
+    NameRule("register_tokens", "tokens.registers"),
+    *make_name_rules({"linear_head.{p}": "head.linear.{p}"}),
+)
+DINOV2_PLAIN_RULES: tuple[Rule, ...] = (*ENCODER_RULES, *DINOV2_COMMON_RULES)
+DINOV2_GATED_RULES: tuple[Rule, ...] = (
+    *(rule for rule in ENCODER_RULES if ".mlp.fc" not in rule.theirs),
+    *make_name_rules(DINOV2_GATED_MLP),
+    *DINOV2_COMMON_RULES,
+)
+
+
+def describe_dinov2(card: str, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: heads are needed and were not given, or the head reads four layers, which no model here does.
+    """
+    fields = read_common_fields(tensors, told, card)
+    gated = has_tensor(tensors, "blocks.{i}.mlp.w12.{p}")
+    head = tensors.get("linear_head.weight")
+    if head is not None and head.ndim == 2 and head.shape[1] == 5 * fields["width"]:
+        raise UsageError("linear_head reads the last four layers, which no model here does. Use the one-layer head.")
+    registers = tensors.get("register_tokens")
+    fields |= {
+        "image_size": read_image_size(tensors, told, fields["patch"]),
+        "heads": read_heads(told, fields["width"], DINOV2_HEADS),
+        "registers": registers.shape[1] if registers is not None and registers.ndim == 3 else 0,
+        "mlp": "gated-packed" if gated else "plain",
+        "mlp_width": read_mlp_width(tensors, "w12") // 2 if gated else read_mlp_width(tensors, "fc1"),
+        "outputs": count_outputs(tensors, "linear_head"),
+    }
+    fields |= {"activation": "SiLU"} if gated else {}
+    fields |= {"pool": "class+mean"} if fields["outputs"] else {}
+    return ViTConfig(**fields)
+
+
+_CHUNK_PATTERN = re.compile(r"((?:backbone\.)?blocks)\.\d+\.(\d+)\.")
+
+
+def clean_dinov2(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the chunk's number out of names such as blocks.1.7.norm1.weight: the second one counts all blocks.
+
+    Raises:
+        DamagedFileError: two tensors would have one name.
+    """
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        plain = _CHUNK_PATTERN.sub(r"\1.\2.", name)
+        if plain in found:
+            raise DamagedFileError(f"The file has {plain} in two chunks, the second time as {name}. Delete one.")
+        found[plain] = tensor
+    return found
+
+
+DINOV2_LAYOUTS = tuple(
+    Layout(
+        name="dinov2",
+        variant=" ".join(filter(None, (registers, gated))),
+        decisive=(KERNEL_NAME, POSITION_TABLE, "mask_token", matrix, *(("register_tokens",) if registers else ())),
+        absent=("decoder_*",) if registers else ("decoder_*", "register_tokens"),
+        rules=DINOV2_GATED_RULES if gated else DINOV2_PLAIN_RULES,
+        describe=partial(describe_dinov2, card),
+        card=card,
+        published=PUBLISHED_SIZES,
+        prefix="backbone.",
+        outside=("linear_head.{p}", "dino_head.*", "ibot_head.*"),
+        clean=clean_dinov2,
+    )
+    for registers, card in (("", "dinov2"), ("registers", "dinov2_registers"))
+    for gated, matrix in (("", "blocks.*.mlp.fc1.weight"), ("gated", "blocks.*.mlp.w12.weight"))
+)
+
+
+PERIODS, REGISTERS = "rope_embed.periods", "storage_tokens"
+# fmt: off
+DINOV3_GATED_MLP = {  # theirs                       ours
+    "blocks.{i}.mlp.w1.{p}":                  "encoder.blocks.{i}.mlp.gate.{p}",
+    "blocks.{i}.mlp.w2.{p}":                  "encoder.blocks.{i}.mlp.fc1.{p}",
+    "blocks.{i}.mlp.w3.{p}":                  "encoder.blocks.{i}.mlp.fc2.{p}",
+}
+# fmt: on
+
+
+def _read_qv_bias(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
+    bias, mask = theirs
+    of_q, of_k, of_v = (bias * mask).chunk(3)
+    if of_k.any():
+        raise DamagedFileError(
+            "attn.qkv.bias_mask must switch off the bias of the keys, its middle third, as in every published file. "
+            f"Of that, {int((of_k != 0).sum())} numbers stay on; take another copy."
+        )
+    return [concat_rows([of_q, of_v])]
+
+
+def _write_masked_bias(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
+    of_q, of_v = ours[0].chunk(2)
+    off = torch.zeros_like(of_q)
+    return [concat_rows([of_q, off, of_v]), concat_rows([off + 1, off, off + 1])]
+
+
+def _check_periods(theirs: Tensor, like: Tensor) -> Tensor:
+    if not (theirs[0] > 0 and bool((theirs.diff() > 0).all())):
+        raise DamagedFileError(f"{PERIODS} must hold periods above 0 that grow. Got {theirs.tolist()[:4]} ...")
+    return theirs
+
+
+QKV_BIAS, QKV_BIAS_MASK = "blocks.{i}.attn.qkv.bias", "blocks.{i}.attn.qkv.bias_mask"
+DINOV3_COMMON_RULES: tuple[Rule, ...] = (
+    *STEM_RULES,
+    *make_name_rules({REGISTERS: "tokens.registers", **BLOCK_NAMES}),
+    NameRule(PERIODS, "rotary.periods", StorageStep(_check_periods, lambda ours, config: ours)),
+    PartsRule(
+        (QKV_BIAS, QKV_BIAS_MASK),
+        ("encoder.blocks.{i}.attention.qv_bias",),
+        StorageStep(_read_qv_bias, _write_masked_bias),
+    ),
+    ZeroRule("mask_token", lambda config: (1, config.width), reason="stands for hidden patches in its training"),
+    IgnoreRule("local_cls_norm.*", reason="normalises the class token of small crops, in its training only"),
+)
+
+
+def describe_dinov3(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file; the picture size is 224, or 14 x 14 patches that do not divide it.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: heads= contradicts the periods of the rotation, a quarter of a head.
+    """
+    quarter = len(require_tensor(tensors, PERIODS, axes=1))
+    fields = read_common_fields(tensors, told, "dinov3")
+    if not quarter or fields["width"] % (4 * quarter):
+        raise DamagedFileError(
+            f"{PERIODS} must hold a quarter of a head. It has {quarter} numbers, and heads of {4 * quarter} do not "
+            f"divide the width {fields['width']}."
+        )
+    gated = has_tensor(tensors, "blocks.{i}.mlp.w1.{p}")
+    side = 224 if 224 % fields["patch"][0] == 0 else 14 * fields["patch"][0]
+    fields |= {
+        "image_size": (side, side),
+        "heads": reconcile(told.heads, fields["width"] // (4 * quarter), "heads", PERIODS),
+        "registers": require_tensor(tensors, REGISTERS, axes=3).shape[1],
+        "positions": "none",
+        "rotary": "dinov3",
+        "key_bias": not has_tensor(tensors, QKV_BIAS_MASK),
+        "mlp": "gated" if gated else "plain",
+        "mlp_width": read_mlp_width(tensors, "w1" if gated else "fc1"),
+    }
+    fields |= {"activation": "SiLU"} if gated else {}
+    return ViTConfig(**fields)
+
+
+DINOV3_LAYOUTS = tuple(
+    Layout(
+        name="dinov3",
+        variant=variant,
+        decisive=(KERNEL_NAME, REGISTERS, PERIODS, matrix),
+        rules=(*DINOV3_COMMON_RULES, *make_name_rules(mlp)),
+        describe=describe_dinov3,
+        card="dinov3",
+    )
+    for variant, matrix, mlp in (
+        ("", "blocks.*.mlp.fc1.weight", PLAIN_MLP),
+        ("gated", "blocks.*.mlp.w1.weight", DINOV3_GATED_MLP),
+    )
+)

@@ -1,0 +1,510 @@
+"""`big-vision`: files of Google's big_vision, among them SigLIP and SigLIP 2, whose picture tower is in `params/img/`.
+
+A model has a class token, or takes the mean, or pools by a learned probe (`MAPHead_0`); the table of positions has no
+row for the class token, unless the file is old. Blocks trained with a scan lie on the first axis of one `encoderblock`.
+NaFlex models cut the pictures themselves: their projection is a matrix over (row, column, channel), their table a grid.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import DamagedFileError, UsageError
+from ...files import atomic
+from ...model.config import ViTConfig
+from ...model.vit import ViT
+from ...spec import ImageSpec
+from ..layouts import (
+    BATCHED,
+    CHANNELS_LAST_VECTOR,
+    TRANSPOSED,
+    IgnoreRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    StorageStep,
+)
+from ..rules import write_with_layout as write_tensors
+from ..validate import (
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    nearest_name_hint,
+    reconcile,
+    require_argument,
+    require_tensor,
+)
+from .plain_export import ConfigAndState, StateDict, export_plain, refuse_parts
+
+# What all of Google's flax files share: names of layers, kernels that stand the other way round, heads on an axis.
+#
+# A dense layer computes x @ kernel, so its kernel is our matrix transposed; the projections of attention have an axis
+# for the heads, kernels [D, A, d] to queries, keys and values and [A, d, D] back; a convolution's kernel is [p, p, C,
+# D].
+
+CONTAINERS = ("opt/target/", "params/img/", "params/")
+"""What stands before every name of a whole training state, and of a model of pictures and words."""
+FLAX_BLOCK = "Transformer/encoderblock_{i}"
+OUR_BLOCK = "encoder.blocks.{i}"
+
+
+def _write_conv(ours: Tensor, config: ViTConfig) -> Tensor:
+    return ours.reshape(len(ours), config.channels, *config.patch).permute(2, 3, 1, 0)
+
+
+def _read_head_kernels(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
+    return [torch.cat([kernel.flatten(1).T for kernel in theirs])]
+
+
+def _write_head_kernels(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
+    count = len(ours[0]) // config.attention_width
+    return [part.T.reshape(-1, config.heads, config.head_numbers) for part in ours[0].chunk(count)]
+
+
+def _read_head_biases(theirs: list[Tensor], likes: list[Tensor]) -> list[Tensor]:
+    return [torch.cat([bias.flatten() for bias in theirs])]
+
+
+def _write_head_biases(ours: list[Tensor], config: ViTConfig) -> list[Tensor]:
+    return list(ours[0].reshape(-1, config.heads, config.head_numbers))
+
+
+CONV: StorageStep[Tensor] = StorageStep(None, _write_conv)
+"""Their patch projection is a convolution kernel [p, p, C, D]."""
+KERNELS: StorageStep[list[Tensor]] = StorageStep(_read_head_kernels, _write_head_kernels)
+"""Their projections to one, two or three of queries, keys and values, each [D, A, d], are the rows of our matrix."""
+BIASES: StorageStep[list[Tensor]] = StorageStep(_read_head_biases, _write_head_biases)
+"""Their biases, each [A, d]."""
+WRITE_OUT: StorageStep[Tensor] = StorageStep(
+    lambda theirs, like: theirs.flatten(0, 1).T,
+    lambda ours, config: ours.T.reshape(config.heads, config.head_numbers, len(ours)),
+)
+"""Their projection back from the heads [A, d, D]."""
+
+
+def dense_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
+    """Rules for one dense layer."""
+    return NameRule(f"{theirs}/kernel", f"{ours}.weight", TRANSPOSED), NameRule(f"{theirs}/bias", f"{ours}.bias")
+
+
+def norm_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
+    """Rules for one normalisation."""
+    return NameRule(f"{theirs}/scale", f"{ours}.weight"), NameRule(f"{theirs}/bias", f"{ours}.bias")
+
+
+def projection_rules(theirs: str, parts: tuple[str, ...], ours: str) -> tuple[Rule, ...]:
+    """Rules for some of query, key and value that make one matrix of ours, and its bias."""
+    return (
+        PartsRule(tuple(f"{theirs}/{part}/kernel" for part in parts), (f"{ours}.weight",), KERNELS),
+        PartsRule(tuple(f"{theirs}/{part}/bias" for part in parts), (f"{ours}.bias",), BIASES),
+    )
+
+
+def out_rules(theirs: str, ours: str) -> tuple[Rule, ...]:
+    """Rules for the projection back from the heads."""
+    return NameRule(f"{theirs}/out/kernel", f"{ours}.weight", WRITE_OUT), NameRule(f"{theirs}/out/bias", f"{ours}.bias")
+
+
+def flax_block_rules(attention: str, second_norm: str, mlp: str) -> tuple[Rule, ...]:
+    """Rules for everything inside the blocks, whose layers flax has numbered in one of two ways."""
+    return (
+        *norm_rules(f"{FLAX_BLOCK}/LayerNorm_0", f"{OUR_BLOCK}.norm1"),
+        *projection_rules(f"{FLAX_BLOCK}/{attention}", ("query", "key", "value"), f"{OUR_BLOCK}.attention.qkv"),
+        *out_rules(f"{FLAX_BLOCK}/{attention}", f"{OUR_BLOCK}.attention.out"),
+        *norm_rules(f"{FLAX_BLOCK}/{second_norm}", f"{OUR_BLOCK}.norm2"),
+        *dense_rules(f"{FLAX_BLOCK}/{mlp}/Dense_0", f"{OUR_BLOCK}.mlp.fc1"),
+        *dense_rules(f"{FLAX_BLOCK}/{mlp}/Dense_1", f"{OUR_BLOCK}.mlp.fc2"),
+    )
+
+
+END_RULES: tuple[Rule, ...] = (
+    *norm_rules("Transformer/encoder_norm", "encoder.norm"),
+    *dense_rules("pre_logits", "head.hidden"),
+    *dense_rules("head", "head.linear"),
+)
+"""Rules for what follows the blocks."""
+TRAINING_STATE_RULES: tuple[Rule, ...] = (
+    IgnoreRule("txt/*", reason="the tower of words"),
+    IgnoreRule("[tb]", reason="temperature and bias of the comparison of pictures and words"),
+    IgnoreRule("opt/*", reason="the optimizer's state"),
+    IgnoreRule("step", reason="the count of training steps"),
+)
+"""Rules for what stands beside the model in the file of a training, or of pictures and words."""
+
+
+def strip_container(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Names as they are inside the container that a file has, if it has one.
+
+    Beside `params/img/` the tower of words loses its `params/` too, and falls under the rules of `AROUND`.
+
+    Raises:
+        DamagedFileError: two tensors would get one name.
+    """
+    for container in CONTAINERS:
+        if any(name.startswith(f"{container}embedding/") for name in tensors):
+            outer = "params/" if container == "params/img/" else container
+            inside = {name: name.removeprefix(container).removeprefix(outer) for name in tensors}
+            if len(set(inside.values())) < len(tensors):
+                twice = Counter(inside.values()).most_common(1)[0][0]
+                raise DamagedFileError(f"The file has {twice} twice, within {container} and outside. Delete one.")
+            return {inside[name]: tensor for name, tensor in tensors.items()}
+    return tensors
+
+
+def read_encoder_settings(tensors: Mapping[str, Tensor], told: LayoutHints, attention: str, mlp: str) -> dict[str, Any]:
+    """What the blocks and the head tell: the kernels' own axes say how many heads there are.
+
+    Raises:
+        DamagedFileError: tensors disagree, or the file is a hybrid with a ResNet before the blocks.
+        UsageError: the caller says other heads.
+    """
+    if has_tensor(tensors, "conv_root/kernel"):
+        raise DamagedFileError(
+            "The file has conv_root/kernel: a hybrid, whose patches come out of a ResNet. Only plain Vision "
+            "Transformers can be read."
+        )
+    numbers = [re.match(r"Transformer/encoderblock_(\d+)/", name) for name in tensors]
+    biases = [f"{FLAX_BLOCK}/{attention}/{part}/bias" for part in ("query", "key", "value")]
+    norms = [
+        f"{place}/{part}"
+        for place in ("Transformer/encoder_norm", f"{FLAX_BLOCK}/LayerNorm_0")
+        for part in ("scale", "bias")
+    ]
+    hidden = (
+        (f"{FLAX_BLOCK}/{mlp}/Dense_0/bias", 0),
+        (f"{FLAX_BLOCK}/{mlp}/Dense_0/kernel", 1),
+        (f"{FLAX_BLOCK}/{mlp}/Dense_1/kernel", 0),
+    )
+    width = majority_length(tensors, "width", *((name, 0) for name in norms))
+    heads = majority_length(tensors, "heads", *((name, 0) for name in biases))
+    numbers_per_head = majority_length(tensors, "width of a head", *((name, 1) for name in biases))
+    headed = has_tensor(tensors, "head/kernel", "head/bias")
+    return {
+        "width": width,
+        "depth": 1 + max((int(number[1]) for number in numbers if number), default=-1),
+        "heads": reconcile(told.heads, heads, "heads", biases[0].format(i=0)),
+        "head_width": None if heads * numbers_per_head == width else numbers_per_head,
+        "mlp_width": majority_length(tensors, "MLP width", *hidden),
+        "outputs": majority_length(tensors, "number of outputs", ("head/bias", 0), ("head/kernel", 1)) if headed else 0,
+        "head": "tanh" if has_tensor(tensors, "pre_logits/kernel", "pre_logits/bias") else "linear",
+        "init": "jax",
+    }
+
+
+def read_patch_size(kernel: Tensor, told: LayoutHints) -> tuple[int, int]:
+    """Height and width of a patch, from the kernel [p, p, C, D].
+
+    Raises:
+        DamagedFileError: it is not square, and the caller does not say in `settings` that it is so.
+    """
+    patch = (kernel.shape[0], kernel.shape[1])
+    if patch[0] != patch[1] and told.settings.get("patch") != patch:
+        raise DamagedFileError(
+            f"embedding/kernel must begin with a square patch. Got {list(kernel.shape)}. If its patches are "
+            f"{patch[0]}x{patch[1]} pixels, say patch in settings."
+        )
+    return patch
+
+
+def missing_tensor_error(tensors: Mapping[str, Tensor], name: str, why: str) -> DamagedFileError:
+    """The error for a tensor without which the rest makes no sense."""
+    return DamagedFileError(f"The file has no tensor {name}{nearest_name_hint(name, tensors)}, {why}.")
+
+
+BIG_VISION_LAYERS = ("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0")
+PROBE_MODULE, SCAN_PREFIX = "MAPHead_0", "Transformer/encoderblock/"
+INLINED_PROBE_NAMES = ("probe", "MlpBlock_0/", "MultiHeadDotProductAttention_0/", "LayerNorm_0/")
+"""What early models with a probe had outside MAPHead_0."""
+
+
+def _write_patches(ours: Tensor, config: ViTConfig) -> Tensor:
+    kernel = CONV.write(ours, config)  # [p, p, C, D]
+    return kernel.flatten(0, 2) if ours.ndim == 2 else kernel
+
+
+def _write_table(ours: Tensor, config: ViTConfig) -> Tensor:
+    return ours.reshape(*config.grid, -1) if config.patches == "linear" else ours[None]
+
+
+WRITE_PATCHES: StorageStep[Tensor] = StorageStep(None, _write_patches)
+"""Their patch projection: a kernel, or in NaFlex models (ours is then a matrix) a matrix [p * p * C, D]."""
+WRITE_TABLE: StorageStep[Tensor] = StorageStep(lambda theirs, like: theirs.reshape(like.shape), _write_table)
+"""Their position table [1, N, D], or in NaFlex models [rows, columns, D]."""
+BIG_VISION_RULES: tuple[Rule, ...] = (  # without the table of positions, which some models compute
+    NameRule("embedding/kernel", "tokens.patches.weight", WRITE_PATCHES),
+    NameRule("embedding/bias", "tokens.patches.bias"),
+    NameRule("patchln_pre/scale", "tokens.patches.norm_in.weight", CHANNELS_LAST_VECTOR),
+    NameRule("patchln_pre/bias", "tokens.patches.norm_in.bias", CHANNELS_LAST_VECTOR),
+    *norm_rules("patchln_post", "tokens.patches.norm_out"),
+    NameRule("cls", "tokens.cls"),
+    *flax_block_rules(*BIG_VISION_LAYERS),
+    *END_RULES,
+    NameRule(f"{PROBE_MODULE}/probe", "pool.attention.probe"),
+    *projection_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[0]}", ("query",), "pool.attention.q"),
+    *projection_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[0]}", ("key", "value"), "pool.attention.kv"),
+    *out_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[0]}", "pool.attention.out"),
+    *norm_rules(f"{PROBE_MODULE}/LayerNorm_0", "pool.attention.norm"),
+    *dense_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[2]}/Dense_0", "pool.attention.mlp.fc1"),
+    *dense_rules(f"{PROBE_MODULE}/{BIG_VISION_LAYERS[2]}/Dense_1", "pool.attention.mlp.fc2"),
+    *TRAINING_STATE_RULES,
+)
+
+
+def clean_big_vision(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Out of its container, with one name for each block and with today's names."""
+    tensors = strip_container(tensors)
+    renamed = {_modernize_name(name, tensors): tensor for name, tensor in tensors.items()}
+    unstacked: dict[str, Tensor] = {}
+    for name, tensor in renamed.items():
+        if name.startswith(SCAN_PREFIX) and tensor.ndim:
+            rest = name.removeprefix(SCAN_PREFIX)
+            unstacked.update({f"Transformer/encoderblock_{i}/{rest}": block for i, block in enumerate(tensor)})
+        else:
+            unstacked[name] = tensor
+    return unstacked
+
+
+def _modernize_name(name: str, tensors: Mapping[str, Tensor]) -> str:
+    if name == "Transformer/pos_embedding":
+        return "pos_embedding"
+    return f"{PROBE_MODULE}/{name}" if "probe" in tensors and name.startswith(INLINED_PROBE_NAMES) else name
+
+
+def describe_big_vision(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file; a file without head gives features.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: image_size was not given for computed positions, or an argument contradicts the file.
+    """
+    settings = read_encoder_settings(tensors, told, BIG_VISION_LAYERS[0], BIG_VISION_LAYERS[2])
+    probe, class_token = (
+        has_tensor(tensors, f"{PROBE_MODULE}/probe", f"{PROBE_MODULE}/LayerNorm_0/bias"),
+        "cls" in tensors,
+    )
+    if probe and class_token:
+        raise DamagedFileError(
+            f"The file has cls and {PROBE_MODULE}, a class token and a probe; no model pools by both."
+        )
+    stem = _naflex_settings if tensors["embedding/kernel"].ndim == 2 else _fixed_size_settings
+    config = ViTConfig(
+        class_token=class_token,
+        pool="attention" if probe else "class" if class_token else "mean",
+        **settings,
+        **stem(tensors, told, class_token, probe),
+    )
+    if probe and told.match == "timm":
+        settings = {"activation": _timm_activation(config), **told.settings}
+        return replace(config, **{**told.numerics(choose_big_vision_card(config, told)), **settings})
+    return replace(config, **told.numerics(choose_big_vision_card(config, told)))
+
+
+def _timm_activation(config: ViTConfig) -> str:
+    """timm runs the exact GELU in every size that SigLIP had in its first version, and by tanh in SigLIP 2's own."""
+    patch, size = config.patch[0], config.image_size[0]
+    new = (
+        (config.width, patch) in ((768, 32), (1152, 16)) or config.width == 1536 or (config.width, size) == (1024, 512)
+    )
+    return "GELUTanh" if new or config.patches == "linear" else "GELU"
+
+
+def choose_big_vision_card(config: ViTConfig, told: LayoutHints) -> str:
+    """The probe is SigLIP's; a matrix for the patches is that of SigLIP 2 NaFlex."""
+    if config.patches == "linear":
+        return "big_vision_naflex"
+    return "big_vision_siglip" if config.pool == "attention" else "big_vision"
+
+
+def _fixed_size_settings(
+    tensors: Mapping[str, Tensor], told: LayoutHints, class_token: bool, probe: bool
+) -> dict[str, Any]:
+    """Patches, positions and picture size of a model for one size of pictures."""
+    kernel = require_tensor(tensors, "embedding/kernel", axes=4)
+    patch = read_patch_size(kernel, told)
+    found = {"patch": patch, "channels": reconcile(told.channels, kernel.shape[2], "channels", "embedding/kernel")}
+    if "pos_embedding" not in tensors:
+        if class_token or probe:
+            raise missing_tensor_error(tensors, "pos_embedding", "which a model with a class token or a probe learns")
+        kind = "big-vision without pos_embedding, whose positions are computed,"
+        size = require_argument(told.image_size, "image_size", kind, "big_vision's own has 224")
+        return {**found, "image_size": size, "positions": "sincos2d-moco", "class_position": False}
+    rows = require_tensor(tensors, "pos_embedding", axes=3).shape[1]
+    one_more = not _fits_grid(rows, patch, told) and isqrt(rows - 1) ** 2 == rows - 1
+    if one_more and not class_token:
+        raise missing_tensor_error(tensors, "cls", f"to which the first of the {rows} rows of pos_embedding belongs")
+    size = infer_image_size(rows - one_more, patch, told, "pos_embedding")
+    return {**found, "image_size": size, "class_position": one_more}
+
+
+def _fits_grid(patches: int, patch: tuple[int, int], told: LayoutHints) -> bool:
+    """Whether so many patches lie in a square, or in the picture that the caller says."""
+    height, width = told.image_size or (0, 0)
+    return isqrt(patches) ** 2 == patches or (height // patch[0]) * (width // patch[1]) == patches
+
+
+def _naflex_settings(
+    tensors: Mapping[str, Tensor], told: LayoutHints, class_token: bool, probe: bool
+) -> dict[str, Any]:
+    """Patches, positions and picture size of a model for pictures of any aspect ratio."""
+    numbers, channels = tensors["embedding/kernel"].shape[0], told.channels or 3
+    side = isqrt(numbers // channels)
+    if not side or side * side * channels != numbers:
+        raise DamagedFileError(
+            f"embedding/kernel must have a row for each number of a square patch of {channels} channels. Got {numbers} "
+            "rows. Pass channels= if it is another number of channels."
+        )
+    rows, columns, _ = require_tensor(tensors, "pos_embedding", axes=3).shape
+    if rows != columns:
+        raise DamagedFileError(
+            f"pos_embedding must be a square grid beside an embedding/kernel that is a matrix. Got {rows}x{columns}."
+        )
+    return {
+        "patches": "linear",
+        "patch": (side, side),
+        "channels": channels,
+        "patch_norms": has_tensor(tensors, "patchln_pre/scale", "patchln_post/scale"),
+        "image_size": (rows * side, columns * side),
+        "class_position": False,
+    }
+
+
+LEARNED_POSITIONS: Rule = NameRule("pos_embedding", "positions.table", WRITE_TABLE)
+BIG_VISION_LAYOUTS = tuple(
+    Layout(
+        name="big-vision",
+        variant=variant,
+        decisive=("*embedding/kernel", f"*Transformer/encoderblock*/{BIG_VISION_LAYERS[0]}/query/kernel", *decisive),
+        absent=("*posembed_input*", "*encoderblock*MultiHeadDotProductAttention_1*", *absent),
+        rules=rules,
+        describe=describe_big_vision,
+        card=choose_big_vision_card,
+        clean=clean_big_vision,
+    )
+    for variant, rules, decisive, absent in (
+        ("", (*BIG_VISION_RULES, LEARNED_POSITIONS), ("*pos_embedding",), ()),
+        ("computed", BIG_VISION_RULES, (), ("*pos_embedding",)),
+    )
+)
+
+
+# `google-npz`: Google's `.npz` files of 2020 (ViT), AugReg and SAM, and those that vit_jax writes today.
+#
+# The published ones number the layers of a block in one row (`LayerNorm_0`, `MultiHeadDotProductAttention_1`,
+# `LayerNorm_2`, `MlpBlock_3`), today's flax each kind for itself. The position table has a row for the class token,
+# which then is added to it. In the authors' code the MLP's GELU is by tanh; timm and transformers run the exact one,
+# so that `match` decides which of the two a model gets.
+
+POSITION_TABLE_NAME = "Transformer/posembed_input/pos_embedding"
+PUBLISHED_LAYERS = ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
+LINEN_LAYERS = ("MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0")
+GOOGLE_STEM_RULES: tuple[Rule, ...] = (
+    NameRule("embedding/kernel", "tokens.patches.weight", CONV),
+    NameRule("embedding/bias", "tokens.patches.bias"),
+    NameRule("cls", "tokens.cls"),
+    NameRule(POSITION_TABLE_NAME, "positions.table", BATCHED),
+)
+
+
+def describe_google_npz(layers: tuple[str, str, str], tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file; a file without head gives features, one without `cls` takes the mean.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: an argument contradicts the file.
+    """
+    settings = read_encoder_settings(tensors, told, layers[0], layers[2])
+    kernel = require_tensor(tensors, "embedding/kernel", axes=4)
+    patch, rows = read_patch_size(kernel, told), require_tensor(tensors, POSITION_TABLE_NAME, axes=3).shape[1]
+    class_token = "cls" in tensors
+    if not class_token and _is_square(rows - 1) and not _is_square(rows):
+        raise missing_tensor_error(
+            tensors, "cls", f"to which the first of the {rows} rows of {POSITION_TABLE_NAME} belongs"
+        )
+    config = ViTConfig(
+        image_size=infer_image_size(rows - class_token, patch, told, POSITION_TABLE_NAME),
+        patch=patch,
+        channels=reconcile(told.channels, kernel.shape[2], "channels", "embedding/kernel"),
+        class_token=class_token,
+        pool="class" if class_token else "mean",
+        **settings,
+    )
+    return replace(config, **told.numerics("google_npz"))
+
+
+def export_google_npz(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """The same function in the parts that these files have.
+
+    Raises:
+        UsageError: they have no such part; the message names it.
+    """
+    refuse_parts("google-npz", {'pool="mean" with a class token': config.pool == "mean" and config.class_token})
+    return export_plain(config, state, "google-npz")
+
+
+def _is_square(count: int) -> bool:
+    return count > 0 and isqrt(count) ** 2 == count
+
+
+GOOGLE_NPZ_LAYOUTS = tuple(
+    Layout(
+        name="google-npz",
+        variant=variant,
+        decisive=(f"*{POSITION_TABLE_NAME}", f"*Transformer/encoderblock_0/{layers[0]}/query/kernel"),
+        rules=(*GOOGLE_STEM_RULES, *flax_block_rules(*layers), *END_RULES, *TRAINING_STATE_RULES),
+        describe=partial(describe_google_npz, layers),
+        card="google_npz",
+        clean=strip_container,
+        express=export_google_npz,
+    )
+    for variant, layers in (("", PUBLISHED_LAYERS), ("linen", LINEN_LAYERS))
+)
+
+
+# A `.npz` file under the names of Google's published ViTs, as vit_jax, big_vision and timm load them.
+#
+# The file holds weights alone, and above all not the activation: the authors' code runs GELU by tanh, timm and
+# transformers the exact GELU. A model with either is written, and whoever reads it must know which (`match` here).
+
+PUBLISHED_LAYOUT = GOOGLE_NPZ_LAYOUTS[0]
+MATCH_BY_ACTIVATION = {"GELUTanh": "original", "GELU": "timm"}
+"""Activations that somebody runs these files with, and the `match` that means it."""
+
+
+def write_google_npz(path: Path, model: ViT, spec: ImageSpec, task: str, classes: tuple[str, ...]) -> None:
+    """Write one file of float32 numbers, whole or not at all.
+
+    Args:
+        spec, task, classes: these files have no place for them.
+
+    Raises:
+        UsageError: these files have no place for a part of the model (named), or the ending is not .npz.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    if path.suffix != ".npz":
+        raise UsageError(f"A file of Google's layout ends in .npz. Got {path}.")
+    beside: dict[str, Any] = {"patch": model.config.patch}
+    if model.config.activation in MATCH_BY_ACTIVATION:
+        beside["activation"] = model.config.activation
+    weights = write_tensors(model.state_dict(), model.config, PUBLISHED_LAYOUT, beside)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, tensor in weights.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                array = np.ascontiguousarray(tensor.detach().float().cpu().numpy())
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    atomic.write_bytes(path, buffer.getvalue())

@@ -1,0 +1,427 @@
+"""`transformers`: ViT, DeiT, MAE, MSN and I-JEPA, in the names of files and in those of memory.
+
+All five are one encoder under one table. DeiT has a second token with its own position and, with a teacher's head, a
+second classifier whose outputs are averaged with the first's; I-JEPA has no class token and takes the mean. Positions
+stretch by plain bicubic interpolation in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import isqrt
+from typing import Any
+
+from torch import Tensor
+
+from ...errors import DamagedFileError
+from ...model.config import Pool, ViTConfig
+from ..layouts import (
+    BATCHED,
+    KERNEL,
+    STACK,
+    IgnoreRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    make_name_rules,
+)
+from ..numerics import load_card
+from ..validate import (
+    count_blocks,
+    has_tensor,
+    infer_image_size,
+    majority_length,
+    reconcile,
+    require_argument,
+    require_tensor,
+)
+from .hf_export import export_vit
+
+# What all files in transformers' naming share: the config.json beside them, their blocks, and how heads are known.
+#
+# transformers writes a model under two kinds of names: those of the files on the Hub, which `save_pretrained` still
+# writes, and since its version 5 those of the modules in memory (`state_dict()`, `save_original_format=False`). A
+# family states both tables; what a config.json leaves out means the default of the class that it names.
+
+ACTIVATIONS = {
+    "gelu": "GELU",
+    "gelu_python": "GELU",
+    "gelu_new": "GELUTanh",
+    "gelu_pytorch_tanh": "GELUTanh",
+    "gelu_python_tanh": "GELUTanh",
+    "quick_gelu": "QuickGELU",
+    "relu": "ReLU",
+    "leaky_relu": "LeakyReLU",
+    "silu": "SiLU",
+    "swish": "SiLU",
+    "mish": "Mish",
+    "tanh": "Tanh",
+}
+"""transformers' words for activations, and ours."""
+OUR_BLOCK = "encoder.blocks.{i}."
+"""What stands before our names inside a block."""
+
+
+FILE_QKV = ("attention.attention.query", "attention.attention.key", "attention.attention.value")
+"""The three projections inside a block, as files call them."""
+MEMORY_QKV = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
+"""The same in memory."""
+
+
+@dataclass(frozen=True)
+class HFConfig:
+    """A config.json of transformers, or the default of its class where it says nothing."""
+
+    said: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+
+    def count(self, name: str) -> int:
+        """A whole number above 0.
+
+        Raises:
+            DamagedFileError: it is something else.
+        """
+        value = self._value(name)
+        if type(value) is not int or value < 1:
+            raise DamagedFileError(f"config.json must say {name} as a whole number above 0. Got {value!r}.")
+        return value
+
+    def number(self, name: str) -> float:
+        """A number above 0.
+
+        Raises:
+            DamagedFileError: it is something else.
+        """
+        value = self._value(name)
+        if type(value) not in (int, float) or not value > 0:
+            raise DamagedFileError(f"config.json must say {name} as a number above 0. Got {value!r}.")
+        return float(value)
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """(height, width), which config.json may say as one number.
+
+        Raises:
+            DamagedFileError: it is something else.
+        """
+        value = self._value(name)
+        both = [value, value] if type(value) is int else value
+        if not isinstance(both, list | tuple) or len(both) != 2 or any(type(n) is not int or n < 1 for n in both):
+            raise DamagedFileError(f"config.json must say {name} as one or two whole numbers. Got {value!r}.")
+        return both[0], both[1]
+
+    def activation(self, name: str) -> str:
+        """An activation, by our word.
+
+        Raises:
+            DamagedFileError: it is not one of those known here.
+        """
+        value = self._value(name)
+        if value not in ACTIVATIONS:
+            raise DamagedFileError(
+                f"config.json says {name}={value!r}, an activation that is not known here: {', '.join(ACTIVATIONS)}."
+            )
+        return ACTIVATIONS[value]
+
+    def _value(self, name: str) -> Any:
+        return self.said.get(name, self.defaults[name])
+
+
+def read_hf_config(told: LayoutHints, defaults: Mapping[str, Any]) -> HFConfig:
+    """What stands beside the file about its picture model; a file of pictures and words says it one level deeper."""
+    inner = told.foreign.get("vision_config")
+    return HFConfig(inner if isinstance(inner, dict) else told.foreign, defaults)
+
+
+def hf_block_rules(theirs: str, parts: Mapping[str, str], qkv: tuple[str, str, str]) -> tuple[Rule, ...]:
+    """Rules for everything inside the blocks that lie under `theirs`.{i}.
+
+    Args:
+        parts: their names inside a block -> ours.
+        qkv: their three projections, whose weights and biases in this order make our joint one.
+    """
+    named = (NameRule(f"{theirs}.{{i}}.{name}", OUR_BLOCK + part) for name, part in parts.items())
+    three = tuple(f"{theirs}.{{i}}.{name}.{{p}}" for name in qkv)
+    return (*named, PartsRule(three, (OUR_BLOCK + "attention.qkv.{p}",), STACK))
+
+
+def read_hf_numerics(told: LayoutHints, beside: HFConfig, card_name: str, gated: bool = False) -> dict[str, Any]:
+    """Settings that no tensor tells: norm_eps, activation, resample and perhaps pool, as `match` asks.
+
+    A config.json beside the file says what transformers runs; asked for another code's numbers, it does not count.
+
+    Args:
+        gated: the MLP has a gate, which everywhere goes with SiLU.
+    """
+    match = told.match or "transformers"
+    known = load_card(card_name).numerics(match) | ({"activation": "SiLU"} if gated else {})
+    if told.foreign and match == "transformers":
+        known["norm_eps"] = beside.number("layer_norm_eps")
+        known["activation"] = beside.activation("hidden_act")
+    return known
+
+
+def read_hf_heads(told: LayoutHints, beside: HFConfig, width: int, published: Mapping[int, int]) -> int:
+    """Attention heads: config.json says them, else the caller, else the published size of that width.
+
+    Raises:
+        UsageError: nobody says them, or the caller contradicts config.json.
+    """
+    if told.foreign:
+        return reconcile(told.heads, beside.count("num_attention_heads"), "heads", "config.json")
+    sizes = ", ".join(f"{width} wide {count}" for width, count in published.items())
+    known = published.get(width) if told.heads is None else told.heads
+    return require_argument(known, "heads", "transformers without its config.json", f"published sizes have: {sizes}")
+
+
+def read_hf_image_size(
+    rows: int, prefix: int, patch: tuple[int, int], told: LayoutHints, beside: HFConfig, source: str
+) -> tuple[int, int]:
+    """The picture size that a learned table belongs to.
+
+    Args:
+        rows: of the table.
+        prefix: how many of them belong to the class and distillation tokens.
+        source: the table's name, for messages.
+
+    Raises:
+        DamagedFileError: config.json says a size that the table does not have.
+        UsageError: the rows fill no square and no size was given that they fill.
+    """
+    patches = rows - prefix
+    if told.foreign and "image_size" in beside.defaults:
+        size = beside.pair("image_size")
+        if _count_patches(size, patch) != patches:
+            raise DamagedFileError(
+                f"config.json says image_size={size}, {_count_patches(size, patch)} patches of "
+                f"{patch[0]}x{patch[1]}, but "
+                f"{source} has {rows} rows, {patches} of them for patches. One of the two files is not this model's."
+            )
+        return size
+    return infer_image_size(patches, patch, told, source)
+
+
+def count_hf_outputs(tensors: Mapping[str, Tensor], *patterns: str) -> int:
+    """How many outputs the classifiers among the patterns have (`{p}` stands for weight and bias); 0 without any."""
+    classifiers = [name for name in patterns if "classifier" in name]
+    return (
+        majority_length(tensors, "number of outputs", *((name, 0) for name in classifiers))
+        if has_tensor(tensors, *classifiers)
+        else 0
+    )
+
+
+def _count_patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
+    return (size[0] // patch[0]) * (size[1] // patch[1])
+
+
+# fmt: off
+VIT_STEM = {  # theirs                                    ours
+    "embeddings.patch_embeddings.projection.bias":    "tokens.patches.bias",
+    "embeddings.cls_token":                           "tokens.cls",
+    "embeddings.distillation_token":                  "tokens.distillation",
+    "layernorm.{p}":                                  "encoder.norm.{p}",
+}
+ONE_HEAD = {
+    "pooler.dense.{p}":                               "head.hidden.{p}",
+    "classifier.{p}":                                 "head.linear.{p}",
+}
+TWO_HEADS = {
+    "cls_classifier.{p}":                             "head.linear.{p}",
+    "distillation_classifier.{p}":                    "head.distillation.{p}",
+}
+FILE_BLOCK = {  # inside a block
+    "layernorm_before.{p}":                           "norm1.{p}",
+    "attention.output.dense.{p}":                     "attention.out.{p}",
+    "layernorm_after.{p}":                            "norm2.{p}",
+    "intermediate.dense.{p}":                         "mlp.fc1.{p}",
+    "output.dense.{p}":                               "mlp.fc2.{p}",
+}
+MEMORY_BLOCK = {
+    "layernorm_before.{p}":                           "norm1.{p}",
+    "attention.o_proj.{p}":                           "attention.out.{p}",
+    "layernorm_after.{p}":                            "norm2.{p}",
+    "mlp.fc1.{p}":                                    "mlp.fc1.{p}",
+    "mlp.fc2.{p}":                                    "mlp.fc2.{p}",
+}
+# fmt: on
+VIT_PATCH_WEIGHT, VIT_POSITION_TABLE = "embeddings.patch_embeddings.projection.weight", "embeddings.position_embeddings"
+CLASS_TOKEN, DISTILLATION_TOKEN = "embeddings.cls_token", "embeddings.distillation_token"
+VIT_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "image_size": 224}
+"""What a config.json of these classes means by leaving it out."""
+MSN_DEFAULTS = {**VIT_DEFAULTS, "layer_norm_eps": 1e-6}
+POOLER_REASON = "the tanh layer of a bare model; settings head=tanh keeps it"
+VIT_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16, 1408: 16}
+"""Heads of the published sizes by their width."""
+
+
+@dataclass(frozen=True)
+class HFNaming:
+    """One of the two tables of names inside the blocks."""
+
+    suffix: str
+    blocks: str
+    parts: Mapping[str, str]
+    qkv: tuple[str, str, str]
+    hidden: str
+    """The first matrix of the MLP."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HFViTVariant:
+    """One of the architectures: what tells it from the others, and what it means."""
+
+    variant: str
+    prefix: str
+    model_types: tuple[str, ...]
+    card: str
+    pool: Pool = "class"
+    decisive: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    heads: Mapping[str, str]
+
+
+NAMINGS = (
+    HFNaming("", "encoder.layer", FILE_BLOCK, FILE_QKV, "intermediate.dense"),
+    HFNaming("-memory", "layers", MEMORY_BLOCK, MEMORY_QKV, "mlp.fc1"),
+)
+MAE_DECODER, TEACHER_HEADS = "decoder.decoder_embed.weight", "*_classifier.*"
+HF_VIT_VARIANTS = (
+    HFViTVariant(
+        variant="vit", prefix="vit.", model_types=("vit", "vit_mae", "vit_msn"), card="hf_vit", heads=ONE_HEAD,
+        decisive=(CLASS_TOKEN,), absent=(DISTILLATION_TOKEN, MAE_DECODER),
+    ),
+    HFViTVariant(
+        variant="mae", prefix="vit.", model_types=("vit_mae",), card="hf_mae", heads=ONE_HEAD,
+        decisive=(CLASS_TOKEN, MAE_DECODER),
+    ),
+    HFViTVariant(
+        variant="deit", prefix="deit.", model_types=("deit",), card="hf_deit", heads=ONE_HEAD,
+        decisive=(DISTILLATION_TOKEN,), absent=(TEACHER_HEADS,),
+    ),
+    HFViTVariant(
+        variant="deit-teacher", prefix="deit.", model_types=("deit",), card="hf_deit", heads=TWO_HEADS,
+        decisive=(DISTILLATION_TOKEN, TEACHER_HEADS),
+    ),
+    HFViTVariant(
+        variant="ijepa", prefix="ijepa.", model_types=("ijepa",), card="hf_ijepa", heads=ONE_HEAD, pool="mean",
+        absent=(CLASS_TOKEN, DISTILLATION_TOKEN),
+    ),
+)  # fmt: skip
+
+
+def make_hf_vit_rules(kind: HFViTVariant, naming: HFNaming) -> tuple[Rule, ...]:
+    """The whole table; what a model lacks (a second token, a pooler) has no rule that applies."""
+    return (
+        *make_name_rules({**VIT_STEM, **kind.heads}),
+        NameRule(VIT_PATCH_WEIGHT, "tokens.patches.weight", KERNEL),
+        NameRule(VIT_POSITION_TABLE, "positions.table", BATCHED),
+        *hf_block_rules(naming.blocks, naming.parts, naming.qkv),
+        *(IgnoreRule(f"pooler.dense.{p}", reason=POOLER_REASON) for p in ("weight", "bias")),
+        IgnoreRule("embeddings.mask_token", reason="stands for hidden patches in its pre-training"),
+        IgnoreRule("decoder.*", reason="the decoder of its pre-training"),
+    )
+
+
+def describe_hf_vit(
+    kind: HFViTVariant, naming: HFNaming, tensors: Mapping[str, Tensor], told: LayoutHints
+) -> ViTConfig:
+    """The architecture of a file.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
+    """
+    inside = f"{naming.blocks}.{{i}}."
+    beside = read_hf_config(told, MSN_DEFAULTS if told.foreign.get("model_type") == "vit_msn" else VIT_DEFAULTS)
+    kernel = require_tensor(tensors, VIT_PATCH_WEIGHT, axes=4)
+    patch = (kernel.shape[2], kernel.shape[3])
+    width = majority_length(
+        tensors, "width", *((f"{inside}layernorm_{place}.weight", 0) for place in ("before", "after"))
+    )
+    prefix = (kind.pool == "class") + (DISTILLATION_TOKEN in tensors)
+    rows = require_tensor(tensors, VIT_POSITION_TABLE, axes=3).shape[1]
+    _check_tokens(rows - prefix, tensors, told)
+    return ViTConfig(
+        image_size=read_hf_image_size(rows, prefix, patch, told, beside, VIT_POSITION_TABLE),
+        patch=patch,
+        channels=kernel.shape[1],
+        width=width,
+        depth=count_blocks(tensors, naming.blocks),
+        heads=read_hf_heads(told, beside, width, VIT_HEADS),
+        mlp_width=majority_length(tensors, "MLP width", (f"{inside}{naming.hidden}.{{p}}", 0)),
+        outputs=count_hf_outputs(tensors, *kind.heads),
+        class_token=kind.pool == "class",
+        distillation_token=DISTILLATION_TOKEN in tensors,
+        distillation_head=kind.heads is TWO_HEADS,
+        qkv_bias=has_tensor(tensors, *(f"{inside}{part}.bias" for part in naming.qkv)),
+        **{"pool": kind.pool, **read_hf_numerics(told, beside, choose_vit_card(kind, told))},
+    )
+
+
+def choose_vit_card(kind: HFViTVariant, told: LayoutHints) -> str:
+    """Whose numbers: a config.json tells MAE and MSN from ViT, which their tensors do not."""
+    return {"vit_mae": "hf_mae", "vit_msn": "hf_msn"}.get(str(told.foreign.get("model_type")), kind.card)
+
+
+def warn_of_dino(kind: HFViTVariant, told: LayoutHints) -> tuple[str, ...]:
+    """DINO's folders say no more than those of Google's ViT."""
+    if not told.foreign or told.match != "original" or choose_vit_card(kind, told) != "hf_vit":
+        return ()
+    return ("taken for Google's ViT; for DINO's own numerics load the original file with layout=dino",)
+
+
+def _card_for_layout(kind: HFViTVariant, config: ViTConfig, told: LayoutHints) -> str:
+    return choose_vit_card(kind, told)
+
+
+def _check_tokens(patches: int, tensors: Mapping[str, Tensor], told: LayoutHints) -> None:
+    """Name the token that a file lacks when its table has one row more than a square.
+
+    Raises:
+        DamagedFileError: so it is, and nobody says that the pictures are not square.
+    """
+    lacking = [name for name in (CLASS_TOKEN, DISTILLATION_TOKEN) if name not in tensors]
+    told_otherwise = bool(told.foreign) or told.image_size is not None
+    if lacking and not told_otherwise and not _is_square(patches) and _is_square(patches - 1):
+        raise DamagedFileError(
+            f"{VIT_POSITION_TABLE} has a row for one token more than the file holds: {lacking[0]} is missing."
+        )
+
+
+def _is_square(count: int) -> bool:
+    return count > 0 and isqrt(count) ** 2 == count
+
+
+def clean_hf_vit(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Put `vit.` back before the blocks of an MSN classifier, which transformers 5 saves without it."""
+    if f"vit.{CLASS_TOKEN}" not in tensors:
+        return tensors
+    return {f"vit.{name}" if name.startswith("encoder.") else name: tensor for name, tensor in tensors.items()}
+
+
+HF_VIT_LAYOUTS = tuple(
+    Layout(
+        name="transformers",
+        variant=kind.variant + naming.suffix,
+        decisive=(VIT_PATCH_WEIGHT, f"{naming.blocks}.0.layernorm_before.weight", *kind.decisive),
+        absent=kind.absent,
+        model_types=kind.model_types,
+        rules=make_hf_vit_rules(kind, naming),
+        describe=partial(describe_hf_vit, kind, naming),
+        card=partial(_card_for_layout, kind),
+        match="transformers",
+        published=frozenset(),
+        doubts=partial(warn_of_dino, kind),
+        prefix=kind.prefix,
+        outside=tuple(name for name in (*ONE_HEAD, *TWO_HEADS) if "classifier" in name),
+        clean=clean_hf_vit,
+        express=export_vit,
+    )
+    for kind in HF_VIT_VARIANTS
+    for naming in NAMINGS
+)
+"""Every kind in both namings."""

@@ -1,0 +1,285 @@
+"""`transformers`: the picture towers of SigLIP and SigLIP 2, of fixed size and NaFlex. Both namings are the same.
+
+A learned probe looks at the normalised tokens and an MLP follows; a classifier reads the mean of the tokens instead and
+never looks at the probe. NaFlex projects flat patches, channels last, and stretches one square table to each picture.
+Text towers and the two numbers that scale similarities have no place here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import isqrt
+
+from torch import Tensor
+
+from ...errors import UsageError
+from ...model.config import ViTConfig
+from ..layouts import (
+    FLAT,
+    KERNEL,
+    MATRIX_CHANNELS_LAST,
+    SPLIT,
+    DropRule,
+    IgnoreRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    StorageStep,
+    make_name_rules,
+)
+from ..validate import count_blocks, has_tensor, majority_length, require_tensor
+from .hf import (
+    HFConfig,
+    count_hf_outputs,
+    hf_block_rules,
+    read_hf_config,
+    read_hf_heads,
+    read_hf_image_size,
+    read_hf_numerics,
+)
+from .hf_export import export_clip, export_siglip
+
+# fmt: off
+SIGLIP_STEM = {  # theirs                              ours
+    "embeddings.patch_embedding.bias":          "tokens.patches.bias",
+    "embeddings.position_embedding.weight":     "positions.table",
+    "post_layernorm.{p}":                       "encoder.norm.{p}",
+    "classifier.{p}":                           "head.linear.{p}",
+}
+SIGLIP_PROBE = {
+    "head.probe":                               "pool.attention.probe",
+    "head.attention.out_proj.{p}":              "pool.attention.out.{p}",
+    "head.layernorm.{p}":                       "pool.attention.norm.{p}",
+    "head.mlp.fc1.{p}":                         "pool.attention.mlp.fc1.{p}",
+    "head.mlp.fc2.{p}":                         "pool.attention.mlp.fc2.{p}",
+}
+SIGLIP_BLOCK = {
+    "layer_norm1.{p}":                          "norm1.{p}",
+    "self_attn.out_proj.{p}":                   "attention.out.{p}",
+    "layer_norm2.{p}":                          "norm2.{p}",
+    "mlp.fc1.{p}":                              "mlp.fc1.{p}",
+    "mlp.fc2.{p}":                              "mlp.fc2.{p}",
+}
+# fmt: on
+TOWER_QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+PATCH_WEIGHT, POSITION_TABLE = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
+PATCH_BIAS, FIRST_BLOCK_NORM = "embeddings.patch_embedding.bias", "encoder.layers.0.layer_norm1.weight"
+SIGLIP_DEFAULTS = {
+    "num_attention_heads": 12, "layer_norm_eps": 1e-6, "hidden_act": "gelu_pytorch_tanh", "image_size": 224,
+    "num_channels": 3,
+}  # fmt: skip
+"""What a config.json of these classes means by leaving it out; Hub files leave out everything that is usual."""
+NAFLEX_DEFAULTS = {name: value for name, value in SIGLIP_DEFAULTS.items() if name != "image_size"}
+SIGLIP_HEADS = {768: 12, 1024: 16, 1152: 16, 1536: 16}
+"""Heads of the published sizes by their width."""
+UNUSED_PROBE = "the probe and its MLP, at which a classifier on the mean does not look"
+TEXT_TOWER_RULES: tuple[Rule, ...] = (
+    IgnoreRule("text_model.*", reason="the text tower"),
+    IgnoreRule("logit_scale", reason="scales similarities of pictures and texts"),
+    IgnoreRule("logit_bias", reason="shifts similarities of pictures and texts"),
+    IgnoreRule("embeddings.position_ids", reason="a list of numbers from 0, which old versions saved"),
+)
+"""What stands beside the picture tower of a model of pictures and texts."""
+WEIGHT_AND_BIAS = ("weight", "bias")
+
+
+def _write_patches(ours: Tensor, config: ViTConfig) -> Tensor:
+    return (MATRIX_CHANNELS_LAST if config.patches == "linear" else KERNEL).write(ours, config)
+
+
+SIGLIP_RULES: tuple[Rule, ...] = (
+    *make_name_rules(SIGLIP_STEM),
+    NameRule(PATCH_WEIGHT, "tokens.patches.weight", StorageStep(None, _write_patches)),
+    *hf_block_rules("encoder.layers", SIGLIP_BLOCK, TOWER_QKV),
+    *make_name_rules(SIGLIP_PROBE),
+    *(
+        PartsRule((f"head.attention.in_proj_{p}",), (f"pool.attention.q.{p}", f"pool.attention.kv.{p}"), SPLIT)
+        for p in WEIGHT_AND_BIAS
+    ),
+    *(
+        IgnoreRule(name.replace("{p}", p), reason=UNUSED_PROBE)
+        for name in (*SIGLIP_PROBE, "head.attention.in_proj_{p}")
+        for p in WEIGHT_AND_BIAS
+    ),
+    *TEXT_TOWER_RULES,
+)
+
+
+def describe_hf_siglip(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file: NaFlex if the projection is a matrix. Without a probe the tokens are averaged.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
+    """
+    inside = "encoder.layers.{i}."
+    naflex = PATCH_WEIGHT in tensors and tensors[PATCH_WEIGHT].ndim == 2
+    beside = read_hf_config(told, NAFLEX_DEFAULTS if naflex else SIGLIP_DEFAULTS)
+    weight = require_tensor(tensors, PATCH_WEIGHT, axes=2 if naflex else 4)
+    patch, channels = (
+        _read_flat_patch(weight, told, beside) if naflex else ((weight.shape[2], weight.shape[3]), weight.shape[1])
+    )
+    width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
+    count = count_hf_outputs(tensors, *SIGLIP_STEM)
+    return ViTConfig(
+        image_size=read_hf_image_size(
+            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 0, patch, told, beside, POSITION_TABLE
+        ),
+        patch=patch,
+        channels=channels,
+        width=width,
+        depth=count_blocks(tensors, "encoder.layers"),
+        heads=read_hf_heads(told, beside, width, SIGLIP_HEADS),
+        mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
+        outputs=count,
+        patches="linear" if naflex else "conv",
+        class_token=False,
+        **{
+            "pool": "attention" if not count and has_tensor(tensors, *SIGLIP_PROBE) else "mean",
+            **read_hf_numerics(told, beside, choose_siglip_card(naflex)),
+        },
+    )
+
+
+def _read_flat_patch(weight: Tensor, told: LayoutHints, beside: HFConfig) -> tuple[tuple[int, int], int]:
+    """The square patch of a projection of flat patches, and the channels: 3 unless somebody says otherwise."""
+    numbers = weight.shape[1]
+    channels = beside.count("num_channels") if told.foreign else told.channels or 3
+    side = isqrt(numbers // channels)
+    if side**2 * channels != numbers:
+        raise UsageError(
+            f"channels={channels} contradicts the file: {PATCH_WEIGHT} has {numbers} columns, not {channels} times "
+            f"a square. "
+            "Pass channels=, the count that the model was trained with."
+        )
+    return (side, side), channels
+
+
+def choose_siglip_card(naflex: bool) -> str:
+    """Whose numbers: both generations of fixed size share one card."""
+    return "hf_siglip2_naflex" if naflex else "hf_siglip"
+
+
+HF_SIGLIP_LAYOUTS = (
+    Layout(
+        name="transformers",
+        variant="siglip",
+        decisive=(PATCH_WEIGHT, PATCH_BIAS, FIRST_BLOCK_NORM),
+        absent=("embeddings.class_embedding",),
+        model_types=("siglip_vision_model", "siglip", "siglip2_vision_model", "siglip2"),
+        rules=SIGLIP_RULES,
+        describe=describe_hf_siglip,
+        card=lambda config, told: choose_siglip_card(config.patches == "linear"),
+        match="transformers",
+        prefix="vision_model.",
+        outside=("classifier.{p}",),
+        express=export_siglip,
+    ),
+)
+"""One table for fixed sizes and NaFlex, with a probe, with a classifier, or with neither."""
+
+
+# `transformers`: the picture tower of CLIP, alone, with its projection, in a whole CLIP, or under a classifier.
+#
+# Tokens are normalised before the first block and only the class token after the last one; a matrix without bias
+# projects it. transformers' classifier for CLIP reads the mean of the patches instead, not normalised. Both namings
+# are the same.
+
+# fmt: off
+CLIP_STEM = {  # theirs                             ours
+    "embeddings.position_embedding.weight":    "positions.table",
+    "pre_layrnorm.{p}":                        "encoder.pre_norm.{p}",
+}
+CLIP_CLASSIFIER = {"classifier.{p}":               "head.linear.{p}"}
+CLIP_PROJECTION = {
+    "post_layernorm.{p}":                      "pool.norm.{p}",
+    "visual_projection.weight":                "head.linear.weight",
+}
+# fmt: on
+CLIP_CLASS_TOKEN = "embeddings.class_embedding"
+CLIP_DEFAULTS = {"num_attention_heads": 12, "layer_norm_eps": 1e-5, "hidden_act": "quick_gelu", "image_size": 224}
+"""What a config.json of this class means by leaving it out."""
+CLIP_HEADS = {768: 12, 1024: 16, 1280: 16, 1408: 16, 1664: 16}
+"""Heads of the published sizes by their width."""
+
+
+def make_hf_clip_rules(classifier: bool) -> tuple[Rule, ...]:
+    """The whole table."""
+    unseen = DropRule(
+        "post_layernorm.{p}", "encoder.pre_norm.{p}", reason="a norm at which the classifier does not look"
+    )
+    return (
+        *make_name_rules({**CLIP_STEM, **(CLIP_CLASSIFIER if classifier else CLIP_PROJECTION)}),
+        *((unseen,) if classifier else ()),
+        NameRule(PATCH_WEIGHT, "tokens.patches.weight", KERNEL),
+        NameRule(CLIP_CLASS_TOKEN, "tokens.cls", FLAT),
+        *hf_block_rules("encoder.layers", SIGLIP_BLOCK, TOWER_QKV),
+        *TEXT_TOWER_RULES,
+        IgnoreRule("text_projection.weight", reason="the projection of texts"),
+    )
+
+
+def describe_hf_clip(classifier: bool, tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. What comes out of a CLIP is the projected class token, or the normalised one.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes, or config.json disagrees.
+        UsageError: heads, the activation or a size that is needed was not given, or an argument contradicts the file.
+    """
+    inside = "encoder.layers.{i}."
+    if not told.foreign and "activation" not in told.settings:
+        raise UsageError(
+            "A CLIP file without its config.json does not say its activation. Pass "
+            'settings={"activation": "QuickGELU"} for those of OpenAI and their likes, "GELU" for most of LAION\'s.'
+        )
+    beside = read_hf_config(told, CLIP_DEFAULTS)
+    known = read_hf_numerics(told, beside, "hf_clip")
+    if told.foreign:  # every tower was trained with its own, whoever runs it
+        known["activation"] = beside.activation("hidden_act")
+    kernel = require_tensor(tensors, PATCH_WEIGHT, axes=4)
+    patch = (kernel.shape[2], kernel.shape[3])
+    width = majority_length(tensors, "width", (f"{inside}layer_norm1.weight", 0), (f"{inside}layer_norm2.weight", 0))
+    last = "classifier.{p}" if classifier else "visual_projection.weight"
+    count = majority_length(tensors, "number of outputs", (last, 0)) if has_tensor(tensors, last) else 0
+    return ViTConfig(
+        image_size=read_hf_image_size(
+            require_tensor(tensors, POSITION_TABLE, axes=2).shape[0], 1, patch, told, beside, POSITION_TABLE
+        ),
+        patch=patch,
+        channels=kernel.shape[1],
+        width=width,
+        depth=count_blocks(tensors, "encoder.layers"),
+        heads=read_hf_heads(told, beside, width, CLIP_HEADS),
+        mlp_width=majority_length(tensors, "MLP width", (f"{inside}mlp.fc1.{{p}}", 0)),
+        outputs=count,
+        patch_bias=False,
+        pre_norm=True,
+        final_norm=False,
+        pooled_norm=not classifier,
+        head_bias=classifier or not count,
+        **{"pool": "mean" if classifier else "class", **known},
+    )
+
+
+HF_CLIP_LAYOUTS = tuple(
+    Layout(
+        name="transformers",
+        variant="clip-classifier" if classifier else "clip",
+        decisive=(PATCH_WEIGHT, CLIP_CLASS_TOKEN, FIRST_BLOCK_NORM, *(("classifier.*",) if classifier else ())),
+        absent=() if classifier else ("classifier.*",),
+        model_types=("clip_vision_model", "clip"),
+        rules=make_hf_clip_rules(classifier),
+        describe=partial(describe_hf_clip, classifier),
+        card="hf_clip",
+        match="transformers",
+        published=frozenset(),
+        prefix="vision_model.",
+        outside=("classifier.{p}", "visual_projection.weight"),
+        express=export_clip,
+    )
+    for classifier in (False, True)
+)
+"""A tower with or without its projection, and one under a classifier."""

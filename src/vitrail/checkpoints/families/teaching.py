@@ -1,0 +1,416 @@
+"""`xray-rope`: files of the walk-through on chest films with two-dimensional rotary positions (xray_vit_patch16_224).
+
+The rotary buffers, half a head wide, tell the number of heads, and their length the grid. A file saved without them
+loads when `heads` and `image_size` are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from math import isqrt
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...errors import DamagedFileError, UsageError
+from ...model.config import ViTConfig
+from ...model.positions import sinusoid_table
+from ...model.registry import PRESETS
+from ...spec import Grid
+from ..layouts import (
+    BATCHED,
+    KERNEL,
+    MATRIX,
+    CheckRule,
+    CopyRule,
+    DropRule,
+    Layout,
+    LayoutHints,
+    NameRule,
+    Rule,
+    make_name_rules,
+)
+from ..validate import count_blocks, find_square_side, majority_length, reconcile, require_argument, require_tensor
+
+# `explained`: files of the walk-through for one-channel pictures that are not square (explained_vit_patch20_60x100).
+#
+# The file does not say how many heads there are (the article's default is one, its example has four), nor how the
+# patches lie in rows and columns: both must be given.
+
+
+def _explained_table(config: ViTConfig) -> Tensor:
+    return sinusoid_table(config.tokens, config.width)[None]
+
+
+def _compare_positions(theirs: Tensor, config: ViTConfig) -> str:
+    ours = _explained_table(config)
+    if theirs.shape != ours.shape:
+        return f"is {list(theirs.shape)}, expected {list(ours.shape)}: one row for each of {config.tokens} tokens."
+    gap = (theirs.float() - ours).abs().max().item()
+    if gap <= max(1e-4, torch.finfo(theirs.dtype).eps):
+        return ""
+    return (
+        "is another table than this design's fixed waves (sine in even columns, cosine in odd ones, the class token at "
+        f"0): they differ by up to {gap:.3g}. A model with other positions needs another layout."
+    )
+
+
+# fmt: off
+EXPLAINED_NAMES = {  # theirs                                 ours
+    "patch_tokens.project.bias":                    "tokens.patches.bias",
+    "backbone.cls_token":                           "tokens.cls",
+    "backbone.blocks.{i}.norm1.{p}":                "encoder.blocks.{i}.norm1.{p}",
+    "backbone.blocks.{i}.attn.qkv.{p}":             "encoder.blocks.{i}.attention.qkv.{p}",
+    "backbone.blocks.{i}.attn.proj.{p}":            "encoder.blocks.{i}.attention.out.{p}",
+    "backbone.blocks.{i}.norm2.{p}":                "encoder.blocks.{i}.norm2.{p}",
+    "backbone.blocks.{i}.neuralnet.fc1.{p}":        "encoder.blocks.{i}.mlp.fc1.{p}",
+    "backbone.blocks.{i}.neuralnet.fc2.{p}":        "encoder.blocks.{i}.mlp.fc2.{p}",
+    "backbone.norm.{p}":                            "encoder.norm.{p}",
+    "backbone.head.{p}":                            "head.linear.{p}",
+}
+# fmt: on
+EXPLAINED_RULES: tuple[Rule, ...] = (
+    *make_name_rules(EXPLAINED_NAMES),
+    NameRule("patch_tokens.project.weight", "tokens.patches.weight", MATRIX),
+    CheckRule(
+        "backbone.pos_embed", _explained_table, _compare_positions, reason="the fixed table of positions, computed anew"
+    ),
+)
+
+
+def describe_explained(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. Heads and the picture's size must be given; channels follow from them.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: heads or image_size was not given, or an argument contradicts the file.
+    """
+    size = require_argument(told.image_size, "image_size", "explained", "the article's example is (60, 100)")
+    patches = require_tensor(tensors, "backbone.pos_embed", axes=3).shape[1] - 1
+    side = _find_patch_side(size, patches)
+    numbers = require_tensor(tensors, "patch_tokens.project.weight", axes=2).shape[1]
+    if numbers % side**2:
+        raise DamagedFileError(
+            f"patch_tokens.project.weight must have a column for each pixel of a {side}x{side} patch and each channel. "
+            f"Got {numbers} columns, not a multiple of {side**2}. Is image_size={size} right?"
+        )
+    return replace(
+        PRESETS["explained_vit_patch20_60x100"],
+        image_size=size,
+        patch=(side, side),
+        channels=reconcile(told.channels, numbers // side**2, "channels", "patch_tokens.project.weight"),
+        width=majority_length(
+            tensors, "width", *((f"backbone.blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))
+        ),
+        depth=count_blocks(tensors, "backbone.blocks"),
+        heads=require_argument(told.heads, "heads", "explained", "the article's default is 1, its example has 4"),
+        mlp_width=majority_length(
+            tensors, "MLP width", *((f"backbone.blocks.{{i}}.neuralnet.fc1.{part}", 0) for part in ("weight", "bias"))
+        ),
+        outputs=majority_length(tensors, "number of outputs", ("backbone.head.weight", 0), ("backbone.head.bias", 0)),
+        qkv_bias=any(name.endswith(".attn.qkv.bias") for name in tensors),
+    )
+
+
+def _find_patch_side(size: tuple[int, int], patches: int) -> int:
+    """Pixels along a square patch, so that the picture holds exactly so many."""
+    side = isqrt(size[0] * size[1] // patches) if patches > 0 else 0
+    if not side or size[0] % side or size[1] % side or (size[0] // side) * (size[1] // side) != patches:
+        raise UsageError(
+            f"image_size={size} contradicts the file: it cannot be cut into {patches} square patches, and "
+            f"backbone.pos_embed has rows for {patches}. Pass the (height, width) that the model was trained with."
+        )
+    return side
+
+
+EXPLAINED_LAYOUTS = (
+    Layout(
+        name="explained",
+        decisive=("patch_tokens.project.weight", "backbone.pos_embed"),
+        rules=EXPLAINED_RULES,
+        describe=describe_explained,
+    ),
+)
+
+
+# `blog-conv`: files of the walk-through that rebuilds ViT-Base with torch's own layers (blog_vit_base_patch16_224).
+
+# fmt: off
+BLOG_CONV_NAMES = {  # theirs                                     ours
+    "class_embedding":                                  "tokens.cls",
+    "patch_embedding.conv.bias":                        "tokens.patches.bias",
+    "vit.{i}.attention.layer.{p}":                      "encoder.blocks.{i}.norm1.{p}",
+    "vit.{i}.attention.attention.in_proj_{p}":          "encoder.blocks.{i}.attention.qkv.{p}",
+    "vit.{i}.attention.attention.out_proj.{p}":         "encoder.blocks.{i}.attention.out.{p}",
+    "vit.{i}.mlp.norm.{p}":                             "encoder.blocks.{i}.norm2.{p}",
+    "vit.{i}.mlp.linear1.{p}":                          "encoder.blocks.{i}.mlp.fc1.{p}",
+    "vit.{i}.mlp.linear2.{p}":                          "encoder.blocks.{i}.mlp.fc2.{p}",
+    "classifier.0.{p}":                                 "encoder.norm.{p}",
+    "classifier.1.{p}":                                 "head.linear.{p}",
+}
+# fmt: on
+BLOG_CONV_RULES: tuple[Rule, ...] = (
+    *make_name_rules(BLOG_CONV_NAMES),
+    NameRule("patch_embedding.conv.weight", "tokens.patches.weight", KERNEL),
+    NameRule("position_embedding", "positions.table", BATCHED),
+    CopyRule("vit.{i}.mlp.seq.0.{p}", "vit.{i}.mlp.linear1.{p}"),
+    CopyRule("vit.{i}.mlp.seq.3.{p}", "vit.{i}.mlp.linear2.{p}"),
+    DropRule(
+        "vit.{i}.norm.{p}", "encoder.blocks.{i}.norm1.{p}", reason="a norm that the article declares and never calls"
+    ),
+)
+
+
+def describe_blog_conv(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. Heads must be given; a picture is square unless `image_size` says otherwise.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: heads or a size that is needed was not given, or an argument contradicts the file.
+    """
+    kernel = require_tensor(tensors, "patch_embedding.conv.weight", axes=4)
+    patch = (kernel.shape[2], kernel.shape[3])
+    rows = require_tensor(tensors, "position_embedding", axes=3).shape[1] - 1
+    width = majority_length(
+        tensors, "width", *((f"vit.{{i}}.{norm}.weight", 0) for norm in ("attention.layer", "mlp.norm"))
+    )
+    return replace(
+        PRESETS["blog_vit_base_patch16_224"],
+        image_size=_blog_image_size(rows, patch, told.image_size),
+        patch=patch,
+        channels=reconcile(told.channels, kernel.shape[1], "channels", "patch_embedding.conv.weight"),
+        width=width,
+        depth=count_blocks(tensors, "vit"),
+        heads=require_argument(told.heads, "heads", "blog-conv", "the article's ViT-Base has 12"),
+        mlp_width=majority_length(
+            tensors, "MLP width", ("vit.{i}.mlp.linear1.weight", 0), ("vit.{i}.mlp.linear1.bias", 0)
+        ),
+        outputs=majority_length(tensors, "number of outputs", ("classifier.1.weight", 0), ("classifier.1.bias", 0)),
+    )
+
+
+def _blog_image_size(rows: int, patch: tuple[int, int], image_size: tuple[int, int] | None) -> tuple[int, int]:
+    if image_size is None:
+        side = find_square_side((rows,), "position_embedding")
+        return side * patch[0], side * patch[1]
+    patches = (image_size[0] // patch[0]) * (image_size[1] // patch[1])
+    if patches != rows:
+        raise UsageError(
+            f"image_size={image_size} contradicts the file: it makes {patches} patches of {patch[0]}x{patch[1]}, "
+            f"and position_embedding has rows for {rows}. Pass the size that the model was trained with."
+        )
+    return image_size
+
+
+BLOG_CONV_LAYOUTS = (
+    Layout(
+        name="blog-conv",
+        decisive=("class_embedding", "patch_embedding.conv.weight"),
+        rules=BLOG_CONV_RULES,
+        describe=describe_blog_conv,
+    ),
+)
+
+
+# The rotary tables that an `xray-rope` file carries, ours and those of the conventions one could mistake them for.
+#
+# A table holds the cosine or sine of one axis for every token: [N, e], or [N + 1, e] with the class token, which
+# stands at angle 0, in front; e is half a head's width. angle = place * 10000^(-2i/e), i = 1 .. e/2, each used twice.
+
+ROTARY_TABLE_NAMES = ("x_cos", "x_sin", "y_cos", "y_sin")
+
+
+class RotaryConvention(NamedTuple):
+    """Where tables of this kind differ from each other; the defaults are the design's own."""
+
+    first_exponent: int = 1
+    first_place: int = 1
+    swapped: bool = False
+    halves: bool = False
+
+    def words(self) -> str:
+        """What is unlike the design, for a message."""
+        said = (
+            (self.first_exponent != 1, "exponents i counted from 0"),
+            (self.first_place != 1, "places counted from 0"),
+            (self.swapped, "rows and columns swapped"),
+            (self.halves, "each angle used again half a table later (half-split), not twice in a row"),
+        )
+        return " and ".join(words for differs, words in said if differs)
+
+
+DESIGN_CONVENTION = RotaryConvention()
+
+
+def make_rotary_table(
+    name: str, grid: Grid, width: int, class_row: bool, convention: RotaryConvention = DESIGN_CONVENTION
+) -> Tensor:
+    """The table called `name` (one of TABLES) for a grid, [N (+ 1), width]."""
+    along_columns = name.startswith("x") != convention.swapped
+    rows, columns = (torch.arange(side, dtype=torch.float64) + convention.first_place for side in grid)
+    places = columns.repeat(grid.rows) if along_columns else rows.repeat_interleave(grid.columns)  # [N]
+    exponents = torch.arange(width // 2, dtype=torch.float64) + convention.first_exponent
+    angles = places[:, None] * 10000 ** (-2 * exponents / width)  # [N, e / 2]
+    angles = torch.cat([angles, angles], dim=1) if convention.halves else angles.repeat_interleave(2, dim=1)
+    if class_row:
+        angles = torch.cat([angles.new_zeros(1, width), angles])
+    return (angles.cos() if name.endswith("cos") else angles.sin()).float()
+
+
+def axis_width(config: ViTConfig) -> int:
+    """Numbers of a head that follow one axis (e)."""
+    return config.width // config.heads // 2
+
+
+def compare_rotary_table(name: str, theirs: Tensor, config: ViTConfig) -> str:
+    """Empty if the file's table called `name` is the design's, else what it is, in words that follow the name."""
+    grid, width = config.grid, axis_width(config)
+    flat = theirs.reshape(-1, theirs.shape[-1]) if theirs.ndim else theirs.reshape(1, 1)
+    if flat.shape not in ((grid.patches, width), (grid.patches + 1, width)):
+        return (
+            f"is {list(theirs.shape)}, expected {[grid.patches + 1, width]}, or {[grid.patches, width]} without the "
+            f"class token, for a grid of {grid.rows}x{grid.columns} and {config.heads} heads."
+        )
+    tolerance = max(1e-4, torch.finfo(theirs.dtype).eps)
+    for convention in _CONVENTIONS:
+        ours = make_rotary_table(name, grid, width, len(flat) > grid.patches, convention)
+        if torch.allclose(flat.float(), ours, rtol=0, atol=tolerance):
+            return _describe_convention(convention)
+    return "is a rotary table of no convention known here. The design counts places and exponents i from 1."
+
+
+def _describe_convention(convention: RotaryConvention) -> str:
+    if convention == DESIGN_CONVENTION:
+        return ""
+    return (
+        f"is a rotary table of another convention: it looks like one with {convention.words()}. "
+        "The model would rotate by other angles than the one that was trained."
+    )
+
+
+# The design first, then the others with fewer differences first.
+_CONVENTIONS = sorted(
+    (RotaryConvention(*parts) for parts in product((1, 0), (1, 0), (False, True), (False, True))),
+    key=lambda convention: sum(a != b for a, b in zip(convention, DESIGN_CONVENTION, strict=True)),
+)
+
+
+def _xray_table(name: str, config: ViTConfig) -> Tensor:
+    return make_rotary_table(name, config.grid, axis_width(config), class_row=True)
+
+
+# fmt: off
+XRAY_NAMES = {  # theirs                              ours
+    "patch_embedding.patch_embed.bias":          "tokens.patches.bias",
+    "cls_token":                                 "tokens.cls",
+    "transformer_blocks.{i}.norm1.{p}":          "encoder.blocks.{i}.norm1.{p}",
+    "transformer_blocks.{i}.attn.qkv.{p}":       "encoder.blocks.{i}.attention.qkv.{p}",
+    "transformer_blocks.{i}.attn.proj.{p}":      "encoder.blocks.{i}.attention.out.{p}",
+    "transformer_blocks.{i}.norm2.{p}":          "encoder.blocks.{i}.norm2.{p}",
+    "transformer_blocks.{i}.mlp.0.{p}":          "encoder.blocks.{i}.mlp.fc1.{p}",
+    "transformer_blocks.{i}.mlp.2.{p}":          "encoder.blocks.{i}.mlp.fc2.{p}",
+    "mlp_head.{p}":                              "head.linear.{p}",
+}
+# fmt: on
+XRAY_ROPE_PREFIX = "transformer_blocks.{i}.attn.rope."
+XRAY_RULES: tuple[Rule, ...] = (
+    *make_name_rules(XRAY_NAMES),
+    NameRule("patch_embedding.patch_embed.weight", "tokens.patches.weight", MATRIX),
+    *(
+        CheckRule(
+            XRAY_ROPE_PREFIX + name,
+            partial(_xray_table, name),
+            partial(compare_rotary_table, name),
+            reason="a rotary table, computed anew",
+        )
+        for name in ROTARY_TABLE_NAMES
+    ),
+)
+
+
+def describe_xray(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file. One channel and a square picture, as in the article, unless said otherwise.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: the file lacks its rotary tables and heads or image_size was not given, or an argument
+            contradicts the file.
+    """
+    width = majority_length(
+        tensors, "width", *((f"transformer_blocks.{{i}}.{norm}.weight", 0) for norm in ("norm1", "norm2"))
+    )
+    numbers = require_tensor(tensors, "patch_embedding.patch_embed.weight", axes=2).shape[1]
+    channels = 1 if told.channels is None else told.channels
+    patch = isqrt(numbers // channels)
+    if patch**2 * channels != numbers:
+        raise UsageError(
+            f"channels={channels} contradicts the file: patch_embedding.patch_embed.weight has {numbers} columns, "
+            f"not {channels} times a square. Pass channels=, the count that the model was trained with."
+        )
+    return replace(
+        PRESETS["xray_vit_patch16_224"],
+        image_size=_read_xray_image_size(tensors, patch, told.image_size),
+        patch=(patch, patch),
+        channels=channels,
+        width=width,
+        depth=count_blocks(tensors, "transformer_blocks"),
+        heads=_read_xray_heads(tensors, width, told.heads),
+        mlp_width=majority_length(
+            tensors, "MLP width", *((f"transformer_blocks.{{i}}.mlp.0.{p}", 0) for p in ("weight", "bias"))
+        ),
+        outputs=majority_length(tensors, "number of outputs", ("mlp_head.weight", 0), ("mlp_head.bias", 0)),
+    )
+
+
+def _read_xray_heads(tensors: Mapping[str, Tensor], width: int, heads: int | None) -> int:
+    if not _has_rotary_tables(tensors):
+        return require_argument(heads, "heads", "xray-rope when it lacks its rotary tables", "the article's code has 8")
+    half = majority_length(tensors, "width of a head", *((XRAY_ROPE_PREFIX + name, -1) for name in ROTARY_TABLE_NAMES))
+    if width % (2 * half):
+        raise DamagedFileError(
+            f"The rotary tables must be half a head wide. They have {half} columns, and heads of {2 * half} do not "
+            f"divide the width {width}."
+        )
+    return reconcile(
+        heads, width // (2 * half), "heads", f"{XRAY_ROPE_PREFIX.format(i=0)}x_cos, {half} wide (half a head),"
+    )
+
+
+def _read_xray_image_size(
+    tensors: Mapping[str, Tensor], patch: int, image_size: tuple[int, int] | None
+) -> tuple[int, int]:
+    if not _has_rotary_tables(tensors):
+        return require_argument(
+            image_size, "image_size", "xray-rope when it lacks its rotary tables", "the article has (224, 224)"
+        )
+    rows = majority_length(
+        tensors, "grid", *((XRAY_ROPE_PREFIX + name, -2) for name in ROTARY_TABLE_NAMES)
+    )  # with the class token's row or without
+    if image_size is None:
+        side = find_square_side((rows - 1, rows), f"{XRAY_ROPE_PREFIX.format(i=0)}x_cos")
+        return side * patch, side * patch
+    grid = Grid(image_size[0] // patch, image_size[1] // patch)
+    if grid.patches not in (rows - 1, rows):
+        raise UsageError(
+            f"image_size={image_size} contradicts the file: it makes {grid.patches} patches of {patch}x{patch}, and "
+            f"{XRAY_ROPE_PREFIX.format(i=0)}x_cos has {rows} rows. Pass the size that the model was trained with."
+        )
+    return image_size
+
+
+def _has_rotary_tables(tensors: Mapping[str, Tensor]) -> bool:
+    return any(".attn.rope." in name for name in tensors)
+
+
+XRAY_LAYOUTS = (
+    Layout(
+        name="xray-rope",
+        decisive=("patch_embedding.patch_embed.weight", "cls_token"),
+        rules=XRAY_RULES,
+        describe=describe_xray,
+    ),
+)

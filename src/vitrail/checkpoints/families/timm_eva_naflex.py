@@ -1,0 +1,337 @@
+"""`timm-naflex`: files of timm's NaFlex model, whose patches are flattened rows and whose positions are a plane.
+
+The patch projection is a matrix over row, column, channel, the table [1, rows, columns, D] holds patches alone, and the
+blocks and the end have the names of `timm`. The model takes any picture size; the file's own is that of its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isqrt
+
+import torch
+from torch import Tensor
+
+from ...errors import DamagedFileError, UsageError
+from ...model.config import Resample, ViTConfig
+from ...model.positions import dinov3_periods
+from ...spec import Grid
+from ..layouts import (
+    BATCHED,
+    GRID_TABLE,
+    KERNEL,
+    MATRIX_CHANNELS_LAST,
+    STACK,
+    Layout,
+    LayoutHints,
+    NameRule,
+    PartsRule,
+    Rule,
+    make_name_rules,
+)
+from ..validate import reconcile, require_tensor
+from . import timm_config
+from .timm import (
+    ATTENTION_NAMES,
+    END_NAMES,
+    LAYER_SCALE_NAMES,
+    MLP_NAMES,
+    NORM_NAMES,
+    SPLIT_MLP_NAMES,
+    TIMM_BLOCK_NAMES,
+    ConfigFields,
+    apply_numerics,
+    count_prefix_tokens,
+    fold_registers,
+    has_matching,
+    list_hinted_grids,
+    read_block_settings,
+    read_end_settings,
+    read_table_size,
+)
+from .timm_export import ConfigAndState, StateDict, add_output_biases, export_timm, pack_gate, prepare_for_timm
+
+# `timm`: files of timm's `Eva` module, in which it keeps DINOv3, and into which our own rotary models fit.
+#
+# They have `gamma_1` and `gamma_2` for LayerScale, and biases of queries and values without one for keys. The angles
+# stand in no file: config.json says them, or the design that the tensors tell (no position table is DINOv3).
+
+# fmt: off
+EVA_STEM = {  # theirs                           ours
+    "patch_embed.proj.bias":                 "tokens.patches.bias",
+    "cls_token":                             "tokens.cls",
+    "reg_token":                             "tokens.registers",
+}
+# fmt: on
+QV_BIAS: Rule = PartsRule(
+    ("blocks.{i}.attn.q_bias", "blocks.{i}.attn.v_bias"), ("encoder.blocks.{i}.attention.qv_bias",), STACK
+)
+EVA_COMMON_RULES: tuple[Rule, ...] = (
+    *make_name_rules({**EVA_STEM, **NORM_NAMES, **ATTENTION_NAMES, **LAYER_SCALE_NAMES, **END_NAMES}),
+    NameRule("patch_embed.proj.weight", "tokens.patches.weight", KERNEL),
+    NameRule("pos_embed", "positions.table", BATCHED),
+    QV_BIAS,
+)
+EVA_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, *make_name_rules(MLP_NAMES))
+EVA_SPLIT_RULES: tuple[Rule, ...] = (*EVA_COMMON_RULES, *make_name_rules(SPLIT_MLP_NAMES))
+NOT_EVA_NAMES = (
+    "mask_token",
+    "storage_tokens",
+    "rope*",
+    "*relative_position*",
+    "blocks.*.mlp.w*",
+    "blocks.*.attn.[qkv]_proj*",
+)
+"""Names that no file of this module has, and that look-alikes do."""
+
+
+def describe_eva(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: heads, the picture's size or the angles must be told, or are none of Vitrail's.
+    """
+    kernel = require_tensor(tensors, "patch_embed.proj.weight", axes=4)
+    patch = (kernel.shape[2], kernel.shape[3])
+    end, (class_token, registers) = read_end_settings(tensors, told), count_prefix_tokens(tensors, told)
+    apart = has_matching(tensors, "blocks.*.attn.[qv]_bias")
+    turned = timm_config.choose_rotary(told, bare=None if has_matching(tensors, "pos_embed") else "dinov3")
+    config = ViTConfig(
+        patch=patch,
+        channels=reconcile(told.channels, kernel.shape[1], "channels", "patch_embed.proj.weight"),
+        patch_bias=not end["pre_norm"] or has_matching(tensors, "patch_embed.proj.bias"),
+        class_token=class_token,
+        registers=registers,
+        rotary=turned,
+        qkv_bias=apart or has_matching(tensors, "blocks.*.attn.qkv.bias"),
+        key_bias=not apart,
+        pool=timm_config.choose_pool(
+            told, has_matching(tensors, "attn_pool.*"), class_token, end["pooled_norm"], default="mean"
+        ),
+        **_read_positions(tensors, told, patch, class_token, registers, turned == "dinov3"),
+        **read_block_settings(tensors, told),
+        **end,
+    )
+    return apply_numerics(config, told, "timm_dinov3")
+
+
+def export_eva(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """The model in values that `Eva` can hold.
+
+    Raises:
+        UsageError: it has no such part; the message names all of them.
+    """
+    if missing := list_eva_unsupported(config, state):
+        raise UsageError(f"timm has no place for {', nor for '.join(missing)}. Save the model as a bundle instead.")
+    config, state = prepare_for_timm(config, state)
+    return add_output_biases(config, state)
+
+
+def export_eva_packed(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """As `express`, with the gate packed."""
+    return pack_gate(*export_eva(config, state))
+
+
+def list_eva_unsupported(config: ViTConfig, state: StateDict) -> list[str]:
+    """Words for every part that `Eva` lacks beside what all of timm lacks."""
+    wanted = "GELU" if config.mlp == "plain" else "SiLU"
+    rounded = config.rotary == "dinov3" and not torch.equal(
+        state["rotary.periods"].float(), dinov3_periods(config.head_numbers)
+    )
+    faults = {
+        f'norm="{config.norm}" with rotary positions': config.norm != "LayerNorm",
+        f'activation="{config.activation}" with rotary positions': config.activation != wanted,
+        "parallel=true with rotary positions": config.parallel,
+        "a distillation head with rotary positions": config.distillation_head,
+        "rotary periods that are not 100^(4i/d) in float32, which timm computes": rounded,
+    }
+    return [words for words, there in faults.items() if there]
+
+
+def _read_positions(
+    tensors: Mapping[str, Tensor],
+    told: LayoutHints,
+    patch: tuple[int, int],
+    class_token: bool,
+    registers: int,
+    turned: bool,
+) -> ConfigFields:
+    """Positions that are added, and the picture size. Angles of DINOv3 (`turned`) stand alone."""
+    promised = timm_config.read_architecture(told) and timm_config.read_model_arg(told, "use_abs_pos_emb") is not False
+    if not has_matching(tensors, "pos_embed") and (turned or not promised):
+        grid = (list_hinted_grids(told, patch) or [Grid(16, 16)])[0]
+        return {"image_size": (grid.rows * patch[0], grid.columns * patch[1]), "positions": "none"}
+    require_tensor(tensors, "pos_embed", axes=3)
+    prefixes = (0,) if not class_token else (0, 1) if registers else (1, 0)
+    size, prefix = read_table_size(tensors, "pos_embed", prefixes, patch, told)
+    return {"image_size": size, "class_position": prefix > 0 or not class_token}
+
+
+def _make_eva_layout(variant: str, decisive: tuple[str, ...], absent: tuple[str, ...], split: bool) -> Layout:
+    first = "blocks.*.mlp.fc1_g.*" if split else "blocks.*.mlp.fc1.*"
+    return Layout(
+        name="timm",
+        variant=variant + "-split-gate" * split,
+        decisive=("patch_embed.proj.weight", "blocks.*.attn.qkv.weight", first, *decisive),
+        absent=(*NOT_EVA_NAMES, *absent),
+        model_types=("timm",),
+        rules=EVA_SPLIT_RULES if split else EVA_RULES,
+        describe=describe_eva,
+        card="timm_dinov3",
+        match="timm",
+        settle=fold_registers,
+        express=export_eva if split else export_eva_packed,
+    )
+
+
+GAMMA_NAMES, QV_BIAS_NAMES, EVA_POSITION_TABLE = "blocks.*.gamma_[12]", "blocks.*.attn.[qv]_bias", "pos_embed"
+DINOV3, DINOV3_SPLIT = (
+    _make_eva_layout("dinov3", (GAMMA_NAMES,), (EVA_POSITION_TABLE,), split) for split in (False, True)
+)
+EVA = _make_eva_layout("eva", (GAMMA_NAMES, EVA_POSITION_TABLE, QV_BIAS_NAMES), (), split=False)
+EVA_SPLIT = _make_eva_layout("eva", (GAMMA_NAMES, EVA_POSITION_TABLE), (), split=True)
+EVA_UNSCALED, EVA_UNSCALED_SPLIT = (
+    _make_eva_layout("eva-unscaled", (QV_BIAS_NAMES,), ("blocks.*.gamma_[12]",), split) for split in (False, True)
+)
+EVA_LAYOUTS = (DINOV3, DINOV3_SPLIT, EVA, EVA_SPLIT, EVA_UNSCALED, EVA_UNSCALED_SPLIT)
+"""A table, LayerScale and biases of keys too are the names of DeiT-III, whose layout reads and writes those."""
+
+
+# fmt: off
+NAFLEX_STEM = {  # theirs                           ours
+    "embeds.proj.bias":                      "tokens.patches.bias",
+    "embeds.cls_token":                      "tokens.cls",
+    "embeds.reg_token":                      "tokens.registers",
+}
+# fmt: on
+NAFLEX_PATCH_WEIGHT, NAFLEX_POSITION_TABLE = "embeds.proj.weight", "embeds.pos_embed"
+NAFLEX_RULES: tuple[Rule, ...] = (
+    *make_name_rules({**NAFLEX_STEM, **TIMM_BLOCK_NAMES, **END_NAMES}),
+    NameRule(NAFLEX_PATCH_WEIGHT, "tokens.patches.weight", MATRIX_CHANNELS_LAST),
+    NameRule(NAFLEX_POSITION_TABLE, "positions.table", GRID_TABLE),
+)
+
+
+def describe_naflex(tensors: Mapping[str, Tensor], told: LayoutHints) -> ViTConfig:
+    """The architecture of a file.
+
+    Raises:
+        DamagedFileError: a tensor that tells the architecture is missing or has other axes.
+        UsageError: channels or heads must be told, or the design is not among Vitrail's.
+    """
+    patch, channels = _read_naflex_patch(require_tensor(tensors, NAFLEX_PATCH_WEIGHT, axes=2).shape[1], told)
+    table = require_tensor(tensors, NAFLEX_POSITION_TABLE, axes=4)
+    end, (class_token, registers) = read_end_settings(tensors, told), count_prefix_tokens(tensors, told, "embeds.")
+    probe = has_matching(tensors, "attn_pool.*")
+    _refuse_other_naflex(told, probe, prefix_tokens=class_token + registers)
+    config = ViTConfig(
+        image_size=(table.shape[1] * patch[0], table.shape[2] * patch[1]),
+        patch=patch,
+        patches="linear",
+        channels=channels,
+        patch_bias=not end["pre_norm"] or has_matching(tensors, "embeds.proj.bias"),
+        class_token=class_token,
+        registers=registers,
+        class_position=not class_token,
+        qkv_bias=has_matching(tensors, "blocks.*.attn.qkv.bias"),
+        pool=timm_config.choose_pool(told, probe, class_token, end["pooled_norm"]),
+        **read_block_settings(tensors, told),
+        **end,
+    )
+    config = apply_numerics(config, told, choose_naflex_card(config, told))
+    return config if told.match not in (None, "timm") else replace(config, resample=_choose_resample(told))
+
+
+def choose_naflex_card(config: ViTConfig, told: LayoutHints) -> str:
+    """SigLIP 2's card for the shape of its tower, timm's own otherwise.
+
+    Raises:
+        UsageError: `match` asks for the authors' numerics, and no card knows the authors of a model of that name.
+    """
+    if config.pool == "attention":
+        return "timm_naflex_siglip"
+    if told.match == "original" and (name := timm_config.read_architecture(told)):
+        raise UsageError(f"Nobody knows the authors' numerics of {name}. Leave match= out.")
+    return "timm_vit"
+
+
+def export_naflex(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """The model in values that NaFlex can hold: positions of patches alone, flattened patches.
+
+    Raises:
+        UsageError: it has no such part.
+    """
+    unknown = {
+        'positions="none"': config.positions == "none",
+        f'rotary="{config.rotary}"': config.rotary != "none",
+        "distillation_head=true": config.distillation_head,
+        "parallel=true": config.parallel,
+    }
+    if missing := [words for words, there in unknown.items() if there]:
+        raise UsageError(f"timm-naflex has no place for {', nor for '.join(missing)}. Write it as timm instead.")
+    config, state = export_timm(config, state)
+    if config.class_token and config.class_position:
+        table = state["positions.table"]
+        state |= {"tokens.cls": state["tokens.cls"] + table[0], "positions.table": table[1:].clone()}
+    state["tokens.patches.weight"] = state["tokens.patches.weight"].flatten(1)
+    return replace(config, patches="linear", class_position=not config.class_token), state
+
+
+def _read_naflex_patch(numbers: int, told: LayoutHints) -> tuple[tuple[int, int], int]:
+    """Height and width of a patch, and channels, from the length of a flattened one."""
+    said = timm_config.read_model_arg(told, "in_chans")
+    channels = told.channels or said or 3
+    side = isqrt(numbers // channels)
+    if side**2 * channels != numbers:
+        raise DamagedFileError(
+            f"{NAFLEX_PATCH_WEIGHT} must have a column for each pixel of a square patch and each of {channels} "
+            f"channels. "
+            f"Got {numbers} columns. Pass channels= if the pictures have another count."
+        )
+    return (side, side), channels
+
+
+def _choose_resample(told: LayoutHints) -> Resample:
+    """How timm stretches the plane: bicubic, or bilinear in SigLIP 2's architectures, both antialiased unless told."""
+    usual = "bilinear" if "siglip" in timm_config.read_architecture(told) else "bicubic"
+    mode = timm_config.read_model_arg(told, "pos_embed_interp_mode") or usual
+    smooth = timm_config.read_model_arg(told, "pos_embed_antialias") is not False
+    known: dict[tuple[str, bool], Resample] = {
+        ("bicubic", True): "bicubic-antialias",
+        ("bicubic", False): "bicubic",
+        ("bilinear", True): "bilinear-antialias",
+    }
+    if (mode, smooth) not in known:
+        raise UsageError(f"This NaFlex model stretches its positions by a rule that Vitrail lacks: {mode}, plain.")
+    return known[mode, smooth]
+
+
+def _refuse_other_naflex(told: LayoutHints, probe: bool, prefix_tokens: int) -> None:
+    """Refuse what tensors do not show."""
+    included = bool(timm_config.read_model_arg(told, "pool_include_prefix"))
+    if prefix_tokens and probe != included:
+        raise UsageError(
+            "This NaFlex model pools over other tokens than Vitrail does: a probe of ours looks at every token, "
+            "a mean at the patches alone. The file can be read by timm only."
+        )
+    if timm_config.read_model_arg(told, "pos_embed_ar_preserving") or "_par_" in timm_config.read_architecture(told):
+        raise UsageError("This NaFlex model stretches its positions by the longer side alone, which Vitrail does not.")
+    if timm_config.read_model_arg(told, "rope_type") not in (None, "", "none"):
+        raise UsageError("This NaFlex model has rotary positions; Vitrail reads those only from timm's other layout.")
+
+
+NAFLEX_LAYOUTS = (
+    Layout(
+        name="timm-naflex",
+        decisive=(NAFLEX_PATCH_WEIGHT, "blocks.*.attn.qkv.weight"),
+        absent=("rope*", "embeds.pos_embed_[xy]", "blocks.*.gamma_[12]"),
+        model_types=("timm",),
+        rules=NAFLEX_RULES,
+        describe=describe_naflex,
+        card=choose_naflex_card,
+        match="timm",
+        express=export_naflex,
+    ),
+)

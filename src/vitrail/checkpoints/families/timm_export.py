@@ -1,0 +1,193 @@
+"""A model in values that timm's modules can hold: the same function, some of its numbers in other places.
+
+Everything here is exact: a missing bias becomes zeros, a position that only one token has is added to that token, a
+gate is packed with its value or taken apart. What timm has no place for is an error that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ...errors import UsageError
+from ...model.config import T2T_PATCHES, ViTConfig
+
+StateDict = dict[str, Tensor]
+ConfigAndState = tuple[ViTConfig, StateDict]
+BLOCK_PREFIX = "encoder.blocks.{i}."
+
+
+def export_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """For `VisionTransformer` with plain or packed MLPs.
+
+    Raises:
+        UsageError: timm has no such part; the message names all of them.
+    """
+    return _match_block_biases(*pack_gate(*prepare_for_timm(config, state)))
+
+
+def export_timm_split(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """For `VisionTransformer` with the gate as a matrix of its own.
+
+    Raises:
+        UsageError: as `express`.
+    """
+    return _match_block_biases(*split_gate(*prepare_for_timm(config, state)))
+
+
+def export_timm_parallel(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """For `VisionTransformer` with attention and MLP side by side, where one LayerScale serves both.
+
+    Raises:
+        UsageError: as `express`, or the two LayerScales differ.
+    """
+    config, state = prepare_for_timm(config, state)
+    for i in range(config.depth if config.layer_scale is not None else 0):
+        first, second = (state[f"{BLOCK_PREFIX}scale{n}".format(i=i)] for n in (1, 2))
+        if not torch.equal(first, second):
+            raise UsageError(
+                f"timm's parallel block has one LayerScale for both branches, and in block {i} the two differ. "
+                "Save the model as a bundle instead."
+            )
+    return add_output_biases(*_add_key_bias(config, state))
+
+
+def prepare_for_timm(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """What all of timm's modules have in common: learned positions of patches, biases of the head and the patches.
+
+    Raises:
+        UsageError: timm has no such part; the message names all of them.
+    """
+    if missing := list_timm_unsupported(config):
+        raise UsageError(f"timm has no place for {', nor for '.join(missing)}. Save the model as a bundle instead.")
+    if config.positions != "none":
+        config = replace(config, positions="learned", class_position=config.class_position or not config.class_token)
+    config, state = _convert_prefix_positions(config, dict(state))
+    if not config.patch_bias and not config.pre_norm:
+        config, state = replace(config, patch_bias=True), _add_zeros(state, config, "tokens.patches.bias", config.width)
+    if not config.head_bias and config.outputs:
+        for head in ("head.linear.bias", "head.distillation.bias")[: 1 + config.distillation_head]:
+            state = _add_zeros(state, config, head, config.outputs)
+    patches = "conv" if config.patches == "linear" else config.patches
+    return replace(config, head_bias=True, patches=patches, resample="bicubic-antialias"), state
+
+
+def list_timm_unsupported(config: ViTConfig) -> list[str]:
+    """Words for every part that no module of timm has."""
+    faults = {
+        f'patches="{config.patches}"': config.patches in T2T_PATCHES,
+        "patch_norms=true": config.patch_norms,
+        "patch_bias=true with pre_norm=true": config.patch_bias and config.pre_norm,
+        f"relative={config.relative}": config.relative > 0,
+        f'rotary="{config.rotary}"': config.rotary == "from-one",
+        f'pool="{config.pool}"': config.pool == "class+mean",
+        f"pool_blocks={config.pool_blocks}": config.pool_blocks > 1,
+        f'head="{config.head}"': config.head != "linear",
+        f"head_width={config.head_width}": config.head_numbers * config.heads != config.width,
+        f"qk_scale={config.qk_scale}": config.qk_scale not in (None, config.head_numbers**-0.5),
+        "parallel=true with a gated MLP": config.parallel and config.mlp != "plain",
+        "registers beside a distillation head": config.distillation_head and config.registers > 0,
+        'positions="none" with a distillation head': config.distillation_head and config.positions == "none",
+    }
+    return [words for words, there in faults.items() if there]
+
+
+def pack_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """The gate's rows above those of the value, in one matrix."""
+    if config.mlp != "gated":
+        return config, state
+    state = dict(state)
+    for i in range(config.depth):
+        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
+            gate, value = (f"{BLOCK_PREFIX}mlp.{name}.{part}".format(i=i) for name in ("gate", "fc1"))
+            state[value] = torch.cat([state.pop(gate), state[value]])
+    return replace(config, mlp="gated-packed"), state
+
+
+def split_gate(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """The gate and the value as two matrices."""
+    if config.mlp != "gated-packed":
+        return config, state
+    state = dict(state)
+    for i in range(config.depth):
+        for part in ("weight", "bias")[: 1 + config.mlp_bias]:
+            gate, value = (f"{BLOCK_PREFIX}mlp.{name}.{part}".format(i=i) for name in ("gate", "fc1"))
+            state[gate], state[value] = (half.clone() for half in state[value].chunk(2))
+    return replace(config, mlp="gated"), state
+
+
+def _match_block_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Biases as `VisionTransformer` has them: of queries, keys and values together, of both outputs or of none."""
+    return _balance_output_biases(*_add_key_bias(config, state))
+
+
+def _add_key_bias(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Keys without a bias get one of zeros."""
+    if config.key_bias or not config.qkv_bias:
+        return replace(config, key_bias=True), state
+    state = dict(state)
+    for i in range(config.depth):
+        of_q, of_v = state.pop(f"{BLOCK_PREFIX}attention.qv_bias".format(i=i)).chunk(2)
+        state[f"{BLOCK_PREFIX}attention.qkv.bias".format(i=i)] = torch.cat([of_q, torch.zeros_like(of_q), of_v])
+    return replace(config, key_bias=True), state
+
+
+def _balance_output_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """timm gives both branches biases, or neither."""
+    if config.out_bias == config.mlp_bias:
+        return config, state
+    return add_output_biases(config, state)
+
+
+def add_output_biases(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Biases of zeros where the attention's output or the MLP has none."""
+    first = config.mlp_width * (2 if config.mlp == "gated-packed" else 1)
+    widths = {"attention.out": config.width, "mlp.gate": first, "mlp.fc1": first, "mlp.fc2": config.width}
+    for name, width in widths.items():
+        if name != "mlp.gate" or config.mlp == "gated":
+            state = _add_zeros(state, config, f"{BLOCK_PREFIX}{name}.bias", width)
+    return replace(config, out_bias=True, mlp_bias=True), state
+
+
+def _add_zeros(state: StateDict, config: ViTConfig, name: str, length: int) -> StateDict:
+    """The state with zeros under a name (in every block, if it has `{i}`) where nothing stands yet."""
+    like = state["tokens.patches.weight"]
+    names = [name.format(i=i) for i in range(config.depth)] if "{i}" in name else [name]
+    return {**{each: like.new_zeros(length) for each in names if each not in state}, **state}
+
+
+def _convert_prefix_positions(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    """Positions of class, distillation and register tokens as timm's modules have them.
+
+    A lone class token keeps its row. DeiT's two heads want rows for both tokens. Everywhere else the rows are added to
+    their tokens, and a distillation token without a head of its own is one register more.
+    """
+    if config.distillation_head:
+        return _add_prefix_rows(config, state)
+    if not (config.registers or config.distillation_token):
+        return config, state
+    if config.positions != "none" and config.class_position and config.class_token:
+        config, state = _add_rows_to_tokens(config, state)
+    if not config.distillation_token:
+        return config, state
+    tokens = [state.pop(name) for name in ("tokens.distillation", "tokens.registers") if name in state]
+    state["tokens.registers"] = torch.cat(tokens, dim=1)
+    return replace(config, distillation_token=False, registers=config.registers + 1), state
+
+
+def _add_rows_to_tokens(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    table, first = state["positions.table"], config.table_prefix
+    for row, name in enumerate(("tokens.cls", "tokens.distillation")[:first]):
+        state[name] = state[name] + table[row]
+    state["positions.table"] = table[first:].clone()
+    return replace(config, class_position=False), state
+
+
+def _add_prefix_rows(config: ViTConfig, state: StateDict) -> ConfigAndState:
+    if config.positions == "none" or config.class_position:
+        return config, state
+    table = state["positions.table"]
+    state["positions.table"] = torch.cat([table.new_zeros(2, config.width), table])
+    return replace(config, class_position=True), state

@@ -1,0 +1,347 @@
+"""What the shapes of a file tell about its architecture, and what to say when they do not agree."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import isqrt
+from typing import Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..errors import DamagedFileError, UsageError
+from ..model.config import ViTConfig
+from .layouts import LayoutHints
+
+ArgumentValue = TypeVar("ArgumentValue")
+MAX_BLOCKS = 256
+"""Blocks of the largest model that is read; the largest published plain ViT has 64."""
+
+
+def require_tensor(tensors: Mapping[str, Tensor], name: str, axes: int) -> Tensor:
+    """The tensor of that name, which must have so many axes.
+
+    Raises:
+        DamagedFileError: it is missing (with the nearest name of the file), or has another number of axes.
+    """
+    if name not in tensors:
+        raise DamagedFileError(
+            f"The file has no tensor {name}{nearest_name_hint(name, tensors)}, which tells the architecture."
+        )
+    if tensors[name].ndim != axes:
+        raise DamagedFileError(f"{name} must have {axes} axes. Got the shape {list(tensors[name].shape)}.")
+    return tensors[name]
+
+
+def compile_pattern(name: str) -> re.Pattern[str]:
+    """What a name of a table matches, `{i}` any block and `{p}` weight or bias."""
+    return re.compile(re.escape(name).replace(r"\{i\}", r"\d+").replace(r"\{p\}", "(weight|bias)"))
+
+
+def has_tensor(tensors: Collection[str], *patterns: str) -> bool:
+    """Whether some name fits one of the patterns, `{i}` any block and `{p}` weight or bias."""
+    wanted = [compile_pattern(pattern) for pattern in patterns]
+    return any(pattern.fullmatch(name) for name in tensors for pattern in wanted)
+
+
+def count_blocks(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    """How many blocks there are: one more than the highest number after `prefix`.
+
+    Raises:
+        DamagedFileError: a number is higher than BLOCKS allows, before anybody counts up to it.
+    """
+    matches = [re.match(re.escape(prefix) + r"\.(\d+)\.", name) for name in tensors]
+    numbers = [match[1] for match in matches if match]
+    for number in numbers:
+        if len(number) > 3 or int(number) >= MAX_BLOCKS:
+            raise DamagedFileError(
+                f"A file may have at most {MAX_BLOCKS} blocks, {prefix}.0 to {prefix}.{MAX_BLOCKS - 1}. It names "
+                f"{prefix}.{number[:20]}{'...' if len(number) > 20 else ''}; use another copy of it."
+            )
+    return 1 + max(map(int, numbers), default=-1)
+
+
+def majority_length(tensors: Mapping[str, Tensor], what: str, *sources: tuple[str, int]) -> int:
+    """The length that most of the sources, (name, axis), have in common; `{i}` stands for every block.
+
+    A majority rather than one tensor, so that a single damaged tensor is later named as the one that does not fit.
+
+    Raises:
+        DamagedFileError: none of the sources is in the file, or two lengths have equally many votes.
+    """
+    found: dict[str, int] = {}
+    for pattern, axis in sources:
+        matching = compile_pattern(pattern)
+        for name, tensor in tensors.items():
+            if matching.fullmatch(name) and -tensor.ndim <= axis < tensor.ndim:
+                found[name] = tensor.shape[axis]
+    counts = Counter(found.values()).most_common(2)
+    if not counts:
+        first = sources[0][0].format(i=0)
+        raise DamagedFileError(
+            f"The file has no tensor {first}{nearest_name_hint(first, tensors)}, which tells the {what}."
+        )
+    if len(counts) == 2 and counts[0][1] == counts[1][1]:
+        said = ", ".join(f"{name[:80]} says {length}" for name, length in list(found.items())[:8])
+        raise DamagedFileError(f"The tensors of the file disagree about the {what}: {said}.")
+    return counts[0][0]
+
+
+def require_argument(value: ArgumentValue | None, name: str, layout: str, hint: str) -> ArgumentValue:
+    """An argument that the file cannot replace.
+
+    Raises:
+        UsageError: it was not given.
+    """
+    if value is None:
+        raise UsageError(f"A file of the layout {layout} does not say {name}. Pass {name}=; {hint}.")
+    return value
+
+
+def reconcile(value: ArgumentValue | None, told: ArgumentValue, name: str, source: str) -> ArgumentValue:
+    """What the file tells, unless the caller said something else.
+
+    Raises:
+        UsageError: the caller's value and the file's differ.
+    """
+    if value is not None and value != told:
+        raise UsageError(f"{name}={value} contradicts the file: {source} says {told}. Leave {name}= out.")
+    return told
+
+
+def find_square_side(counts: tuple[int, ...], source: str) -> int:
+    """The side of the square that one of the counts of patches fills.
+
+    Raises:
+        UsageError: none is a square number, so that the picture's size must be given.
+    """
+    for count in counts:
+        if count > 0 and isqrt(count) ** 2 == count:
+            return isqrt(count)
+    raise UsageError(
+        f"{source} has rows for {' or '.join(map(str, counts))} patches, which fill no square. "
+        "Pass image_size=(height, width)."
+    )
+
+
+def infer_image_size(patches: int, patch: tuple[int, int], told: LayoutHints, source: str) -> tuple[int, int]:
+    """The picture size that a table for so many patches belongs to.
+
+    What the caller says in `settings` or in `image_size` is taken where it makes that many patches; else the patches
+    lie in a square, and another `image_size` is reached afterwards by resampling.
+
+    Args:
+        source: the table's name, for messages.
+
+    Raises:
+        UsageError: the count fills no square, and no size was given that it fills.
+    """
+    said = told.settings.get("image_size")
+    if said is not None and _count_patches(said, patch) != patches:
+        raise UsageError(
+            f"image_size={said} contradicts the file: it makes {_count_patches(said, patch)} patches of "
+            f"{patch[0]}x{patch[1]}, and {source} has rows for {patches}."
+        )
+    for size in (said, told.image_size):
+        if size is not None and _count_patches(size, patch) == patches:
+            return size[0], size[1]
+    side = find_square_side((patches,), source)
+    return side * patch[0], side * patch[1]
+
+
+def _count_patches(size: tuple[int, int], patch: tuple[int, int]) -> int:
+    return (size[0] // patch[0]) * (size[1] // patch[1])
+
+
+# A file is complete when it holds the expected names and shapes, no more, no less, and only finite numbers.
+
+MAX_SHOWN = 4
+"""Names that a message lists before it goes on counting."""
+MAX_COMPARED, MAX_COMPARED_LETTERS = 1_000, 100
+"""Names among which the nearest is sought, and the letters of the longest of them: the search takes their product."""
+
+
+def check_complete(
+    tensors: Mapping[str, Tensor],
+    expected: Mapping[str, Sequence[int] | None],
+    layout: str,
+    where: str,
+) -> None:
+    """Compare a file's names and shapes with the expected ones; None stands for any shape.
+
+    Raises:
+        DamagedFileError: names every kind of difference, the first few tensors of each, and the nearest known name.
+    """
+    missing = [name for name in expected if name not in tensors]
+    extra = [name for name in tensors if name not in expected]
+    reshaped = [
+        f"{name} is {_format_shape(tensors[name].shape)}, expected {_format_shape(shape)}"
+        for name, shape in expected.items()
+        if name in tensors and shape is not None and tuple(tensors[name].shape) != tuple(shape)
+    ]
+    near = {name: nearest_name_hint(name, extra) for name in missing[:MAX_SHOWN]}
+    faults = [
+        _format_fault(
+            "missing", [f"{name} {_format_shape(expected[name])}".strip() + near.get(name, "") for name in missing]
+        ),
+        _format_fault("without a rule", [f"{name} {_format_shape(tensors[name].shape)}" for name in extra]),
+        _format_fault("of another shape", reshaped),
+    ]
+    if missing or extra or reshaped:
+        raise DamagedFileError(
+            f"{where} does not fit the layout {layout}: {'; '.join(filter(None, faults))}. "
+            "Give the tensors their names and shapes back, or name another layout."
+        )
+
+
+def check_finite(tensors: Mapping[str, Tensor], where: str, allow_nonfinite: bool = False) -> tuple[str, ...]:
+    """Refuse tensors that are not floating-point, or hold NaN or infinity; the latter are only noted if allowed.
+
+    Returns:
+        One note for each tensor that holds numbers that are not finite.
+
+    Raises:
+        DamagedFileError: names the tensor and how many of its numbers are bad.
+    """
+    notes = []
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise DamagedFileError(f"{where}: {name} must hold floating-point numbers. Got {_format_dtype(tensor)}.")
+        known = tensor if tensor.dtype in (torch.float32, torch.float16, torch.bfloat16) else tensor.float()
+        if bad := int((~torch.isfinite(known)).sum()):  # of float64 as they will be used, in float32
+            found = f"{bad} of the {tensor.numel()} in {name} are NaN or infinite"
+            if not allow_nonfinite:
+                raise DamagedFileError(
+                    f"{where}: every weight must be a finite number, but {found}. The training that wrote it had "
+                    "diverged; take an earlier checkpoint. vitrail inspect --allow-nonfinite shows this one."
+                )
+            notes.append(f"{found}, so no answer of this model means anything")
+    return tuple(notes)
+
+
+def nearest_name_hint(name: str, known: Collection[str]) -> str:
+    """Words for the most similar of the known names, or nothing if none is similar."""
+    short = [other for other in islice(known, MAX_COMPARED) if len(other) <= MAX_COMPARED_LETTERS]
+    close = difflib.get_close_matches(name, short, n=1, cutoff=0.6) if len(name) <= MAX_COMPARED_LETTERS else []
+    return f" (nearest name in the file: {close[0]})" if close else ""
+
+
+def _format_fault(kind: str, words: list[str]) -> str:
+    if not words:
+        return ""
+    more = f", and {len(words) - MAX_SHOWN} more" if len(words) > MAX_SHOWN else ""
+    return f"{len(words)} {kind}: {', '.join(words[:MAX_SHOWN])}{more}"
+
+
+def _format_shape(shape: Sequence[int] | None) -> str:
+    return "" if shape is None else str(list(shape))
+
+
+def _format_dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+# How large a described model may be: asked before the first number of it is given memory.
+
+MAX_PARAMETERS = 30_000_000_000
+"""Numbers of the largest model that is built; the largest published plain ViT has 22 billion."""
+MAX_TOKENS = 1_048_576
+"""Tokens of one picture, a square of 1,024 patches a side."""
+
+
+def check_model_size(config: ViTConfig, where: str) -> None:
+    """Refuse a description that nobody meant; `where` (the file) opens the message.
+
+    Raises:
+        DamagedFileError: names the field, its range and its value, or how many parameters come out of all of them.
+    """
+    largest = {
+        "image_size": (max(config.image_size), 1_048_576),
+        "patch": (max(config.patch), 1_024),
+        "channels": (config.channels, 1_024),
+        "width": (config.width, 65_536),
+        "depth": (config.depth, 256),
+        "heads": (config.heads, 1_024),
+        "head_width": (config.head_numbers, 65_536),
+        "mlp_width": (config.mlp_width, 1_048_576),
+        "outputs": (config.outputs, 10_000_000),
+        "registers": (config.registers, 1_024),
+        "relative": (config.relative, 1_024),
+    }
+    for name, (value, limit) in largest.items():
+        if value > limit:
+            raise DamagedFileError(f"{where}: {name} must be at most {limit:,}. Got {value:,}. {_ADVICE}")
+    if config.tokens > MAX_TOKENS:
+        raise DamagedFileError(
+            f"{where}: image_size and patch must make at most {MAX_TOKENS:,} tokens. Got {config.tokens:,}. {_ADVICE}"
+        )
+    if (count := _estimate_parameters(config)) > MAX_PARAMETERS:
+        raise DamagedFileError(
+            f"{where}: a model may have at most {MAX_PARAMETERS:,} parameters. Width, depth, mlp_width and outputs "
+            f"make "
+            f"{count:,}. {_ADVICE}"
+        )
+
+
+_ADVICE = "Use another copy of the file."
+
+
+def _estimate_parameters(config: ViTConfig) -> int:
+    """The matrices' numbers, without norms and biases."""
+    mlp = config.width * config.mlp_width * (2 if config.mlp == "plain" else 3)
+    blocks = config.depth * (4 * config.width * config.attention_width + mlp)
+    table = config.table_rows * config.width if config.positions != "none" else 0
+    return blocks + table + config.patch_numbers * config.width + config.pooled_width * config.outputs
+
+
+# What became of every tensor of a file: the load report that `vitrail inspect FILE` prints.
+
+TensorAction = Literal["loaded", "equal", "checked", "dropped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditRow:
+    """One tensor of the file."""
+
+    theirs: str
+    """Its name in the file."""
+    shape: tuple[int, ...]
+    """Its shape in the file."""
+    action: TensorAction
+    """loaded: fills ours; equal: a second copy of a loaded one; checked: compared with ours; dropped: not needed."""
+    ours: str
+    """The parameter that it fills, or the reason why it fills none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """Every tensor of a file, in the file's order."""
+
+    layout: str
+    """Name of the layout whose table was used."""
+    variant: str = ""
+    """Which of the layouts of that name."""
+    rows: tuple[AuditRow, ...]
+    """One row a tensor."""
+    doubts: tuple[str, ...] = ()
+    """What is wrong with the numbers, where the caller allowed it."""
+
+    def table(self) -> str:
+        """The report as text: a line a tensor, and the sums at the end."""
+        lines = [("in the file", "shape", "", "in vitrail")]
+        lines += [(row.theirs, "x".join(map(str, row.shape)) or "()", row.action, row.ours) for row in self.rows]
+        widths = [max(len(line[column]) for line in lines) for column in range(3)]
+        text = ["  ".join([*(word.ljust(n) for word, n in zip(line, widths, strict=False)), line[3]]) for line in lines]
+        return "\n".join([*text, self.summary()])
+
+    def summary(self) -> str:
+        """The sums on one line, such as `layout xray-rope: 88 tensors, 64 loaded, 24 checked`."""
+        counts = Counter(row.action for row in self.rows)
+        tensors = "1 tensor" if len(self.rows) == 1 else f"{len(self.rows)} tensors"
+        variant = f" ({self.variant})" if self.variant else ""
+        return f"layout {self.layout}{variant}: {tensors}" + "".join(f", {n} {action}" for action, n in counts.items())

@@ -1,0 +1,318 @@
+"""Which architecture of timm holds a model, and with which arguments: timm's own names for our settings.
+
+An architecture is chosen for what JSON cannot say: the class of the norms with its epsilon, the kind of MLP and of
+block. All else is overridden in `model_args`, so that any size fits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ...errors import UsageError
+from ...files import atomic, safetensors_file
+from ...model.config import ViTConfig
+from ...model.vit import ViT
+from ...spec import ImageSpec
+from ..families import deit, timm, timm_eva_naflex
+from ..families.timm_config import TIMM_ACTIVATIONS, TIMM_POOLS, TIMM_ROPE_ARGUMENTS
+from ..layouts import Layout
+from ..rules import write_with_layout as write_tensors
+from ..weight_files import make_origin_fields
+
+TimmArguments = dict[str, Any]
+ACTIVATION_WORDS = {ours: theirs for theirs, ours in reversed(TIMM_ACTIVATIONS.items())}
+POOL_WORDS = {ours: theirs for theirs, ours in TIMM_POOLS.items()}
+
+
+@dataclass(frozen=True)
+class TimmArchitecture:
+    """An architecture of timm."""
+
+    architecture: str
+    norm: str
+    norm_eps: float
+    norm_layer: str | None
+    """timm's word that makes the architecture's norm this one; None where it is its own."""
+    fits: Callable[[ViTConfig], bool]
+    """Whether its blocks and tokens are those of a model."""
+    arguments: Callable[[ViTConfig], TimmArguments]
+    layout: Callable[[ViTConfig], Layout]
+
+
+def choose_architecture(config: ViTConfig) -> TimmArchitecture:
+    """The first architecture that holds the model.
+
+    Raises:
+        UsageError: none does; the norm, or the combination of parts, is named.
+    """
+    fitting = [home for home in TIMM_ARCHITECTURES if home.fits(config)]
+    if not fitting:
+        raise UsageError(
+            f"No architecture of timm combines {', '.join(_describe_parts(config))}. Save the model as a bundle "
+            f"instead."
+        )
+    for home in fitting:
+        if (home.norm, home.norm_eps) == (config.norm, config.norm_eps):
+            return home
+    known = ", ".join(dict.fromkeys(f"{home.norm} with {home.norm_eps:g}" for home in fitting))
+    raise UsageError(
+        f"No architecture of timm has norm={config.norm!r} with norm_eps={config.norm_eps:g} for such blocks. It has "
+        f'{known}; norm_eps can be set when the file is loaded (settings={{"norm_eps": ...}}).'
+    )
+
+
+def make_vit_arguments(config: ViTConfig) -> TimmArguments:
+    """Arguments of timm's `VisionTransformer`, for a model that was expressed in its values."""
+    hidden = 2 * config.mlp_width if config.mlp == "gated-packed" else config.mlp_width
+    return {
+        **_shared_arguments(config, hidden),
+        "proj_bias": config.out_bias,
+        "pos_embed": "none" if config.positions == "none" else "learn",
+        "reg_tokens": config.registers,
+        "pre_norm": config.pre_norm,
+        "final_norm": config.final_norm or config.pooled_norm,
+        "fc_norm": config.pooled_norm,
+        "pool_include_prefix": config.pool == "attention",
+        "act_layer": ACTIVATION_WORDS[config.activation],
+    }
+
+
+def make_aim_arguments(config: ViTConfig) -> TimmArguments:
+    """The same for the architecture that has a norm behind its patches, which is taken out."""
+    return {**make_vit_arguments(config), "embed_norm_layer": None}
+
+
+def make_eva_arguments(config: ViTConfig) -> TimmArguments:
+    """Arguments of timm's `Eva`, for a model that was expressed in its values."""
+    return {
+        **_shared_arguments(config, config.mlp_width),
+        "attn_type": "rope" if config.qkv_bias and config.key_bias else "eva",
+        "qkv_fused": True,
+        "swiglu_mlp": config.mlp != "plain",
+        "swiglu_align_to": 1 if config.mlp == "gated" else 0,
+        "scale_mlp": False,
+        "scale_attn_inner": False,
+        "num_reg_tokens": config.registers,
+        "use_abs_pos_emb": config.positions != "none",
+        "use_rot_pos_emb": config.rotary != "none",
+        "use_pre_transformer_norm": config.pre_norm,
+        "use_post_transformer_norm": config.final_norm,
+        "use_fc_norm": config.pooled_norm,
+        **TIMM_ROPE_ARGUMENTS.get(config.rotary, {}),
+    }
+
+
+def _shared_arguments(config: ViTConfig, hidden: int) -> TimmArguments:
+    """What both modules call by the same name."""
+    return {
+        "img_size": [side * patch for side, patch in zip(config.grid, config.patch, strict=True)],
+        "patch_size": list(config.patch),
+        "in_chans": config.channels,
+        "embed_dim": config.width,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        "mlp_ratio": _exact_mlp_ratio(config.width, hidden),
+        "qkv_bias": config.qkv_bias,
+        "qk_norm": config.qk_norm,
+        "init_values": None if config.layer_scale is None else config.layer_scale or 1e-5,
+        "class_token": config.class_token,
+        "no_embed_class": config.table_prefix == 0,
+        "global_pool": POOL_WORDS[config.pool],
+        "dynamic_img_size": config.pad or config.positions == "none",
+        "dynamic_img_pad": config.pad,
+    }
+
+
+def _exact_mlp_ratio(width: int, hidden: int) -> float:
+    """The ratio of which timm makes exactly this hidden width: it multiplies and drops what follows the point."""
+    ratio = hidden / width
+    while int(width * ratio) < hidden:
+        ratio *= 1 + 2**-52
+    return ratio
+
+
+def _is_plain_vit(config: ViTConfig) -> bool:
+    return _fits_vit(config) and config.mlp == "plain" and not config.parallel and not config.distillation_head
+
+
+def _is_gated_vit(config: ViTConfig) -> bool:
+    return _fits_vit(config) and config.mlp != "plain" and not config.distillation_head
+
+
+def _is_packed_vit(config: ViTConfig) -> bool:
+    return _is_gated_vit(config) and config.pool != "attention"  # its pool would have the packed width
+
+
+def _is_parallel_vit(config: ViTConfig) -> bool:
+    return _fits_vit(config) and config.parallel and config.mlp == "plain" and not config.distillation_head
+
+
+def _is_distilled_vit(config: ViTConfig) -> bool:
+    return _fits_vit(config) and config.distillation_head and config.mlp == "plain" and not config.parallel
+
+
+def _fits_vit(config: ViTConfig) -> bool:
+    return config.rotary == "none" and not (config.final_norm and config.pooled_norm)
+
+
+def _fits_eva(config: ViTConfig) -> bool:
+    activation = "GELU" if config.mlp == "plain" else "SiLU"
+    pooled = config.pool != "attention" or config.mlp == "plain"  # its pool has GELU
+    return config.activation == activation and pooled and not config.parallel and not config.distillation_head
+
+
+def _describe_parts(config: ViTConfig) -> list[str]:
+    """The settings that decide about the architecture, in words."""
+    names = ("rotary", "mlp", "activation", "parallel", "pool", "final_norm", "pooled_norm", "distillation_head")
+    return [f"{name}={getattr(config, name)!r}" for name in names]
+
+
+def _sequential_layout(config: ViTConfig) -> Layout:
+    return timm.TIMM_LAYOUTS[0]
+
+
+def _split_gate_layout(config: ViTConfig) -> Layout:
+    return timm.TIMM_LAYOUTS[1]
+
+
+def _parallel_layout(config: ViTConfig) -> Layout:
+    return timm.TIMM_LAYOUTS[2 if config.qkv_bias else 3]
+
+
+def _choose_eva_layout(config: ViTConfig) -> Layout:
+    """By what the tensors are called: LayerScale, a table, biases of queries and values apart, the gate apart."""
+    split, table = config.mlp == "gated", config.positions != "none"
+    if config.layer_scale is None and (config.key_bias or not config.qkv_bias):
+        return timm.TIMM_LAYOUTS[1 if split else 0]
+    if config.layer_scale is None:
+        return timm_eva_naflex.EVA_UNSCALED_SPLIT if split else timm_eva_naflex.EVA_UNSCALED
+    if not table:
+        return timm_eva_naflex.DINOV3_SPLIT if split else timm_eva_naflex.DINOV3
+    if split:
+        return timm_eva_naflex.EVA_SPLIT
+    apart = config.qkv_bias and not config.key_bias
+    return timm_eva_naflex.EVA if apart else deit.DEIT3
+
+
+# fmt: off
+TIMM_ARCHITECTURES = (
+    TimmArchitecture("vit_base_patch16_224",            "LayerNorm", 1e-6, None,        _is_plain_vit,     make_vit_arguments, _sequential_layout),
+    TimmArchitecture("vit_base_patch16_clip_224",       "LayerNorm", 1e-5, None,        _is_plain_vit,     make_vit_arguments, _sequential_layout),
+    TimmArchitecture("vit_base_patch16_224",            "RMSNorm",   1e-6, "rmsnorm",   _is_plain_vit,     make_vit_arguments, _sequential_layout),
+    TimmArchitecture("deit_base_distilled_patch16_224", "LayerNorm", 1e-6, None,        _is_distilled_vit, make_vit_arguments, _sequential_layout),
+    TimmArchitecture("deit_base_distilled_patch16_224", "RMSNorm",   1e-6, "rmsnorm",   _is_distilled_vit, make_vit_arguments, _sequential_layout),
+    TimmArchitecture("vit_giant_patch14_dinov2",        "LayerNorm", 1e-6, None,        _is_packed_vit,    make_vit_arguments, _sequential_layout),
+    TimmArchitecture("vit_giant_patch14_dinov2",        "RMSNorm",   1e-6, "rmsnorm",   _is_packed_vit,    make_vit_arguments, _sequential_layout),
+    TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-5, None,        _is_gated_vit,     make_aim_arguments, _split_gate_layout),
+    TimmArchitecture("aimv2_large_patch14_224",         "LayerNorm", 1e-6, "layernorm", _is_gated_vit,     make_aim_arguments, _split_gate_layout),
+    TimmArchitecture("aimv2_large_patch14_224",         "RMSNorm",   1e-6, "rmsnorm",   _is_gated_vit,     make_aim_arguments, _split_gate_layout),
+    TimmArchitecture("vit_base_patch16_xp_224",         "LayerNorm", 1e-6, "layernorm", _is_parallel_vit,  make_vit_arguments, _parallel_layout),
+    TimmArchitecture("vit_base_patch16_xp_224",         "RMSNorm",   1e-6, None,        _is_parallel_vit,  make_vit_arguments, _parallel_layout),
+    TimmArchitecture("vit_small_patch16_dinov3",        "LayerNorm", 1e-5, None,        _fits_eva,    make_eva_arguments, _choose_eva_layout),
+    TimmArchitecture("vit_base_patch16_rope_224",       "LayerNorm", 1e-6, None,        _fits_eva,    make_eva_arguments, _choose_eva_layout),
+)
+# fmt: on
+"""The first that fits is taken; `Eva` comes last, for what it alone has: rotary positions, norms around the pooling."""
+
+
+# A folder as timm's models on the Hub are: `timm.create_model("local-dir:FOLDER", pretrained=True)` opens it.
+
+CROP_MODES = {"squash": "squash", "crop": "center", "pad": "border"}
+"""Our words for fitting a picture into the model's size, and timm's."""
+
+
+def write_timm_folder(
+    folder: Path,
+    model: ViT,
+    spec: ImageSpec,
+    task: str,
+    classes: tuple[str, ...],
+    info: Mapping[str, object] = MappingProxyType({}),
+) -> None:
+    """Write `model.safetensors` and `config.json`, whole or not at all.
+
+    Args:
+        task: what the outputs mean; timm has no word for it.
+        info: what a bundle keeps; where the weights are from is taken from it.
+
+    Raises:
+        UsageError: timm has no place for a part of the model, the pictures or names are not the model's, or the folder
+            exists.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    _check_timm_fits(model.config, spec, classes)
+    home = choose_architecture(model.config)
+    layout = home.layout(model.config)
+    state = dict(model.state_dict())
+    assert layout.express is not None
+    expressed, _ = layout.express(model.config, state)
+    weights = write_tensors(state, model.config, layout, _config_only_settings(expressed))
+    with atomic.write_folder(Path(folder)) as inside:
+        safetensors_file.save_tensors(inside / "model.safetensors", weights, {"format": "pt"}, checksum=True)
+        atomic.write_json(
+            inside / "config.json", {**make_timm_config(expressed, home, spec, classes), **make_origin_fields(info)}
+        )
+
+
+def make_timm_config(
+    config: ViTConfig, home: TimmArchitecture, spec: ImageSpec, classes: tuple[str, ...]
+) -> dict[str, Any]:
+    """The content of `config.json`."""
+    arguments: TimmArguments = home.arguments(config)
+    if home.norm_layer is not None:
+        arguments["norm_layer"] = home.norm_layer
+    named = {"label_names": list(classes)} if classes else {}
+    return {
+        "architecture": home.architecture,
+        "num_classes": config.outputs,
+        "num_features": config.width,
+        "global_pool": POOL_WORDS[config.pool],
+        **named,
+        "model_args": arguments,
+        "pretrained_cfg": {
+            "custom_load": False,
+            "input_size": [config.channels, *config.image_size],
+            "fixed_input_size": not arguments["dynamic_img_size"],
+            "interpolation": spec.interpolation,
+            "crop_pct": convert_crop_fraction(spec),
+            "crop_mode": CROP_MODES[spec.fit],
+            "mean": _per_channel(spec.mean, spec.channels),
+            "std": _per_channel(spec.std, spec.channels),
+            "num_classes": config.outputs,
+            "pool_size": None,
+            "first_conv": "patch_embed.proj",
+            "classifier": ["head", "head_dist"] if config.distillation_head else "head",
+        },
+    }
+
+
+def convert_crop_fraction(spec: ImageSpec) -> float:
+    """The fraction for which timm, which rounds down, resizes as far as we do: 33 / (33 / 54) is less than 54."""
+    fraction = spec.crop_fraction
+    return fraction if math.floor(spec.height / fraction) == spec.cover[0] else math.nextafter(fraction, 0)
+
+
+def _config_only_settings(config: ViTConfig) -> dict[str, Any]:
+    """Settings that `config.json` says and no tensor does."""
+    numbers = ("norm_eps", "activation", "image_size", "positions", "rotary")
+    parts = ("norm", "pad", "pool", "final_norm")
+    return {name: getattr(config, name) for name in (*numbers, *parts)}
+
+
+def _check_timm_fits(config: ViTConfig, spec: ImageSpec, classes: tuple[str, ...]) -> None:
+    if (spec.size, spec.channels) != (config.image_size, config.channels):
+        raise UsageError(
+            f"The pictures must be what the model reads: {config.image_size} pixels and {config.channels} channels. "
+            f"Got {spec.size} and {spec.channels}."
+        )
+    if classes and len(classes) != config.outputs:
+        raise UsageError(f"Every one of the model's {config.outputs} outputs needs a name. Got {len(classes)} names.")
+
+
+def _per_channel(values: tuple[float, ...], channels: int) -> list[float]:
+    return list(values * channels if len(values) == 1 else values)
