@@ -23,11 +23,10 @@ from attention import machine
 from making.full_size import declare_torchvision
 from torch import Tensor
 
-from vitrail.data.augment import crop_and_flip, resized_crop
-from vitrail.data.augmenting.erasing import ERASING_DRAWS, erase
-from vitrail.data.augmenting.mixing import MIXING_DRAWS, mix
-from vitrail.data.augmenting.policies import apply, rand_augment, three_augment, trivial_augment
-from vitrail.data.regions import Cut
+from vitrail.data.augment.crops import crop_and_flip, resized_crop
+from vitrail.data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, mix_batch, random_erasing
+from vitrail.data.augment.policies import apply_operations, draw_rand_augment, draw_three_augment, draw_trivial_augment
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.randomness import uniform
 
 RESULTS = Path(__file__).parent / "results"
@@ -68,12 +67,12 @@ def our_ways(shape: tuple[int, int, int, int]) -> dict[str, Callable[[Tensor, in
 
     return {
         "crop and flip": lambda images, e: crop_and_flip(images, keys(e, 3), max(1, H // 28), True),
-        "resized crop": lambda images, e: resized_crop(images, Cut(0).boxes(indices, e, sizes), (H, W)),
-        "rand augment 2, 9": lambda images, e: apply(images, rand_augment(keys(e, 4), 9.0, (H, W))),
-        "trivial augment": lambda images, e: apply(images, trivial_augment(keys(e, 3), (H, W))),
-        "three augment": lambda images, e: apply(images, three_augment(keys(e, 6))),
-        "erase 0.25": lambda images, e: erase(images, keys(e, ERASING_DRAWS), 0.25),
-        "mixup and cutmix": lambda images, e: mix(images, targets, keys(e, MIXING_DRAWS), 0.8, 1.0, 10)[0],
+        "resized crop": lambda images, e: resized_crop(images, RandomResizedCrop(0).boxes(indices, e, sizes), (H, W)),
+        "rand augment 2, 9": lambda images, e: apply_operations(images, draw_rand_augment(keys(e, 4), 9.0, (H, W))),
+        "trivial augment": lambda images, e: apply_operations(images, draw_trivial_augment(keys(e, 3), (H, W))),
+        "three augment": lambda images, e: apply_operations(images, draw_three_augment(keys(e, 6))),
+        "erase 0.25": lambda images, e: random_erasing(images, keys(e, ERASING_DRAWS), 0.25),
+        "mixup and cutmix": lambda images, e: mix_batch(images, targets, keys(e, MIXING_DRAWS), 0.8, 1.0, 10)[0],
     }
 
 

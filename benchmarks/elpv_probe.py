@@ -25,7 +25,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.models import Found, Said, find
 
 RESULT = Path(__file__).parent / "results" / "elpv-dinov2-probe.json"
@@ -71,8 +71,8 @@ def features(found: Found, paths: list[Path]) -> dict[str, np.ndarray]:
     whole = replace(found.spec, fit="squash", crop_fraction=1.0)  # a defect may lie at the border of a cell
     with torch.inference_mode():
         for start in range(0, len(paths), BATCH):
-            pictures = torch.stack([prepare(path, whole) for path in paths[start : start + BATCH]])
-            x = found.model.features(normalise(pictures, whole))["tokens"]  # [B, T, D]
+            pictures = torch.stack([preprocess_image(path, whole) for path in paths[start : start + BATCH]])
+            x = found.model.features(normalize(pictures, whole))["tokens"]  # [B, T, D]
             parts.append(torch.cat([x[:, 0], x[:, found.config.prefix :].mean(1)], -1).numpy())
             print(f"\r{min(start + BATCH, len(paths))} of {len(paths)} pictures", end="", flush=True)
     both = np.concatenate(parts)

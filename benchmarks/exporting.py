@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitrail.data.transforms import normalise, to_tensor
+from vitrail.data.preprocess import normalize, to_batch_tensor
 from vitrail.doors.export_pictures import drawn, to_calibrate_on, to_compare_on
 from vitrail.doors.predicting import open_predictor
 from vitrail.export import pacing, quantising
@@ -104,14 +104,14 @@ def eager(member: Member) -> Callable[[np.ndarray], object]:
 
     @torch.inference_mode()
     def logits(images: np.ndarray) -> torch.Tensor:
-        return member.model(normalise(to_tensor(images), member.spec))
+        return member.model(normalize(to_batch_tensor(images), member.spec))
 
     return logits
 
 
 def predicted(member: Member) -> Callable[[np.ndarray], object]:
     """The model as `vitrail predict` asks it."""
-    return lambda images: member.outputs(to_tensor(images), torch.device("cpu"))
+    return lambda images: member.outputs(to_batch_tensor(images), torch.device("cpu"))
 
 
 def agreements(run: Path) -> dict[str, object]:

@@ -34,8 +34,8 @@ from making.full_size import declare_torchvision
 from making.records import Results, Row, commit, number, seconds_at, trained
 from torch import Tensor, nn
 
-from vitrail.data.loader import Pictures, steps
-from vitrail.data.transforms import normalise
+from vitrail.data.loader import ImageStore, iter_batches
+from vitrail.data.preprocess import normalize
 from vitrail.evaluate.collect import collect
 from vitrail.evaluate.views import Views
 from vitrail.files import safetensors_file
@@ -89,8 +89,8 @@ class Case:
 
     plan: Plan
     dataset: Dataset
-    pictures: Pictures
-    test: Pictures
+    pictures: ImageStore
+    test: ImageStore
 
     @classmethod
     def of(cls, ours: Path) -> Case:
@@ -142,14 +142,14 @@ def learn(model: nn.Module, case: Case, recipe: Recipe) -> Iterator[float]:
     plan, optimizer = case.plan, optimizer_of(model, recipe)
     model.train()
     began = time.perf_counter()
-    batches = steps(case.pictures, case.dataset.learnt("train"), recipe.batch, plan.seed)
+    batches = iter_batches(case.pictures, case.dataset.learnt("train"), recipe.batch, plan.seed)
     for step, epoch, batch in islice(batches, recipe.steps):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate * recipe.rate_factor(step)
         shown = augment(batch, recipe, plan.seed, epoch)
         shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
         with torch.autocast("cpu", torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
-            logits = model(normalise(shown, plan.image))
+            logits = model(normalize(shown, plan.image))
         loss = F.cross_entropy(logits.float(), expected, label_smoothing=recipe.smoothing)
         loss.backward()
         optimizer.step()
@@ -221,7 +221,7 @@ def shorter(case: Case, folder: Path, minutes: float) -> Row:
     return trained(run_folder, "fashion-mnist", *words)
 
 
-def accuracy(model: nn.Module, case: Case, split: str, pictures: Pictures, views: Views) -> float:
+def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, views: Views) -> float:
     """Share of a split that is answered rightly, over these views of each picture."""
     rows, plan = case.dataset.splits[split], case.plan
     form = plan.compute.number_format

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 from making.gpu_peer import compared
 
-from vitrail.data.loader import Resident
-from vitrail.data.regions import Cut
+from vitrail.data.loader import InMemoryImageStore
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.evaluate.collect import collect
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
@@ -181,10 +181,10 @@ def same_pictures(device: str) -> bool:
     """Whether pictures gathered and cut on the device are those of the processor; a grey level for other sums."""
     drawn = torch.randint(0, 256, (64, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     rows = np.array([5, 3, 60, 5])
-    plain = Resident(drawn)
+    plain = InMemoryImageStore(drawn)
     if not torch.equal(plain.to(device).take(rows).cpu(), plain.take(rows)):
         return False
-    cut = Resident(drawn, cut=Cut(0, scale=(0.3, 1.0), mirror=True))
+    cut = InMemoryImageStore(drawn, cut=RandomResizedCrop(0, scale=(0.3, 1.0), mirror=True))
     apart = cut.to(device).take(rows, epoch=2).cpu().int() - cut.take(rows, epoch=2).int()
     return bool((apart.abs() <= 1).all())
 
@@ -204,10 +204,12 @@ def plan(
     return Plan(model=model, image=image, recipe=recipe, compute=compute)
 
 
-def pictures(asked: Plan, count: int) -> Resident:
+def pictures(asked: Plan, count: int) -> InMemoryImageStore:
     """Noise, decoded."""
     shape = (count, asked.image.channels, *asked.image.size)
-    return Resident(torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1)))
+    return InMemoryImageStore(
+        torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+    )
 
 
 def flops(model: ViTConfig) -> float:
@@ -230,7 +232,7 @@ def memory(device: str) -> float:
 class _OnProcessor:
     """The same pictures, in a class that is not brought to the GPU at once but batch by batch."""
 
-    def __init__(self, held: Resident):
+    def __init__(self, held: InMemoryImageStore):
         self.indices = held.indices
         self.take = held.take
         self.begin = held.begin

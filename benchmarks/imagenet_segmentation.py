@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.models import Found, find
 from vitrail.explain.methods import METHODS, Options
 from vitrail.explain.truth.segmentation import Segmented, joined, segmented
@@ -63,7 +63,7 @@ def measured(found: Found, pairs: list[tuple[Path, Path]], method: str) -> Itera
     spec = replace(found.spec, fit="squash", crop_fraction=1.0)
     for first in range(0, len(pairs), BATCH):
         some = pairs[first : first + BATCH]
-        images = normalise(torch.stack([prepare(picture, spec) for picture, _ in some]), spec)
+        images = normalize(torch.stack([preprocess_image(picture, spec) for picture, _ in some]), spec)
         maps = METHODS[method].run(found.model, images, None, Options()).values
         yield segmented(maps, np.stack([mask_of(mask, spec.size) for _, mask in some]))
 

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from making.records import Results, Row, number, paired
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
@@ -98,10 +98,10 @@ def imbalanced(targets: np.ndarray, pool: np.ndarray, largest: int, ratio: float
     return np.sort(np.concatenate(kept))
 
 
-def resident(source: Source, rows: np.ndarray) -> Resident:
+def resident(source: Source, rows: np.ndarray) -> InMemoryImageStore:
     """Pictures in memory."""
     assert isinstance(source.pictures, np.ndarray)
-    return Resident(torch.from_numpy(source.pictures[rows])[:, None], rows)
+    return InMemoryImageStore(torch.from_numpy(source.pictures[rows])[:, None], rows)
 
 
 def figures(answers: np.ndarray, targets: np.ndarray, counts: np.ndarray) -> Row:

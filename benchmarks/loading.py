@@ -32,12 +32,12 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vitrail.data.augment import crop_and_flip
-from vitrail.data.loader import load, steps
+from vitrail.data.augment.crops import crop_and_flip
+from vitrail.data.loader import iter_batches, load_images
 from vitrail.data.open import open_source
-from vitrail.data.regions import Cut
+from vitrail.data.preprocess import normalize
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.data.source import Source
-from vitrail.data.transforms import normalise
 from vitrail.randomness import uniform
 from vitrail.runtime import cpu_name
 from vitrail.spec import ImageSpec
@@ -162,12 +162,12 @@ def ours(folder: Path, workers: int) -> Pass:
     """Decoding, cutting, resizing and mirroring in threads; normalising a batch at a time."""
     source = open_source(folder)
     rows = np.arange(len(source))
-    pictures = load(source, rows, SPEC, 0, workers, Cut(0, mirror=True), training=True)
+    pictures = load_images(source, rows, SPEC, 0, workers, RandomResizedCrop(0, mirror=True), training=True)
 
     def begin() -> Iterable[Tensor]:
         return (
-            normalise(batch.images, SPEC)
-            for _, _, batch in islice(steps(pictures, source.targets, BATCH, 0), len(rows) // BATCH)
+            normalize(batch.images, SPEC)
+            for _, _, batch in islice(iter_batches(pictures, source.targets, BATCH, 0), len(rows) // BATCH)
         )
 
     return begin
@@ -235,12 +235,12 @@ def fashion_loaders(quick: bool) -> dict[str, Pass]:
 def fashion_of_ours(source: Source, rows: np.ndarray) -> Pass:
     """Resident pictures, moved and normalised a batch at a time."""
     spec = ImageSpec(height=28, width=28, channels=1)
-    pictures = load(source, rows, spec, 2**30)
+    pictures = load_images(source, rows, spec, 2**30)
 
     def begin() -> Iterable[Tensor]:
         return (
-            normalise(crop_and_flip(batch.images, uniform(0, "flip", epoch, batch.indices, 3), 2, True), spec)
-            for _, epoch, batch in islice(steps(pictures, source.targets[rows], 250, 0), len(rows) // 250)
+            normalize(crop_and_flip(batch.images, uniform(0, "flip", epoch, batch.indices, 3), 2, True), spec)
+            for _, epoch, batch in islice(iter_batches(pictures, source.targets[rows], 250, 0), len(rows) // 250)
         )
 
     return begin

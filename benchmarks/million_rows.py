@@ -96,10 +96,10 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, object]:
     """Seconds of each stage, and the most memory that was held until its end."""
     import torch
 
-    from vitrail.data.loader import load, steps
+    from vitrail.data.loader import iter_batches, load_images
     from vitrail.data.open import open_source
     from vitrail.data.settings import DataSettings
-    from vitrail.data.splits import complete
+    from vitrail.data.splits import make_splits
     from vitrail.spec import ImageSpec
 
     found: dict[str, object] = {"batches": options.batches, "batch": options.batch, "side": options.side}
@@ -109,13 +109,13 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, object]:
     source = open_source(str(path), settings)
     found |= {"rows": len(source), "index_seconds": time.perf_counter() - began, "index_peak_bytes": peak()}
     began = time.perf_counter()
-    splits = complete(source, settings, seed=0)
+    splits = make_splits(source, settings, seed=0)
     found |= {"split_seconds": time.perf_counter() - began, "split_peak_bytes": peak()}
     found |= {f"{split}_rows": len(rows) for split, rows in splits.items()}
     spec = ImageSpec(height=options.side, width=options.side)
     began = time.perf_counter()
-    pictures = load(source, splits["train"], spec, limit_bytes=0, workers=options.workers)
-    batches = steps(pictures, source.targets[splits["train"]], options.batch, seed=0)
+    pictures = load_images(source, splits["train"], spec, limit_bytes=0, workers=options.workers)
+    batches = iter_batches(pictures, source.targets[splits["train"]], options.batch, seed=0)
     total = sum(int(next(batches)[2].images[0, 0, 0, 0]) for _ in range(options.batches))
     found |= {"batch_seconds": time.perf_counter() - began, "peak_bytes": peak(), "first_pixels": total}
     return found

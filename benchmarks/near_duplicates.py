@@ -22,9 +22,9 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from vitrail.data.decode import decode
-from vitrail.data.doctor import duplicates
-from vitrail.data.doctor.looks import look
+from vitrail.data.checks import near_duplicates
+from vitrail.data.checks.image_stats import measure_image
+from vitrail.data.decoding.decode import decode_image
 from vitrail.errors import DataError
 from vitrail.runtime import cpu_name
 from vitrail.spec import ImageSpec
@@ -49,7 +49,11 @@ def main() -> None:
     rows = [measured(name, list(pictures), name in GENERATED) for name, pictures in sets.items()]
     result: dict[str, object] = {
         "machine": cpu_name(),
-        "thresholds": {"cosine": duplicates.CANDIDATE, "alike": duplicates.ALIKE, "sure": duplicates.SURE},
+        "thresholds": {
+            "cosine": near_duplicates.MIN_CANDIDATE_COSINE,
+            "alike": near_duplicates.MIN_SIMILARITY,
+            "sure": near_duplicates.SURE_SIMILARITY,
+        },
         "sets": rows,
     }
     if not options.skip_many:
@@ -69,7 +73,7 @@ def measured(name: str, originals: list[np.ndarray], all_known: bool) -> dict[st
     sketches = np.stack([sketch(picture) for picture in (*originals, *copies)])
     planted = {(row, len(originals) + i): kinds[i % len(kinds)] for i, row in enumerate(copied.tolist())}
     began = time.perf_counter()
-    found = duplicates.near(sketches)
+    found = near_duplicates.find_near_duplicates(sketches)
     seconds = time.perf_counter() - began
     pairs = {tuple(pair) for pair in found.places.tolist()}
     wrong = {place for pair in pairs - set(planted) for place in pair}
@@ -94,12 +98,15 @@ def measured(name: str, originals: list[np.ndarray], all_known: bool) -> dict[st
 
 def margins(sketches: np.ndarray, planted: dict[tuple[int, int], str]) -> dict[str, object]:
     """How far planted pairs and others lie from the thresholds: the grounds on which these were chosen."""
-    candidates = duplicates.candidates(sketches)
-    own = duplicates.distinctions(sketches)
-    parts = [candidates[start : start + duplicates.PAIRS] for start in range(0, len(candidates), duplicates.PAIRS)]
-    alike = np.concatenate([duplicates.likeness(sketches, part, own)[0] for part in parts])
+    candidates = near_duplicates.find_candidate_pairs(sketches)
+    own = near_duplicates.fit_sketch_whitening(sketches)
+    parts = [
+        candidates[start : start + near_duplicates.PAIRS_PER_CHUNK]
+        for start in range(0, len(candidates), near_duplicates.PAIRS_PER_CHUNK)
+    ]
+    alike = np.concatenate([near_duplicates.compare_pairs(sketches, part, own)[0] for part in parts])
     is_planted = np.array([tuple(pair) in planted for pair in candidates.tolist()])
-    described = duplicates.descriptions(sketches)
+    described = near_duplicates.compute_descriptors(sketches)
     first, second = np.array(list(planted)).T
     cosines = (described[first] * described[second]).sum(1)
     return {
@@ -123,7 +130,7 @@ def seconds_for_many() -> float:
         [np.asarray(Image.fromarray(each).resize((40, 40), Image.Resampling.BICUBIC)) for each in small]
     )
     began = time.perf_counter()
-    pairs = duplicates.near(sketches)
+    pairs = near_duplicates.find_near_duplicates(sketches)
     seconds = round(time.perf_counter() - began, 1)
     print(f"{MANY:,} sketches: {seconds} s, {len(pairs.places)} pairs")
     return seconds
@@ -131,7 +138,7 @@ def seconds_for_many() -> float:
 
 def sketch(picture: np.ndarray) -> np.ndarray:
     """As the doctor makes it."""
-    found = look(picture, SPEC)
+    found = measure_image(picture, SPEC)
     if isinstance(found, str) or found.sketch is None:
         raise SystemExit(f"near_duplicates: a picture of {picture.shape} has no sketch")
     return found.sketch
@@ -191,7 +198,7 @@ def of_folder(folder: Path) -> Iterator[np.ndarray]:
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             try:
-                values = decode(path, SPEC)
+                values = decode_image(path, SPEC)
             except DataError:
                 continue
             if min(values.shape[:2]) >= 64:

@@ -24,7 +24,7 @@ import numpy as np
 from making.records import RESULTS, Job, Results, Row, trained
 
 from vitrail.data.source import Source
-from vitrail.data.sources.planted import CLASSES, open_planted
+from vitrail.data.sources.synthetic import CLASSES, open_synthetic
 from vitrail.doors.evaluation import Labelled, held_out
 from vitrail.doors.faithfulness import faithfulness, of_method
 from vitrail.explain.methods import default_method
@@ -82,7 +82,7 @@ def one(folder: Path, head: str, seed: int) -> Row:
     name = "".join(sign if sign.isalnum() else "-" for sign in head)
     run = folder / f"planted-heads-{name}-seed{seed}"
     row = trained(run, "planted", *HEADS[head], *USUAL, "--steps", STEPS, "--seed", seed)
-    method, at = located(Predictor.open(run), open_planted())
+    method, at = located(Predictor.open(run), open_synthetic())
     return {
         "method": method,
         "accuracy": row["accuracy"],
@@ -96,7 +96,7 @@ def one(folder: Path, head: str, seed: int) -> Row:
 
 def dealt(folder: Path, steps: int, seed: int) -> Row:
     """The same of a model that has learnt labels which were dealt out anew."""
-    planted = open_planted()
+    planted = open_synthetic()
     source = shuffled(planted, folder / f"planted-shuffled-seed{seed}.npz", seed)
     run = folder / f"planted-shuffled-{steps}-seed{seed}"
     row = trained(run, source, *HEADS["class+mean"], *USUAL, "--steps", steps, "--seed", seed)

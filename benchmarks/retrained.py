@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy.stats import rankdata
 
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.evaluation import held_out
 from vitrail.explain.methods import METHODS, Options
 from vitrail.explain.truth.localisation import correlation
@@ -54,7 +54,7 @@ def ranks(predictor: Predictor, pictures: list, method: str, answers: list[int])
     """The patches of every map by rank: [pictures, patches]."""
     member = predictor.alone()
     assert isinstance(member.model, ViT)
-    images = normalise(torch.stack([prepare(picture, member.spec) for picture in pictures]), member.spec)
+    images = normalize(torch.stack([preprocess_image(picture, member.spec) for picture in pictures]), member.spec)
     of = answers if METHODS[method].of_class else None
     steps = Options(steps=32) if method == "integrated" else Options()
     maps = np.concatenate(

@@ -19,7 +19,7 @@ import numpy as np
 from making.records import Job, Results, Row, trained
 
 import vitrail
-from vitrail.data.sources.planted import CLASSES, make
+from vitrail.data.sources.synthetic import CLASSES, make_synthetic_images
 
 PARTS = {"train": 1_400, "val": 200, "test": 400}
 USUAL = (
@@ -61,7 +61,11 @@ def one(folder: Path, tag: bool, seed: int) -> Row:
 
 def pictures(path: Path, tag: bool, seed: int) -> Path:
     """A set of planted pictures of its own, in three splits."""
-    made, arrays, start = make(sum(PARTS.values()), seed=seed, tag=tag), {"classes": np.array(CLASSES)}, 0
+    made, arrays, start = (
+        make_synthetic_images(sum(PARTS.values()), seed=seed, tag=tag),
+        {"classes": np.array(CLASSES)},
+        0,
+    )
     for split, count in PARTS.items():
         rows = slice(start, start + count)
         arrays |= {f"x_{split}": made.pictures[rows], f"y_{split}": made.targets[rows]}

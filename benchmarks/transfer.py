@@ -41,10 +41,10 @@ from sklearn.model_selection import StratifiedShuffleSplit, train_test_split
 
 from vitrail import load
 from vitrail.checkpoints import bundle
-from vitrail.data.loader import Pictures
+from vitrail.data.loader import ImageStore
 from vitrail.data.open import open_source
+from vitrail.data.preprocess import normalize
 from vitrail.data.settings import DataSettings
-from vitrail.data.transforms import normalise
 from vitrail.evaluate import neighbours
 from vitrail.files import safetensors_file
 from vitrail.model.vit import ViT, create_model
@@ -233,12 +233,12 @@ def nearest(run: Path) -> Row:
     return {"accuracy": accuracy("test", best), "neighbours": best}
 
 
-def features_of(model: ViT, pictures: Pictures, rows: np.ndarray, spec: ImageSpec) -> np.ndarray:
+def features_of(model: ViT, pictures: ImageStore, rows: np.ndarray, spec: ImageSpec) -> np.ndarray:
     """Pooled features [n, P] of rows, without gradients."""
     parts = []
     with torch.inference_mode():
         for start in range(0, len(rows), BATCH):
-            images = normalise(pictures.take(rows[start : start + BATCH]), spec)
+            images = normalize(pictures.take(rows[start : start + BATCH]), spec)
             parts.append(model.features(images, keep=("pooled",))["pooled"].float())
     return torch.cat(parts).numpy()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
-from vitrail.data.sources.planted import CLASSES, make, make_pairs
+from vitrail.data.sources.synthetic import CLASSES, make_synthetic_images, make_synthetic_pairs
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -50,7 +50,7 @@ def main() -> None:
 
 def planted() -> list[dict[str, Any]]:
     """Eight pictures with one glyph, three with two, as PNG files."""
-    single, pairs = make(8, SEED), make_pairs(3, SEED)
+    single, pairs = make_synthetic_images(8, SEED), make_synthetic_pairs(3, SEED)
     names = [f"{CLASSES[target]} {place}.png" for place, target in enumerate(single.targets.tolist())]
     both = [f"{CLASSES[one]} and {CLASSES[other]}.png" for one, other in pairs.targets.tolist()]
     drawn = [*single.pictures, *pairs.pictures]

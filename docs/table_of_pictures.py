@@ -12,8 +12,7 @@ from pathlib import Path
 
 from markers import fill
 
-from vitrail.data.decode import convert
-from vitrail.data.decoding.stored import read
+from vitrail.data.decoding.decode import convert_image, read_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -71,8 +70,8 @@ def _place(path: Path) -> str:
 def _read(path: Path, spec: ImageSpec) -> str:
     """The picture's size, type and remarks, or the sentence that refuses it."""
     try:
-        stored = read(path, spec)
-        convert(stored, spec)
+        stored = read_image(path, spec)
+        convert_image(stored, spec)
     except DataError as error:
         words = str(error).removeprefix(f"{path}: ").replace(str(path.parent), "FOLDER")
         words = re.sub(r"[\d,]+ bytes", "… bytes", words)  # which depend on the version of the library that wrote them

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.data.sources.planted import CLASSES, GLYPH, GLYPHS, STEP, TAG_AT
-from vitrail.data.transforms import normalise
+from vitrail.data.preprocess import normalize
+from vitrail.data.sources.synthetic import CLASSES, GLYPH, GLYPHS, STEP, TAG_AT
 from vitrail.evaluate import probe
 from vitrail.spec import ImageSpec
 
@@ -39,4 +39,4 @@ class StandIn(nn.Module):
 
 def seen(pictures: np.ndarray) -> np.ndarray:
     """The features of stored pictures uint8 [n, 64, 64]."""
-    return features(normalise(torch.from_numpy(pictures)[:, None], SPEC)).numpy()
+    return features(normalize(torch.from_numpy(pictures)[:, None], SPEC)).numpy()

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -64,7 +64,7 @@ def trained(
 ) -> tuple[Learner, list[float]]:
     learner = prepare(create_model(MODEL, seed=1), asked, team)
     task = "classes" if targets.ndim == 1 else "number"
-    steps = train(learner, Resident(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
+    steps = train(learner, InMemoryImageStore(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
     return learner, [step.loss for step in steps]
 
 
@@ -113,7 +113,7 @@ def resumed(team: Team, folder: Path) -> dict[str, float]:
     first, _ = trained(plan("fsdp", steps=20), team)
     unbroken = weights(first, plan("fsdp"), team)
     learner = prepare(create_model(MODEL, seed=1), plan("fsdp"), team)
-    steps = train(learner, Resident(IMAGES), CLASSES, plan("fsdp"), team=team)
+    steps = train(learner, InMemoryImageStore(IMAGES), CLASSES, plan("fsdp"), team=team)
     for _ in range(10):
         next(steps)
     shares = state.shares_of(learner, team)
@@ -127,7 +127,7 @@ def resumed(team: Team, folder: Path) -> dict[str, float]:
     for engine, who in (("fsdp", team), ("ddp", team), ("auto", ALONE)):
         again = prepare(create_model(MODEL, seed=1), plan(engine), who)
         start = state.load(folder / "step-00000010", again.model, again.optimizers, again.average)
-        list(train(again, Resident(IMAGES), CLASSES, plan(engine), start, team=who))
+        list(train(again, InMemoryImageStore(IMAGES), CLASSES, plan(engine), start, team=who))
         found[f"resumed by {engine}"] = furthest(weights(again, plan(engine), who), unbroken)
     return found
 
@@ -166,7 +166,7 @@ def poisoned(team: Team) -> dict[str, object]:
     if team.rank == 1:
         targets[:] = 1e30
     try:
-        list(train(learner, Resident(IMAGES), targets, asked, task="number", team=team))
+        list(train(learner, InMemoryImageStore(IMAGES), targets, asked, task="number", team=team))
         outcome = "nobody noticed"
     except DivergedError as error:
         outcome = f"{type(error).__name__}"

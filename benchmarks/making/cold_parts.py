@@ -41,9 +41,9 @@ def main() -> None:
     assert torch and vitrail.cli.main
     predictor = vitrail.doors.predicting.open_predictor(sys.argv[1], "cpu")
     until_now("reading the bundle")
-    from vitrail.data.transforms import prepare
+    from vitrail.data.preprocess import preprocess_image
 
-    image = prepare(Path(sys.argv[2]), predictor.spec)
+    image = preprocess_image(Path(sys.argv[2]), predictor.spec)
     until_now("decoding and resizing")
     predictor.members[0].outputs(image[None], predictor.device)
     until_now("forward")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .data.open import is_memory
+from .data.open import is_in_memory
 from .doors import progress, wishes
 from .doors.creating import Size, create, load
 from .run import Run
@@ -64,7 +64,7 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see `vitrail.errors`.
         InterruptedRun: stopped and saved; the message says how to go on.
     """
-    given, brought = source if is_memory(source) else None, Brought(loss, augment)
+    given, brought = source if is_in_memory(source) else None, Brought(loss, augment)
     asked = wishes.Asked(
         source=str(source) if given is None else MEMORY,
         model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,

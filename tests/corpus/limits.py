@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from memory import peak
-from vitrail.data.decoding.stored import parse
+from vitrail.data.decoding.decode import parse_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -24,7 +24,7 @@ def cost(path: Path) -> dict[str, object]:
     for _ in range(3):
         start = time.process_time()
         try:
-            parse(data, ImageSpec())
+            parse_image(data, ImageSpec())
         except DataError as error:
             says = str(error)
         seconds.append(time.process_time() - start)

@@ -26,7 +26,7 @@ from quick_fits import LEARNING, digits
 from served import reading, saved, serving
 from vitrail import ViTClassifier
 from vitrail.cli.main import main
-from vitrail.data.transforms import prepare
+from vitrail.data.preprocess import preprocess_image
 from vitrail.export.package import Package
 from vitrail.predict import exported_rows
 from vitrail.predict.onnx_file import OnnxFile
@@ -128,7 +128,9 @@ def estimator(house: House) -> Told:
 def package(house: House) -> Told:
     """A torch.export file, asked by hand."""
     file = Package(house.run / "exports" / "model.pt2")
-    images = np.stack([prepare(picture, file.facts.image).permute(1, 2, 0).numpy() for picture in house.pictures])
+    images = np.stack(
+        [preprocess_image(picture, file.facts.image).permute(1, 2, 0).numpy() for picture in house.pictures]
+    )
     names = tuple(house.words)
     return rows(exported_rows.table(file.facts, file.run(images), names, names).records())
 

@@ -13,7 +13,7 @@ from PIL import Image
 import vitrail as package
 from end_to_end.test_wrong_inputs import sentence
 from parity.opened import CLASSIFIERS
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.models import find
 from vitrail.export import agreeing, onnx_graph, pacing
 from vitrail.predict.predictor import Predictor
@@ -36,7 +36,7 @@ def test_a_package_lies_in_the_run_and_is_compared_on_its_own_pictures(vitrail, 
     picture = flowers / "disc" / "0.png"
     plan = package.open(run).plan
     assert any("this file computes in float32" in note for note in more) == (plan.compute.number_format != "float32")
-    images = prepare(picture, plan.image).permute(1, 2, 0)[None].contiguous()
+    images = preprocess_image(picture, plan.image).permute(1, 2, 0)[None].contiguous()
     probabilities = torch.export.load(place).module()(images)[0]
     expected = Predictor.open(run, number_format="float32").predict([picture]).probabilities
     np.testing.assert_allclose(probabilities.numpy(), expected, atol=1e-4)
@@ -82,10 +82,10 @@ def test_other_libraries_open_what_they_get_with_the_run_s_names_and_logits(vitr
     assert "compared on 3 random pictures: outputs differ by at most" in answer.out
     found = find(str(run))
     theirs = CLASSIFIERS[to](run / "exports" / to)
-    images = [prepare(flowers / "disc" / f"{k}.png", found.spec) for k in range(5)]
+    images = [preprocess_image(flowers / "disc" / f"{k}.png", found.spec) for k in range(5)]
     logits = theirs.logits([Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images])
     with torch.inference_mode():
-        ours = found.model(normalise(torch.stack(images), found.spec)).numpy()
+        ours = found.model(normalize(torch.stack(images), found.spec)).numpy()
     np.testing.assert_allclose(logits, ours, atol=1e-4)
     assert theirs.classes == found.classes == ("disc", "stripes")
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from killing import SHORT, draw
-from vitrail.data import ready
+from vitrail.data import preprocess
 from vitrail.files import atomic, safetensors_file
 from vitrail.model.vit import create_model
 from vitrail.train import dataset, follow, loop
@@ -150,15 +150,15 @@ def test_A8_a_decoding_thread_that_runs_out_of_memory_ends_the_run_saved(
     """There are no loader processes that could be killed: pictures are decoded by threads of the one process."""
     run = tmp_path / "run"
     monkeypatch.setattr(dataset, "RESIDENT_BYTES", 0)
-    fill = ready.Maker.fill
+    fill = preprocess.Preprocessor.fill
 
-    def broken(self: ready.Maker, *words: object):
+    def broken(self: preprocess.Preprocessor, *words: object):
         saved = (run / "checkpoints" / "LATEST").exists()
         if saved and self._training == training and threading.current_thread() is not threading.main_thread():
             raise MemoryError
         return fill(self, *words)
 
-    monkeypatch.setattr(ready.Maker, "fill", broken)
+    monkeypatch.setattr(preprocess.Preprocessor, "fill", broken)
     answer = begin(vitrail, pictures, run)
     assert answer.code == 5 and said in answer.err and "is saved. " in answer.err
     monkeypatch.undo()

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from vitrail.data.sources.planted import GLYPH, GLYPHS
+from vitrail.data.sources.synthetic import GLYPH, GLYPHS
 from vitrail.doors.evaluation import held_out
 from vitrail.doors.faithfulness import faithfulness, of_method
 from vitrail.explain.methods import METHODS, default_method

@@ -179,7 +179,7 @@ def test_inspecting_a_run_walks_a_picture_and_draws_three_figures(vitrail, run_f
     answer = vitrail("inspect", run_folder, "--walk", picture, *figures)
     assert answer.code == 0, answer.err
     assert "tokens      5 (the class token and 4 patches), 32 numbers each" in answer.out
-    assert " 1  decode" in answer.out and "data/decode.py" in answer.out
+    assert " 1  decode" in answer.out and "data/decoding/decode.py" in answer.out
     for name in ("patch-grid.png", "token-4.png", "positions.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 

@@ -18,7 +18,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as v2
 
-from vitrail.data.transforms import prepare
+from vitrail.data.preprocess import preprocess_image
 from vitrail.spec import ImageSpec
 
 PILLOW = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
@@ -91,7 +91,11 @@ def differences(noise: bool) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     for seed, mode, kind, interpolation in draws(noise):
         image, (rows, columns) = picture(seed, mode, noise)
         data = written(image, kind)
-        ours = prepare(data, ImageSpec(height=rows, width=columns, interpolation=interpolation)).numpy().astype(int)
+        ours = (
+            preprocess_image(data, ImageSpec(height=rows, width=columns, interpolation=interpolation))
+            .numpy()
+            .astype(int)
+        )
         golden = by_pillow(data)
         resized = golden.resize((columns, golden.height), PILLOW[interpolation])
         resized = resized.resize((columns, rows), PILLOW[interpolation])
@@ -117,5 +121,5 @@ def test_200_pictures_are_within_one_grey_level_of_torchvision_and_all_but_one_v
 def test_an_equal_size_is_the_decoded_picture_itself(interpolation):
     image, _ = picture(3, "RGB", noise=True)
     spec = ImageSpec(height=image.height, width=image.width, interpolation=interpolation)
-    ours = prepare(written(image, "PNG"), spec)
+    ours = preprocess_image(written(image, "PNG"), spec)
     assert np.array_equal(ours.permute(1, 2, 0).numpy(), np.array(image))

@@ -14,7 +14,7 @@ from PIL import Image
 
 from vitrail.checkpoints.load import load_checkpoint
 from vitrail.checkpoints.writers.to_transformers import write_transformers_folder
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT
@@ -174,7 +174,7 @@ def test_the_processor_prepares_pictures_as_we_do(fit: str, size: tuple[int, int
     picture = np.stack([np.sin(rows + k) * np.cos(columns) for k in range(3)], axis=-1) * 120 + 128
     theirs = processor(Image.fromarray(picture.astype(np.uint8)), return_tensors="pt")["pixel_values"]
     spec = spec_of(config, fit=fit, mean=(0.4, 0.5, 0.6), std=(0.5, 0.5, 0.5), interpolation="bilinear")
-    ours = normalise(prepare(picture.astype(np.uint8), spec)[None], spec)
+    ours = normalize(preprocess_image(picture.astype(np.uint8), spec)[None], spec)
     assert theirs.shape == ours.shape
     most = 1e-6 if size == (24, 24) else 0.1 if fit == "pad" else 0.02  # of a padded one a row more or less is picture
     assert (theirs - ours).abs().mean() < most

@@ -10,11 +10,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitrail.data.augment import crop_and_flip, resized_crop
-from vitrail.data.augmenting.erasing import ERASING_DRAWS, erase
-from vitrail.data.augmenting.policies import FUNCTIONS, Moves, Operation, apply, three_augment
+from vitrail.data.augment.crops import crop_and_flip, resized_crop
+from vitrail.data.augment.mixing import ERASING_DRAWS, random_erasing
+from vitrail.data.augment.policies import (
+    OPERATION_FUNCTIONS,
+    AugmentationOps,
+    Operation,
+    apply_operations,
+    draw_three_augment,
+)
 from vitrail.data.loader import Batch
-from vitrail.data.regions import Cut
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.randomness import uniform
 from vitrail.train.recipe import Recipe
 from vitrail.train.stepping.views import augment
@@ -46,25 +52,27 @@ parts = st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=ROWS, unique=Tru
 shapes = st.tuples(st.sampled_from([1, 2, 3, 5]), st.integers(1, 40), st.integers(1, 40))
 
 
-@pytest.mark.parametrize("operation", FUNCTIONS, ids=lambda operation: operation.name)
+@pytest.mark.parametrize("operation", OPERATION_FUNCTIONS, ids=lambda operation: operation.name)
 @settings(max_examples=12)
 @given(parts, shapes, st.sampled_from([1, 2]))
 def test_an_operation_sees_one_picture_at_a_time(operation, part, shape, threads):
     images = pictures(*shape)
     amounts = np.full((ROWS, 1), STRONG.get(operation, 1.37))
     amounts += np.arange(ROWS)[:, None] * 0.01
-    moves = Moves(np.full((ROWS, 1), int(operation)), amounts)
+    moves = AugmentationOps(np.full((ROWS, 1), int(operation)), amounts)
     torch.set_num_threads(2)
-    together = apply(images, moves)
+    together = apply_operations(images, moves)
     torch.set_num_threads(threads)
-    assert torch.equal(apply(images[part], Moves(moves.operations[part], amounts[part])), together[part])
+    assert torch.equal(
+        apply_operations(images[part], AugmentationOps(moves.operations[part], amounts[part])), together[part]
+    )
 
 
 @settings(max_examples=20)
 @given(parts, shapes, st.integers(1, 30), st.sampled_from(["bicubic", "bilinear"]))
 def test_a_resized_crop_sees_one_picture_at_a_time(part, shape, side, interpolation):
     images = pictures(*shape)
-    boxes = Cut(0).boxes(np.arange(ROWS), 0, np.tile(shape[1:], (ROWS, 1)))
+    boxes = RandomResizedCrop(0).boxes(np.arange(ROWS), 0, np.tile(shape[1:], (ROWS, 1)))
     together = resized_crop(images, boxes, (side, 9), interpolation)
     assert torch.equal(resized_crop(images[part], boxes[part], (side, 9), interpolation), together[part])
 
@@ -73,8 +81,8 @@ def test_a_resized_crop_sees_one_picture_at_a_time(part, shape, side, interpolat
 @given(parts, shapes, st.sampled_from(["noise", "zero", "mean"]))
 def test_erasing_sees_one_picture_at_a_time(part, shape, fill):
     images, keys = pictures(*shape), uniform(0, "erase", 0, np.arange(ROWS), ERASING_DRAWS)
-    together = erase(images, keys, 0.6, fill)
-    assert torch.equal(erase(images[part], keys[part], 0.6, fill), together[part])
+    together = random_erasing(images, keys, 0.6, fill)
+    assert torch.equal(random_erasing(images[part], keys[part], 0.6, fill), together[part])
 
 
 @settings(max_examples=20)
@@ -108,6 +116,6 @@ def test_copies_and_epochs_are_augmented_differently_and_copy_zero_as_the_only_o
 
 def test_three_augment_is_the_same_for_a_picture_in_any_batch():
     keys = uniform(0, "three augment", 0, np.arange(ROWS), 6)
-    whole, half = three_augment(keys), three_augment(keys[::2])
+    whole, half = draw_three_augment(keys), draw_three_augment(keys[::2])
     assert np.array_equal(whole.operations[::2], half.operations)
     assert np.array_equal(whole.amounts[::2], half.amounts)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corpus import frames, modes, turned
 from corpus.films import film
 from corpus.writing import encoded, photo, plain_tiff, png16
-from vitrail.data.decode import decode
+from vitrail.data.decoding.decode import decode_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -47,7 +47,7 @@ def test_damaged_files_give_a_picture_or_a_data_error(kind, changes, length):
     for place, value in changes:
         data[int(place * (len(data) - 1))] = value
     try:
-        picture = decode(bytes(data[: int(length * len(data))]), ImageSpec(high=65535, page=1))
+        picture = decode_image(bytes(data[: int(length * len(data))]), ImageSpec(high=65535, page=1))
     except DataError as error:
         assert str(error).startswith(STARTS)
     else:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from vitrail.data.transforms import resize, to_tensor
+from vitrail.data.preprocess import resize_batch, to_batch_tensor
 
 sides = st.integers(1, 70)
 FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
@@ -23,7 +23,7 @@ def by_pillow(values: np.ndarray, size: tuple[int, int], interpolation: str) -> 
 
 
 def difference(values: np.ndarray, size: tuple[int, int], interpolation: str) -> np.ndarray:
-    ours = resize(to_tensor(values[None]), size, interpolation)[0].permute(1, 2, 0).numpy()
+    ours = resize_batch(to_batch_tensor(values[None]), size, interpolation)[0].permute(1, 2, 0).numpy()
     return np.abs(ours.astype(int) - by_pillow(values, size, interpolation))
 
 

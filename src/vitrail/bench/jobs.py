@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.loader import Resident, load, steps
+from ..data.loader import InMemoryImageStore, iter_batches, load_images
 from ..data.open import open_source
-from ..data.regions import Cut
-from ..data.transforms import normalise
+from ..data.preprocess import normalize
+from ..data.random_crop import RandomResizedCrop
 from ..evaluate.collect import ITSELF, answering, outputs_of
 from ..model.vit import ViT
 from ..predict.member import Member
@@ -41,7 +41,7 @@ def step(learner: Learner, plan: Plan) -> Job:
     """A step of the training loop: augmentation, forward, loss, backward, guards, optimiser."""
     count = PICTURES * plan.recipe.batch
     targets = np.arange(count) % plan.model.outputs
-    made = train(learner, Resident(noise(plan.image, count)), targets, plan)
+    made = train(learner, InMemoryImageStore(noise(plan.image, count)), targets, plan)
     return lambda: next(made)
 
 
@@ -49,11 +49,11 @@ def reading(folder: Path, spec: ImageSpec, batch: int, workers: int) -> Job:
     """One pass over a folder of class folders: decoded, cut and mirrored at random, resized, normalised, in batches."""
     source = open_source(folder)
     rows = np.arange(len(source))
-    pictures = load(source, rows, spec, 0, workers, Cut(0, mirror=True), training=True)
+    pictures = load_images(source, rows, spec, 0, workers, RandomResizedCrop(0, mirror=True), training=True)
 
     def job() -> None:
-        for _, _, part in islice(steps(pictures, source.targets, batch, 0), len(rows) // batch):
-            normalise(part.images, spec)
+        for _, _, part in islice(iter_batches(pictures, source.targets, batch, 0), len(rows) // batch):
+            normalize(part.images, spec)
 
     return job
 

@@ -18,17 +18,16 @@ from torch import Tensor
 
 from ..errors import DataError, UsageError
 from ..spec import ImageSpec, Interpolation
-from .augment import resized_crop
-from .order import Share, keys, shares
-from .parallel import Workers, in_order
-from .ready import Maker
-from .regions import Cut
+from .augment.crops import resized_crop
+from .parallel import Workers, map_in_order
+from .preprocess import Preprocessor, preprocess_stack
+from .random_crop import RandomResizedCrop
+from .sampler import StepIndices, iter_step_indices, make_random_keys
 from .source import Source
-from .transforms import prepare_stack
 
-AHEAD = 2  # batches that are being decoded while one is trained on
+PREFETCH_BATCHES = 2  # batches that are being decoded while one is trained on
 CHUNK = 8  # pictures that a thread takes at a time: few, so that all threads end a batch together
-STACKED = 4096  # pictures of an array converted at a time
+IMAGES_PER_STACK = 4096  # pictures of an array converted at a time
 LOST_FILES, LOST_SHARE = 10, 0.001  # a training stops when so many pictures vanish, and more than this share of all
 
 
@@ -47,11 +46,11 @@ class Batch:
     @property
     def keys(self) -> Int64[np.ndarray, " B"]:
         """What the randomness of each picture is keyed by: its row, and another number for each further copy."""
-        return self.indices if self.copies is None else keys(self.indices, self.copies)
+        return self.indices if self.copies is None else make_random_keys(self.indices, self.copies)
 
 
 @runtime_checkable
-class Pictures(Protocol):
+class ImageStore(Protocol):
     """Prepared pictures of some rows of a source."""
 
     @property
@@ -68,14 +67,14 @@ class Pictures(Protocol):
         ...
 
 
-class Resident:
+class InMemoryImageStore:
     """Pictures decoded once and held in memory: the processor's, or a GPU's after `to`."""
 
     def __init__(
         self,
         images: UInt8[Tensor, "n C H W"],
         indices: Int64[np.ndarray, " n"] | None = None,
-        cut: Cut | None = None,
+        cut: RandomResizedCrop | None = None,
         interpolation: Interpolation = "bicubic",
         antialias: bool = True,
     ):
@@ -86,11 +85,11 @@ class Resident:
         self._antialias = antialias
         # NumPy gathers a batch in 0.02 ms; torch, waking its threads, took up to 16.
         self._values = images.numpy() if images.device.type == "cpu" else None
-        self._places = _places(self.indices)
+        self._places = _position_table(self.indices)
 
-    def to(self, device: str) -> Resident:
+    def to(self, device: str) -> InMemoryImageStore:
         """The same pictures in the memory of a device, where their batches are then gathered and cut."""
-        return Resident(self.images.to(device), self.indices, self._cut, self._interpolation, self._antialias)
+        return InMemoryImageStore(self.images.to(device), self.indices, self._cut, self._interpolation, self._antialias)
 
     def take(
         self, indices: Int64[np.ndarray, " B"], epoch: int = 0, copies: Int64[np.ndarray, " B"] | None = None
@@ -99,7 +98,7 @@ class Resident:
         if self._cut is None:
             return images
         size = (images.shape[2], images.shape[3])
-        drawn_by = indices if copies is None else keys(indices, copies)
+        drawn_by = indices if copies is None else make_random_keys(indices, copies)
         boxes = self._cut.boxes(drawn_by, epoch, np.tile(size, (len(indices), 1)))
         cut = resized_crop(images, boxes, size, self._interpolation, self._antialias)
         mirrored = torch.from_numpy(self._cut.mirrored(drawn_by, epoch)).to(cut.device)
@@ -117,7 +116,7 @@ class Resident:
         return lambda: self.take(indices, epoch, copies)
 
 
-def _places(indices: np.ndarray) -> np.ndarray:
+def _position_table(indices: np.ndarray) -> np.ndarray:
     """Where each row of the source lies; rows that are not held lie out of reach, so that asking for one fails."""
     size = int(indices.max()) + 1 if len(indices) else 0
     places = np.full(size, np.iinfo(np.int64).max)
@@ -125,7 +124,7 @@ def _places(indices: np.ndarray) -> np.ndarray:
     return places
 
 
-class Streamed:
+class StreamingImageStore:
     """Pictures decoded by threads whenever they are asked for.
 
     Args:
@@ -140,13 +139,13 @@ class Streamed:
         indices: Int64[np.ndarray, " n"],
         spec: ImageSpec,
         workers: int | None = None,
-        cut: Cut | None = None,
+        cut: RandomResizedCrop | None = None,
         training: bool = False,
     ):
         self.indices = indices
         self.lost: list[tuple[int, str]] = []
         """(row, reason) of every picture that could no longer be read when its turn came, in the order of the steps."""
-        self._maker = Maker(source, spec, cut, training)
+        self._maker = Preprocessor(source, spec, cut, training)
         self._shape = (spec.channels, spec.height, spec.width)
         self._workers = Workers(workers)
 
@@ -174,7 +173,7 @@ class Streamed:
         Raises:
             DataError: (by the result) ten pictures are lost, and more than 0.1 % of all.
         """
-        begun = self._begin(indices, indices if copies is None else keys(indices, copies), epoch)
+        begun = self._begin(indices, indices if copies is None else make_random_keys(indices, copies), epoch)
 
         def readable() -> tuple[Tensor, np.ndarray]:
             images, failed = begun()
@@ -224,15 +223,15 @@ class Streamed:
             )
 
 
-def load(
+def load_images(
     source: Source,
     indices: Int64[np.ndarray, " n"],
     spec: ImageSpec,
     limit_bytes: int,
     workers: int | None = None,
-    cut: Cut | None = None,
+    cut: RandomResizedCrop | None = None,
     training: bool = False,
-) -> Resident | Streamed:
+) -> InMemoryImageStore | StreamingImageStore:
     """These rows of a source, resident if their decoded pictures take at most `limit_bytes`, else streamed.
 
     Args:
@@ -246,22 +245,24 @@ def load(
         DataError: a picture cannot be read (at once when resident, else when its batch is taken).
     """
     if len(indices) * spec.channels * spec.height * spec.width > limit_bytes:
-        return Streamed(source, indices, spec, workers, cut, training)
+        return StreamingImageStore(source, indices, spec, workers, cut, training)
     images = torch.empty(len(indices), spec.channels, spec.height, spec.width, dtype=torch.uint8)
     if isinstance(source.pictures, np.ndarray):
-        for start in range(0, len(indices), STACKED):
-            images[start : start + STACKED] = prepare_stack(source.pictures[indices[start : start + STACKED]], spec)
-        return Resident(images, indices, cut, spec.interpolation, spec.antialias)
-    maker, values = Maker(source, spec, training=training or cut is not None), images.numpy()
+        for start in range(0, len(indices), IMAGES_PER_STACK):
+            images[start : start + IMAGES_PER_STACK] = preprocess_stack(
+                source.pictures[indices[start : start + IMAGES_PER_STACK]], spec
+            )
+        return InMemoryImageStore(images, indices, cut, spec.interpolation, spec.antialias)
+    maker, values = Preprocessor(source, spec, training=training or cut is not None), images.numpy()
     chunks = (range(start, min(start + CHUNK, len(indices))) for start in range(0, len(indices), CHUNK))
-    for failed in in_order(lambda places: maker.fill(values, places, indices, indices, 0), chunks, workers):
+    for failed in map_in_order(lambda places: maker.fill(values, places, indices, indices, 0), chunks, workers):
         for place in sorted(failed):
             raise failed[place]
-    return Resident(images, indices, cut, spec.interpolation, spec.antialias)
+    return InMemoryImageStore(images, indices, cut, spec.interpolation, spec.antialias)
 
 
-def steps(
-    pictures: Pictures,
+def iter_batches(
+    pictures: ImageStore,
     targets: Shaped[np.ndarray, " n *K"],
     batch: int,
     seed: int,
@@ -292,33 +293,33 @@ def steps(
             "Training needs one target for each picture held, and at least one. "
             f"Got {len(targets):,} targets for {len(pictures.indices):,} pictures."
         )
-    waiting: deque[tuple[Share, Callable[[], tuple[Tensor, np.ndarray]]]] = deque()
+    waiting: deque[tuple[StepIndices, Callable[[], tuple[Tensor, np.ndarray]]]] = deque()
     try:
-        for share in shares(pictures.indices, batch, seed, start_step, repeats, blocks, rank, world):
-            waiting.append((share, _begin(pictures, share)))
-            if len(waiting) > AHEAD:
+        for share in iter_step_indices(pictures.indices, batch, seed, start_step, repeats, blocks, rank, world):
+            waiting.append((share, _start_batch(pictures, share)))
+            if len(waiting) > PREFETCH_BATCHES:
                 share, begun = waiting.popleft()
                 images, kept = begun()
-                yield share.step, share.epoch, _batch(share, images, kept, pictures.indices, targets, repeats > 1)
+                yield share.step, share.epoch, _build_batch(share, images, kept, pictures.indices, targets, repeats > 1)
     finally:
-        if isinstance(pictures, Streamed):
+        if isinstance(pictures, StreamingImageStore):
             pictures.close()
 
 
-def _begin(pictures: Pictures, share: Share) -> Callable[[], tuple[Tensor, np.ndarray]]:
+def _start_batch(pictures: ImageStore, share: StepIndices) -> Callable[[], tuple[Tensor, np.ndarray]]:
     """Start on a batch; what is asked for waits for its pictures and says which places of the share they have."""
     rows = pictures.indices[share.places]
-    if isinstance(pictures, Streamed):
+    if isinstance(pictures, StreamingImageStore):
         return pictures.begin_readable(rows, share.epoch, share.copies)
-    if isinstance(pictures, Resident):
+    if isinstance(pictures, InMemoryImageStore):
         begun = pictures.begin(rows, share.epoch, share.copies)
     else:
         begun = pictures.begin(rows, share.epoch)
     return lambda: (begun(), np.arange(len(rows)))
 
 
-def _batch(
-    share: Share, images: Tensor, kept: np.ndarray, indices: np.ndarray, targets: np.ndarray, repeated: bool
+def _build_batch(
+    share: StepIndices, images: Tensor, kept: np.ndarray, indices: np.ndarray, targets: np.ndarray, repeated: bool
 ) -> Batch:
     if len(kept) == 0:
         raise DataError(

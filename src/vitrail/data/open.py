@@ -9,14 +9,12 @@ from pathlib import Path
 
 from ..errors import DataError
 from ..files.suggest import suggest_path
-from .honoured import Kind, refuse_others
-from .settings import DataSettings
-from .source import Source
-from .table_names import MANIFESTS
+from .settings import DataSettings, SourceKind, check_supported_settings
+from .source import MANIFEST_EXTENSIONS, Source
 
 Reader = Callable[[Path, DataSettings], Source]
-HUB = "hf:"
-SHARDS = ".tar"
+HUB_PREFIX = "hf:"
+SHARD_EXTENSION = ".tar"
 PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
 
@@ -34,51 +32,51 @@ def open_source(source: object, settings: DataSettings | None = None) -> Source:
     """
     settings = settings or DataSettings()
     if isinstance(source, Source):
-        refuse_others(settings, "opened", f"{source.name}, which is open already,")
+        check_supported_settings(settings, "opened", f"{source.name}, which is open already,")
         return source
     if not isinstance(source, str | Path):
-        from .sources.objects import open_object
+        from .sources.in_memory import open_object
 
         return open_object(source, settings)
     name = str(source)
     if isinstance(source, str) and name in BUILT_IN:
-        kind: Kind = "built-in set" if name in MADE else "usual set"
-        refuse_others(settings, kind, f"the set {name}")
+        kind: SourceKind = "built-in set" if name in BUNDLED_SETS else "usual set"
+        check_supported_settings(settings, kind, f"the set {name}")
         return BUILT_IN[name](settings)
-    if name.startswith(HUB):
-        from .sources.hf_datasets import open_hub
+    if name.startswith(HUB_PREFIX):
+        from .sources.huggingface import open_hub_dataset
 
-        return open_hub(name.removeprefix(HUB), settings)
+        return open_hub_dataset(name.removeprefix(HUB_PREFIX), settings)
     path = Path(name).expanduser()
     if path.is_dir():
-        return folder_reader(path)(path, settings)
+        return find_folder_reader(path)(path, settings)
     if path.is_file():
-        return file_reader(path)(path, settings)
-    if _shards(name):
-        from .sources.shards import open_shards
+        return find_file_reader(path)(path, settings)
+    if _expand_shard_pattern(name):
+        from .sources.webdataset import open_shards
 
-        return open_shards(_shards(name), settings)
-    raise DataError(_nothing(name))
+        return open_shards(_expand_shard_pattern(name), settings)
+    raise DataError(_not_found_message(name))
 
 
-def is_memory(source: object) -> bool:
+def is_in_memory(source: object) -> bool:
     """Whether a source is an object that only this process has, so that no command can name it again."""
     return not isinstance(source, str | Path)
 
 
-def folder_reader(folder: Path) -> Reader:
+def find_folder_reader(folder: Path) -> Reader:
     """The reader that a folder's own files ask for; class folders where none of them does."""
     names = {entry.name for entry in folder.iterdir()}
     if names & {"dataset_info.json", "dataset_dict.json"}:
-        from .sources.hf_datasets import open_folder
+        from .sources.huggingface import open_saved_dataset
 
-        return open_folder
+        return open_saved_dataset
     if any(name.startswith("Data_Entry_2017") and name.endswith(".csv") for name in names):
         from .sources.chest_xray14 import open_chest_xray14
 
         return open_chest_xray14
-    if _holds_shards(folder, names):
-        from .sources.shards import open_folder as open_folder_of_shards
+    if _has_shards(folder, names):
+        from .sources.webdataset import open_shard_folder as open_folder_of_shards
 
         return open_folder_of_shards
     from .sources.class_folders import open_class_folders
@@ -86,118 +84,120 @@ def folder_reader(folder: Path) -> Reader:
     return open_class_folders
 
 
-def _holds_shards(folder: Path, names: Iterable[str]) -> bool:
+def _has_shards(folder: Path, names: Iterable[str]) -> bool:
     """Whether tar shards lie in a folder, or in its folders called train, val or test."""
-    from .names import SPLIT_NAMES
+    from .source import SPLIT_NAMES
 
     inside = [folder / name for name in names if name.lower() in SPLIT_NAMES and (folder / name).is_dir()]
-    return any(entry.name.endswith(SHARDS) for place in (folder, *inside) for entry in place.iterdir())
+    return any(entry.name.endswith(SHARD_EXTENSION) for place in (folder, *inside) for entry in place.iterdir())
 
 
-def file_reader(path: Path) -> Reader:
+def find_file_reader(path: Path) -> Reader:
     """The reader for a file, by its ending.
 
     Raises:
         DataError: no reader takes such a file.
     """
     ending = path.suffix.lower()
-    if ending in MANIFESTS:
+    if ending in MANIFEST_EXTENSIONS:
         from .sources.manifest import open_manifest
 
         return open_manifest
-    if ending in ARRAYS:
+    if ending in ARRAY_EXTENSIONS:
         from .sources.arrays import open_arrays
 
         return open_arrays
-    if ending == SHARDS:
-        from .sources.shards import open_file
+    if ending == SHARD_EXTENSION:
+        from .sources.webdataset import open_shard
 
-        return open_file
+        return open_shard
     if path.name.lower().endswith(PACKED):
         raise DataError(
             f"{path} is packed, and shards are read in place. If it holds samples, unpack it once (gzip -d, xz "
             "-d or zstd -d) and give the .tar; if it holds folders of pictures, tar -xf and give the folder."
         )
-    from .decoding.endings import ENDINGS
+    from .decoding.decoded_image import IMAGE_EXTENSIONS
 
-    if ending in ENDINGS:
+    if ending in IMAGE_EXTENSIONS:
         raise DataError(
             f"{path} is one picture. A source is a folder with one folder per class, or a table of pictures; to "
             f"ask a trained model about one: vitrail predict RUN {shlex.quote(str(path))}"
         )
     raise DataError(
-        f"{path} is a file of no kind that holds a data set. Expected a manifest ({', '.join(MANIFESTS)}), arrays "
-        f"({', '.join(ARRAYS)}), a tar shard ({SHARDS}), a folder, or one of {', '.join(BUILT_IN)}."
+        f"{path} is a file of no kind that holds a data set. Expected a manifest "
+        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays "
+        f"({', '.join(ARRAY_EXTENSIONS)}), a tar shard ({SHARD_EXTENSION}), a folder, or one of {', '.join(BUILT_IN)}."
     )
 
 
-def _shards(name: str) -> list[Path]:
+def _expand_shard_pattern(name: str) -> list[Path]:
     """The files that a pattern of shards names: `data-*.tar`, or `data-{0000..0099}.tar`."""
-    if not name.endswith(SHARDS):
+    if not name.endswith(SHARD_EXTENSION):
         return []
     if "{" in name:
-        from .sources.shards import braces
+        from .sources.webdataset import expand_braces
 
-        return [Path(each).expanduser() for each in braces(name)]
+        return [Path(each).expanduser() for each in expand_braces(name)]
     return [Path(each) for each in sorted(glob.glob(str(Path(name).expanduser())))] if glob.has_magic(name) else []
 
 
-def _nothing(name: str) -> str:
+def _not_found_message(name: str) -> str:
     return (
         f"There is nothing at {name}. Expected a folder with one folder per class, a manifest "
-        f"({', '.join(MANIFESTS)}), arrays ({', '.join(ARRAYS)}), tar shards, {HUB}NAME, or one of "
+        f"({', '.join(MANIFEST_EXTENSIONS)}), arrays ({', '.join(ARRAY_EXTENSIONS)}), tar shards, {HUB_PREFIX}NAME, "
+        f"or one of "
         f"{', '.join(BUILT_IN)}.{suggest_path(name, BUILT_IN)}"
     )
 
 
-def _digits(settings: DataSettings) -> Source:
-    from .sources.digits import open_digits
+def _open_digits(settings: DataSettings) -> Source:
+    from .sources.builtin import open_digits
 
     return open_digits()
 
 
-def _planted(settings: DataSettings) -> Source:
-    from .sources.planted import open_planted
+def _open_synthetic(settings: DataSettings) -> Source:
+    from .sources.synthetic import open_synthetic
 
-    return open_planted()
-
-
-def _fashion_mnist(settings: DataSettings) -> Source:
-    from .sources.idx import open_fashion_mnist
-
-    return open_fashion_mnist(_root(settings))
+    return open_synthetic()
 
 
-def _mnist(settings: DataSettings) -> Source:
-    from .sources.idx import open_mnist
+def _open_fashion_mnist(settings: DataSettings) -> Source:
+    from .sources.builtin import open_fashion_mnist
 
-    return open_mnist(_root(settings))
-
-
-def _cifar10(settings: DataSettings) -> Source:
-    from .sources.cifar import open_cifar10
-
-    return open_cifar10(_root(settings))
+    return open_fashion_mnist(_data_root(settings))
 
 
-def _cifar100(settings: DataSettings) -> Source:
-    from .sources.cifar import open_cifar100
+def _open_mnist(settings: DataSettings) -> Source:
+    from .sources.builtin import open_mnist
 
-    return open_cifar100(_root(settings))
+    return open_mnist(_data_root(settings))
 
 
-def _root(settings: DataSettings) -> Path | None:
+def _open_cifar10(settings: DataSettings) -> Source:
+    from .sources.builtin import open_cifar10
+
+    return open_cifar10(_data_root(settings))
+
+
+def _open_cifar100(settings: DataSettings) -> Source:
+    from .sources.builtin import open_cifar100
+
+    return open_cifar100(_data_root(settings))
+
+
+def _data_root(settings: DataSettings) -> Path | None:
     return Path(settings.data_root).expanduser() if settings.data_root else None
 
 
-ARRAYS = (".npz", ".npy")
-MADE = ("digits", "planted")
+ARRAY_EXTENSIONS = (".npz", ".npy")
+BUNDLED_SETS = ("digits", "planted")
 """Sets that come with Vitrail, without files of their own."""
 BUILT_IN: dict[str, Callable[[DataSettings], Source]] = {
-    "digits": _digits,
-    "planted": _planted,
-    "mnist": _mnist,
-    "fashion-mnist": _fashion_mnist,
-    "cifar10": _cifar10,
-    "cifar100": _cifar100,
+    "digits": _open_digits,
+    "planted": _open_synthetic,
+    "mnist": _open_mnist,
+    "fashion-mnist": _open_fashion_mnist,
+    "cifar10": _open_cifar10,
+    "cifar100": _open_cifar100,
 }

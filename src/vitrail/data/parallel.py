@@ -19,11 +19,13 @@ from ..runtime import usable_cores
 Work = TypeVar("Work")
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-AHEAD = 8  # pieces of work a thread that may wait: few, so that an error or Ctrl-C ends it soon
+MAX_QUEUED_PER_THREAD = 8  # pieces of work a thread that may wait: few, so that an error or Ctrl-C ends it soon
 NAME = "vitrail-worker"
 
 
-def in_order(function: Callable[[Work], Result], work: Iterable[Work], threads: int | None = None) -> Iterator[Result]:
+def map_in_order(
+    function: Callable[[Work], Result], work: Iterable[Work], threads: int | None = None
+) -> Iterator[Result]:
     """The results of `function`, in the order of `work`, by as many threads as there are cores unless said.
 
     With 0 threads the caller's own does the work. The first exception of `function` is raised where its result would
@@ -34,7 +36,7 @@ def in_order(function: Callable[[Work], Result], work: Iterable[Work], threads: 
     try:
         for piece in work:
             waiting.append(workers.begin(function, piece))
-            if len(waiting) > AHEAD * workers.threads:
+            if len(waiting) > MAX_QUEUED_PER_THREAD * workers.threads:
                 yield waiting.popleft()()
         while waiting:
             yield waiting.popleft()()
@@ -55,7 +57,7 @@ class Workers:
             return partial(function, *args)
         if self._pool is None:
             torch = sys.modules.get("torch")  # ONNX Runtime answers without it, and to import it takes seconds
-            told = (_be_one_thread, (torch.get_num_threads(),)) if torch else ()
+            told = (_limit_torch_threads, (torch.get_num_threads(),)) if torch else ()
             self._pool = ThreadPoolExecutor(self.threads, NAME, *told)
         return self._pool.submit(function, *args).result
 
@@ -66,10 +68,10 @@ class Workers:
             self._pool = None
 
 
-_ONE_AT_A_TIME = threading.Lock()
+_THREAD_COUNT_LOCK = threading.Lock()
 
 
-def _be_one_thread(others: int) -> None:
+def _limit_torch_threads(others: int) -> None:
     """Keep torch from starting a team of threads for each worker: they would take the cores from the training.
 
     torch's number of threads belongs to the thread that sets it, but threads yet to come begin with the number that was
@@ -78,7 +80,7 @@ def _be_one_thread(others: int) -> None:
     """
     import torch
 
-    with _ONE_AT_A_TIME:
+    with _THREAD_COUNT_LOCK:
         torch.get_num_threads()
         torch.set_num_threads(1)
         other = threading.Thread(target=torch.set_num_threads, args=(others,))

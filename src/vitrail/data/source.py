@@ -8,6 +8,7 @@ when other pictures are left out.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from ..errors import DataError, UsageError
 
 
 @runtime_checkable
-class Elsewhere(Protocol):
+class LazyImage(Protocol):
     """A picture inside something larger: a member of a tar shard, a row of a table, an item of somebody's dataset."""
 
     @property
@@ -41,7 +42,7 @@ class Elsewhere(Protocol):
         ...
 
 
-Picture = Path | np.ndarray | Elsewhere
+ImageInput = Path | np.ndarray | LazyImage
 """A file, an array [H, W] or [H, W, C] of any integer or float type, or what knows where to fetch either."""
 
 Task = Literal["classes", "labels", "number"]
@@ -49,7 +50,7 @@ SPLITS = ("train", "val", "test")
 CHUNK = 4096  # pictures of an array hashed at a time
 
 
-def as_task(word: str) -> Task:
+def parse_task(word: str) -> Task:
     """A task by its name.
 
     Raises:
@@ -65,7 +66,7 @@ def as_task(word: str) -> Task:
 class Example:
     """One row of a source."""
 
-    picture: Picture
+    picture: ImageInput
     target: np.ndarray | np.generic
     id: str
     group: object | None
@@ -85,7 +86,7 @@ class Source:
     """classes: one of K; labels: any of K; number: regression."""
     classes: tuple[str, ...]
     """Names of the K outputs (of labels and number columns too), in order; always text, never guessed to be numbers."""
-    pictures: Sequence[Picture] | np.ndarray
+    pictures: Sequence[ImageInput] | np.ndarray
     """One picture per row; pictures of one shape may be a single array [n, H, W] or [n, H, W, C]."""
     targets: np.ndarray
     """int64 [n] for classes, or float32 [n, K] whose rows sum to 1 (soft labels); float32 [n, K] for labels, 0..1, and
@@ -157,7 +158,7 @@ class Source:
             for start in range(0, len(self), CHUNK):  # a mapped file is never whole in memory
                 yield self.pictures[start : start + CHUNK].tobytes()
         else:
-            yield from map(_content, self.pictures)
+            yield from map(_fingerprint_image, self.pictures)
 
     def _check_targets(self) -> None:
         if self.task == "classes" and not self.soft:
@@ -169,7 +170,7 @@ class Source:
                     f"Targets of {self.name} must have one column per output, {len(self.classes)}. "
                     f"Got shape {self.targets.shape}."
                 )
-            wrong, rule = _wrong_rows(self.targets, self.task)
+            wrong, rule = _find_invalid_targets(self.targets, self.task)
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
             raise DataError(
@@ -194,7 +195,7 @@ class Source:
             owner[rows] = number
 
 
-def _wrong_rows(targets: np.ndarray, task: Task) -> tuple[np.ndarray, str]:
+def _find_invalid_targets(targets: np.ndarray, task: Task) -> tuple[np.ndarray, str]:
     """Which rows of targets [n, K] break the task's rule, and the rule."""
     if task == "number":
         return np.isinf(targets).any(1), "must be finite numbers, or NaN where unknown"
@@ -204,7 +205,7 @@ def _wrong_rows(targets: np.ndarray, task: Task) -> tuple[np.ndarray, str]:
     return beyond | ~np.isclose(targets.sum(1), 1, atol=1e-3), "must be probabilities that sum to 1"
 
 
-def _content(picture: Picture) -> bytes:
+def _fingerprint_image(picture: ImageInput) -> bytes:
     if isinstance(picture, np.ndarray):
         return f"{picture.dtype} {picture.shape} ".encode() + picture.tobytes()
     if not isinstance(picture, Path):
@@ -213,3 +214,31 @@ def _content(picture: Picture) -> bytes:
         return str(picture.stat().st_size).encode()
     except OSError:
         return b"missing"
+
+
+# Words that readers look for in the names of folders and files.
+
+# fmt: off
+SPLIT_NAMES = {
+    "train": "train", "training": "train",
+    "val": "val", "valid": "val", "validation": "val", "dev": "val",
+    "test": "test", "testing": "test",
+}
+# fmt: on
+
+
+def natural_sort_key(name: str) -> tuple[tuple[str | tuple[int, str], ...], str]:
+    """Sorts 1, 2, 10 by value, however long numbers are, and words without regard to case."""
+    parts = re.split(r"([0-9]+)", name.casefold())
+    return tuple(_digits_key(part) if place % 2 else part for place, part in enumerate(parts)), name
+
+
+def _digits_key(digits: str) -> tuple[int, str]:
+    """What orders whole numbers as their values do, of any length."""
+    plain = digits.lstrip("0")
+    return len(plain), plain
+
+
+# Endings of the tables that name pictures.
+
+MANIFEST_EXTENSIONS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")

@@ -11,20 +11,18 @@ from collections.abc import Mapping
 from hashlib import blake2b
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int64, Shaped
 from numpy.typing import NDArray
 
 from ..errors import DataError, UsageError
 from ..randomness import uniform
-from .carve import deal, numbered, share_groups, share_labels, share_pictures
 from .settings import DataSettings
 from .source import SPLITS, Source
-from .strata import strata
 
-Rows = NDArray[np.int64]
+RowIndices = NDArray[np.int64]
 
 
-def complete(source: Source, settings: DataSettings, seed: int) -> dict[str, Rows]:
+def make_splits(source: Source, settings: DataSettings, seed: int) -> dict[str, RowIndices]:
     """Row numbers under "train", "val" and "test", each sorted; a published val or test is not changed.
 
     A missing val or test takes its fraction out of train (out of all pictures, where nothing was published), of every
@@ -41,13 +39,13 @@ def complete(source: Source, settings: DataSettings, seed: int) -> dict[str, Row
     """
     kept = {split: np.sort(np.asarray(rows, dtype=np.int64)) for split, rows in source.splits.items()}
     if settings.folds:
-        kept = {"train": _parted(source), **({"test": kept["test"]} if "test" in kept else {})}
+        kept = {"train": _rows_for_folds(source), **({"test": kept["test"]} if "test" in kept else {})}
     taken = [rows for split, rows in kept.items() if split != "train"]
     pool = kept.get("train", np.setdiff1d(np.arange(len(source)), np.concatenate([*taken, np.arange(0)])))
-    if leaks := group_leaks(source, {"train": pool, **kept}):
+    if leaks := find_group_leaks(source, {"train": pool, **kept}):
         raise DataError(leaks[0])
     if settings.folds:
-        part = folds(source, settings.folds, seed, settings.strata)[settings.fold]
+        part = make_folds(source, settings.folds, seed, settings.strata)[settings.fold]
         kept["val" if "test" in kept else "test"], pool = part, np.setdiff1d(pool, part)
     fractions = {"val": settings.val_fraction, "test": settings.test_fraction}
     wanted = {split: fraction for split, fraction in fractions.items() if split not in kept}
@@ -56,11 +54,11 @@ def complete(source: Source, settings: DataSettings, seed: int) -> dict[str, Row
             "The fractions for val and test must be 0 or more and leave something to train on. "
             f"Got val {settings.val_fraction:g} and test {settings.test_fraction:g}."
         )
-    found = {**kept, **_carve(source, pool, wanted, seed, settings.strata)}
+    found = {**kept, **_split_train_rows(source, pool, wanted, seed, settings.strata)}
     return {split: found[split] for split in SPLITS}
 
 
-def folds(source: Source, k: int, seed: int, column: str = "") -> list[Rows]:
+def make_folds(source: Source, k: int, seed: int, column: str = "") -> list[RowIndices]:
     """All pictures but a published test, in k parts of the same size that show the same; groups stay whole.
 
     The same seed gives the same parts, whichever of them is asked for.
@@ -71,21 +69,21 @@ def folds(source: Source, k: int, seed: int, column: str = "") -> list[Rows]:
     Raises:
         UsageError: fewer pictures, or groups, than parts.
     """
-    rows = _parted(source)
+    rows = _rows_for_folds(source)
     things = "pictures" if source.groups is None else "groups"
-    have = len(rows) if source.groups is None else len(np.unique(numbered(source.groups[rows])))
+    have = len(rows) if source.groups is None else len(np.unique(number_groups(source.groups[rows])))
     if have < k:
         raise UsageError(f"{k} folds need at least {k} {things}. {source.name} has {have:,} to part; ask for fewer.")
-    keys = _keys(source, rows, seed, "folds")
-    shown = strata(source, rows, column)
+    keys = _draw_keys(source, rows, seed, "folds")
+    shown = make_strata(source, rows, column)
     if source.groups is None and shown.ndim == 1:
-        share = deal(shown, keys, k)
+        share = assign_folds(shown, keys, k)
     else:
-        share = _share(source, rows, shown, keys, np.full(k, 1 / k))
+        share = _assign_parts(source, rows, shown, keys, np.full(k, 1 / k))
     return [rows[share == fold] for fold in range(k)]
 
 
-def _parted(source: Source) -> Rows:
+def _rows_for_folds(source: Source) -> RowIndices:
     """What folds part: published train and val together, or else all but a published test."""
     given = {split: np.asarray(rows, dtype=np.int64) for split, rows in source.splits.items()}
     if "train" in given:
@@ -93,11 +91,11 @@ def _parted(source: Source) -> Rows:
     return np.setdiff1d(np.arange(len(source)), given.get("test", np.zeros(0, dtype=np.int64)))
 
 
-def group_leaks(source: Source, splits: Mapping[str, Rows]) -> tuple[str, ...]:
+def find_group_leaks(source: Source, splits: Mapping[str, RowIndices]) -> tuple[str, ...]:
     """A sentence if splits share groups, so that a result would be too good; else nothing."""
     if source.groups is None:
         return ()
-    groups = numbered(source.groups)
+    groups = number_groups(source.groups)
     owners = np.zeros((groups.max(initial=-1) + 1, len(splits)), dtype=bool)
     for place, rows in enumerate(splits.values()):
         owners[groups[rows], place] = True
@@ -115,33 +113,251 @@ def group_leaks(source: Source, splits: Mapping[str, Rows]) -> tuple[str, ...]:
     return (sentence,)
 
 
-def without(splits: Mapping[str, Rows], rows: Rows) -> dict[str, Rows]:
+def remove_rows(splits: Mapping[str, RowIndices], rows: RowIndices) -> dict[str, RowIndices]:
     """The same splits less some rows; nobody else is renumbered, so their randomness stays the same."""
     return {split: members[~np.isin(members, rows)] for split, members in splits.items()}
 
 
-def _carve(source: Source, pool: Rows, wanted: Mapping[str, float], seed: int, column: str = "") -> dict[str, Rows]:
+def _split_train_rows(
+    source: Source, pool: RowIndices, wanted: Mapping[str, float], seed: int, column: str = ""
+) -> dict[str, RowIndices]:
     """Split `pool` into train and the wanted splits."""
     names = ["train", *(name for name, fraction in wanted.items() if fraction > 0)]
     fractions = np.array([1 - sum(wanted.values()), *(wanted[name] for name in names[1:])], dtype=np.float64)
-    keys = _keys(source, pool, seed, "split")
-    share = _share(source, pool, strata(source, pool, column), keys, fractions)
+    keys = _draw_keys(source, pool, seed, "split")
+    share = _assign_parts(source, pool, make_strata(source, pool, column), keys, fractions)
     carved = {name: np.sort(pool[share == number]) for number, name in enumerate(names)}
     return {name: np.zeros(0, dtype=np.int64) for name in wanted} | carved
 
 
-def _share(source: Source, rows: Rows, shown: np.ndarray, keys: np.ndarray, fractions: np.ndarray) -> Rows:
+def _assign_parts(
+    source: Source, rows: RowIndices, shown: np.ndarray, keys: np.ndarray, fractions: np.ndarray
+) -> RowIndices:
     """Which part each row belongs to, by the way of dealing that the targets and groups ask for."""
-    groups = None if source.groups is None else numbered(source.groups[rows])
+    groups = None if source.groups is None else number_groups(source.groups[rows])
     if groups is not None and groups.max(initial=-1) + 1 < len(rows):
         places, kinds = np.nonzero(shown) if shown.ndim == 2 else (np.arange(len(rows)), shown)
-        return share_groups(places, kinds, keys, fractions, groups)
-    return share_labels(shown, keys, fractions) if shown.ndim == 2 else share_pictures(shown, keys, fractions)
+        return assign_groups(places, kinds, keys, fractions, groups)
+    return (
+        assign_iterative_stratified(shown, keys, fractions)
+        if shown.ndim == 2
+        else assign_stratified(shown, keys, fractions)
+    )
 
 
-def _keys(source: Source, rows: Rows, seed: int, purpose: str) -> Float64[np.ndarray, " n"]:
+def _draw_keys(source: Source, rows: RowIndices, seed: int, purpose: str) -> Float64[np.ndarray, " n"]:
     """A random number in [0, 1) for each row that depends on the seed and the row's id alone."""
     letters = (name.encode("utf-8", "surrogateescape") for name in source.ids)
     hashed = b"".join(blake2b(name, digest_size=8).digest() for name in letters)
     numbers = (np.frombuffer(hashed, dtype="<u8") >> np.uint64(1)).astype(np.int64)
     return uniform(seed, purpose, 0, numbers[rows], 1)[:, 0]
+
+
+# Deal pictures out to splits so that every split shows every class and label in proportion.
+#
+# Plain arrays in and out: what each picture shows, a random key in [0, 1) per picture, and the fraction of each
+# split, the first of which (train) gets what rounding leaves. All of it is done in seconds for a million pictures.
+
+
+def assign_stratified(
+    strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], fractions: Float64[np.ndarray, " s"]
+) -> Int64[np.ndarray, " n"]:
+    """The split of each picture: per class in the order of the keys, the first split keeping at least one of each.
+
+    What rounding takes from a split in one class is given back in the next, so that sizes add up over many small
+    classes.
+    """
+    share = np.zeros(len(strata), dtype=np.int64)
+    owed = np.zeros(len(fractions))
+    for members in _members_by_stratum(strata, keys):
+        exact = len(members) * fractions + owed
+        start = 0
+        for split in range(1, len(fractions)):
+            size = int(np.clip(np.floor(exact[split] + 0.5), 0, len(members) - 1 - start))
+            share[members[start : start + size]] = split
+            owed[split] = np.clip(exact[split] - size, -0.5, 0.5)
+            start += size
+    return share
+
+
+def assign_folds(strata: Int64[np.ndarray, " n"], keys: Float64[np.ndarray, " n"], k: int) -> Int64[np.ndarray, " n"]:
+    """The fold of each picture: class after class in the order of the keys, one to each fold in turn.
+
+    Folds differ by at most one picture, in all and of every class.
+    """
+    share = np.empty(len(strata), dtype=np.int64)
+    share[np.lexsort((keys, strata))] = np.arange(len(strata)) % k
+    return share
+
+
+def assign_iterative_stratified(
+    positive: Bool[np.ndarray, "n K"], keys: Float64[np.ndarray, " n"], fractions: Float64[np.ndarray, " s"]
+) -> Int64[np.ndarray, " n"]:
+    """The split of each picture when it may show several of K labels: the rarest label is dealt out first.
+
+    Again and again the label with the fewest pictures left is taken, and each of its pictures goes to the split that
+    still wants most of it; of equals, to the one that wants most pictures. All pictures of one label are dealt at
+    once, which gives the counts that one after another would.
+
+    Source: Sechidis, Tsoumakas and Vlahavas 2011, "On the stratification of multi-label data", algorithm 1.
+    """
+    order = np.argsort(keys, kind="stable")
+    shown = np.asfortranarray(positive[order])  # labels are looked at one by one
+    share = np.full(len(order), -1)
+    left = shown.sum(0)  # [K]
+    wanted, room = fractions[:, None] * left, fractions * len(order)  # [s, K], [s]
+    while left.any():
+        label = int(np.where(left > 0, left, len(order) + 1).argmin())
+        members = np.flatnonzero(shown[:, label] & (share < 0))
+        _assign_counts(share, members, _allocate_counts(wanted[:, label], room, len(members)))
+        taken = np.stack([shown[members[share[members] == split]].sum(0) for split in range(len(fractions))])
+        wanted, left = wanted - taken, left - taken.sum(0)
+        room = room - np.bincount(share[members], minlength=len(fractions))
+    rest = np.flatnonzero(share < 0)  # they show nothing
+    _assign_counts(share, rest, _allocate_counts(room, room, len(rest)))
+    found = np.empty_like(share)
+    found[order] = share
+    return found
+
+
+def assign_groups(
+    rows: Int64[np.ndarray, " m"],
+    strata: Int64[np.ndarray, " m"],
+    keys: Float64[np.ndarray, " n"],
+    fractions: Float64[np.ndarray, " s"],
+    groups: Int64[np.ndarray, " n"],
+) -> Int64[np.ndarray, " n"]:
+    """As the others, whole groups only: the largest first, each to the split that then misses its classes least.
+
+    A split misses the square of the shares of every class, and of all pictures, that it has not got yet. Greedy, so
+    proportions hold as well as the sizes of groups allow. The first split is never left empty, nor any other while
+    there are groups enough: the last ones go to splits that have none.
+
+    Args:
+        rows, strata: picture rows[i] shows strata[i]; a picture may stand there often, once or not at all.
+        groups: number of each picture's group, from `numbered`.
+    """
+    everything = int(strata.max(initial=-1)) + 1  # one more stratum, of which each picture is one
+    of, kinds, counts = _count_strata_by_group(
+        groups[np.concatenate([rows, np.arange(len(groups))])],
+        np.concatenate([strata, np.full(len(groups), everything)]),
+        everything + 1,
+    )
+    totals = np.bincount(kinds, counts, everything + 1)
+    missing = [(fraction * totals).tolist() for fraction in fractions.tolist()]
+    ends = np.searchsorted(of, np.arange(groups.max(initial=-1) + 2)).tolist()
+    gains = (counts / totals[kinds] ** 2).tolist()  # what one missing picture of this stratum is worth to the group
+    inside, amounts = kinds.tolist(), counts.tolist()
+    home = np.zeros(len(ends) - 1, dtype=np.int64)
+    empty = set(np.flatnonzero(fractions > 0).tolist())
+    for rank, group in enumerate(_groups_by_size(groups, keys)):
+        entries = range(ends[group], ends[group + 1])
+        worth = [sum([lacks[inside[entry]] * gains[entry] for entry in entries]) for lacks in missing]
+        among = sorted(empty) if len(home) - rank <= len(empty) else range(len(missing))
+        chosen = max(among, key=worth.__getitem__) if rank else 0
+        home[group] = chosen
+        empty.discard(chosen)
+        for entry in entries:
+            missing[chosen][inside[entry]] -= amounts[entry]
+    return home[groups]
+
+
+def number_groups(groups: Shaped[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Groups of any kind as numbers 0, 1, ... in the order in which they first appear."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()], dtype=np.int64)
+
+
+def _members_by_stratum(strata: np.ndarray, keys: np.ndarray) -> list[np.ndarray]:
+    """Places of each stratum's members, in the order of their keys."""
+    if not len(strata):
+        return []
+    order = np.lexsort((keys, strata))
+    return np.split(order, np.flatnonzero(np.diff(strata[order])) + 1)
+
+
+def _allocate_counts(wanted: np.ndarray, room: np.ndarray, n: int) -> np.ndarray:
+    """How many of n each split gets if they go one by one to the split that wants most, of equals to the roomiest."""
+    falling = np.sort(wanted)[::-1]
+    levels = (np.cumsum(falling) - n) / np.arange(1, len(wanted) + 1)  # what would be left if only the first j got any
+    level = levels[np.flatnonzero(falling >= levels)[-1]]
+    sizes = np.maximum(np.floor(wanted - level + 1e-9), 0).astype(np.int64)
+    while sizes.sum() < n:
+        sizes[np.lexsort((room - sizes, wanted - sizes))[-1]] += 1
+    return sizes
+
+
+def _assign_counts(share: np.ndarray, members: np.ndarray, sizes: np.ndarray) -> None:
+    share[members] = np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _count_strata_by_group(
+    groups: np.ndarray, strata: np.ndarray, kinds: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(group, stratum, how often) for every pair that occurs, sorted by group."""
+    pairs, counts = np.unique(groups * kinds + strata, return_counts=True)
+    return pairs // kinds, pairs % kinds, counts
+
+
+def _groups_by_size(groups: np.ndarray, keys: np.ndarray) -> list[int]:
+    """Numbers of the groups by falling size; those of one size by the smallest key among their pictures."""
+    sizes = np.bincount(groups)
+    smallest = np.full(len(sizes), 1.0)
+    np.minimum.at(smallest, groups, keys)
+    return np.lexsort((smallest, -sizes)).tolist()
+
+
+# What a split should show in proportion: the class of a picture, its labels, or how large its numbers are.
+
+BINS = 10
+MIN_PER_BIN = 5  # known numbers a bin must hold on average
+
+
+def make_strata(
+    source: Source, rows: Int64[np.ndarray, " n"], column: str = ""
+) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
+    """One stratum per picture, or for labels and several numbers the K strata that each picture is in.
+
+    Soft labels count as their most probable class, labels from a half on as present, numbers by quantile. What is
+    unknown (NaN) counts for nothing; a single unknown number is a stratum of its own.
+
+    Args:
+        column: one of the source's further columns. Its values part each stratum; where a picture is in several, they
+            are strata beside them.
+    """
+    shown = _target_strata(source, rows)
+    if not column:
+        return shown
+    cells = source.metadata[column]
+    _, values = np.unique([str(cells[row]) for row in rows.tolist()], return_inverse=True)
+    if shown.ndim == 2:
+        return np.concatenate([shown, values[:, None] == np.arange(values.max(initial=-1) + 1)], axis=1)
+    return shown * (values.max(initial=0) + 1) + values
+
+
+def _target_strata(source: Source, rows: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:
+    """What is to be learnt, as strata."""
+    targets = source.targets[rows]
+    if source.task == "labels":
+        return targets >= 0.5
+    if source.task == "number":
+        return (
+            _quantile_bins(targets[:, 0])
+            if targets.shape[1] == 1
+            else np.concatenate([_quantile_one_hot(c) for c in targets.T], axis=1)
+        )
+    return targets.argmax(1) if source.soft else targets.astype(np.int64, copy=False)
+
+
+def _quantile_bins(numbers: Shaped[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """The quantile bin of each number; the one after the last for unknown ones."""
+    known = np.isfinite(numbers)
+    bins = min(BINS, max(1, int(known.sum()) // MIN_PER_BIN))
+    edges = np.quantile(numbers[known], np.arange(1, bins) / bins) if known.any() else np.zeros(0)
+    return np.where(known, np.searchsorted(edges, numbers, side="right"), bins)
+
+
+def _quantile_one_hot(numbers: Shaped[np.ndarray, " n"]) -> Bool[np.ndarray, "n b"]:
+    """Whether each number lies in each bin; unknown ones lie in none."""
+    bins = _quantile_bins(numbers)
+    return (bins[:, None] == np.arange(bins.max(initial=0) + 1)) & np.isfinite(numbers)[:, None]

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import UInt8
 
 from .. import config
-from ..data.transforms import fit_one
+from ..data.preprocess import fit_array_to_tensor
 from ..explain.picture import read
 from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
@@ -70,7 +70,7 @@ def seen(found: Found, picture: Path) -> UInt8[np.ndarray, "H W C"]:
     Raises:
         DataError: the picture cannot be read.
     """
-    image = fit_one(read(picture, found.spec.channels), found.spec)[None]
+    image = fit_array_to_tensor(read(picture, found.spec.channels), found.spec)[None]
     if found.config.pad:
         image = pad_to_patches(image.float(), found.config.patch).to(torch.uint8)
     return np.ascontiguousarray(image[0].permute(1, 2, 0).numpy())

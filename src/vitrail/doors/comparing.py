@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data import kept_splits
+from ..data import split_files
 from ..errors import DataError
 from ..evaluate.comparing import Comparison, compare
 from ..predict.predictor import Predictor
@@ -54,7 +54,7 @@ def unseen_by(run: Path, labelled: Labelled) -> Labelled:
         return _noted(labelled, f"{run} does not say which pictures it has learnt from; it may have seen these.")
     if not identity.same(folder.data_file, labelled.source):
         return _noted(labelled, f"{run} has learnt from other data; whether it has seen these pictures is not known.")
-    splits, _ = kept_splits.read(folder.splits_file, labelled.source)
+    splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     kept = np.setdiff1d(labelled.rows, np.concatenate([splits["train"], splits["val"]]))
     if not len(kept):
         raise DataError(
@@ -72,7 +72,7 @@ def learnt_told(run: Path, labelled: Labelled) -> Labelled:
     runs = [RunFolder(path) for path in folding.folders(run)] or [RunFolder(run)]
     if not all(one.splits_file.is_file() and identity.same(one.data_file, labelled.source) for one in runs):
         return labelled
-    learnt = [kept_splits.read(one.splits_file, labelled.source)[0]["train"] for one in runs]
+    learnt = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
     count = len(np.intersect1d(labelled.rows, np.concatenate(learnt)))
     if not count:
         return labelled

@@ -13,7 +13,7 @@ from ..checkpoints import bundle
 from ..checkpoints import save as writing
 from ..checkpoints.families import torchvision
 from ..checkpoints.validate import Audit
-from ..data.source import as_task
+from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import read as read_decisions
 from ..evaluate.scaling import KEY, scaling_in
@@ -220,7 +220,7 @@ def _averaged(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
 
 def _undecided(found: Found, info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     """What a run has fitted on its validation pictures stays in the bundle."""
-    decided = read_decisions(info, as_task(found.task), found.classes, "the bundle")
+    decided = read_decisions(info, parse_task(found.task), found.classes, "the bundle")
     parts = {
         "a temperature": bool(decided.temperature),
         "thresholds": bool(decided.thresholds),

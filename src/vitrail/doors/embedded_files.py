@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from ..data.formulas import guarded, lines
+from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import UsageError
 from ..evaluate.table_files import as_text, need_pyarrow
 from ..files import atomic
@@ -66,7 +66,7 @@ def check_place(path: Path) -> None:
 
 def _is_ours(path: Path) -> bool:
     """Whether a file begins as the table beside an array does, so that it may be written anew."""
-    first = "".join(lines([BESIDE])).encode()
+    first = "".join(format_csv_lines([BESIDE])).encode()
     with path.open("rb") as file:
         return file.read(len(first)) == first
 
@@ -93,8 +93,8 @@ class _Array:
 
     def names(self) -> bytes:
         """The table beside the array."""
-        cells = ((str(row), guarded(path), guarded(id)) for row, (path, id) in enumerate(self._names))
-        return "".join(lines([BESIDE, *cells])).encode("utf-8", "surrogateescape")
+        cells = ((str(row), escape_cell(path), escape_cell(id)) for row, (path, id) in enumerate(self._names))
+        return "".join(format_csv_lines([BESIDE, *cells])).encode("utf-8", "surrogateescape")
 
 
 @contextmanager

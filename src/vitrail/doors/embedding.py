@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 from .. import runtime
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
-from ..data.formulas import guarded, lines
+from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
 from ..files.suggest import suggest_path
 from ..predict.embedder import NOTHING, Embedder, Embeddings, Eye, Features, join
@@ -118,8 +118,8 @@ def similar(asked: Embeddings, count: int, among: Embeddings | None = None) -> l
 
 def as_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Such rows as a CSV file."""
-    texts = ([guarded(str(row[column])) for column in COLUMNS[:-1]] + [f"{row[COLUMNS[-1]]:.6f}"] for row in rows)
-    return "".join(lines([COLUMNS, *texts])).encode("utf-8", "surrogateescape")
+    texts = ([escape_cell(str(row[column])) for column in COLUMNS[:-1]] + [f"{row[COLUMNS[-1]]:.6f}"] for row in rows)
+    return "".join(format_csv_lines([COLUMNS, *texts])).encode("utf-8", "surrogateescape")
 
 
 def _eye(path: Path) -> Eye:

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import config
-from ..data.doctor import excluded
+from ..data.checks import findings
 from ..data.open import open_source
 from ..data.settings import DataSettings
-from ..data.source import SPLITS, Picture, Source, Task
-from ..data.sources.rows import Chosen
-from ..data.table_names import MANIFESTS
+from ..data.source import MANIFEST_EXTENSIONS, SPLITS, ImageInput, Source, Task
+from ..data.sources.lazy_sequences import SubsetSequence
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, join
 from ..evaluate.measuring import Figures, measured
@@ -64,9 +63,9 @@ class Labelled:
     """What is not as it was when the run began that held them out."""
 
     @property
-    def pictures(self) -> Sequence[Picture]:
+    def pictures(self) -> Sequence[ImageInput]:
         """The pictures of these rows, each made when it is asked for."""
-        return Chosen[Picture](self.source.pictures, self.rows)
+        return SubsetSequence[ImageInput](self.source.pictures, self.rows)
 
 
 def evaluate(
@@ -188,7 +187,7 @@ def other_source(source: object, split: str | None, settings: DataSettings) -> L
     part = _part(found, found.splits, split or ("test" if "test" in found.splits else ALL))
     if not settings.exclude:
         return part
-    listed = excluded.read(Path(settings.exclude).expanduser(), found)
+    listed = findings.read_exclude_list(Path(settings.exclude).expanduser(), found)
     return replace(part, rows=np.setdiff1d(part.rows, listed))
 
 
@@ -224,7 +223,7 @@ def reading(
 
 
 def _is_manifest(source: str) -> bool:
-    return Path(source).suffix.lower() in MANIFESTS
+    return Path(source).suffix.lower() in MANIFEST_EXTENSIONS
 
 
 def class_numbers(source: Source, classes: Sequence[str]) -> NDArray[np.int64]:

@@ -16,9 +16,9 @@ from torch import Tensor
 from .. import runtime
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
-from ..data.decode import decode
-from ..data.source import Picture, Task, as_task
-from ..data.transforms import fit_for_eyes, fit_one, normalise
+from ..data.decoding.decode import decode_image
+from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
+from ..data.source import ImageInput, Task, parse_task
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers
 from ..evaluate.number_predictions import NumberPredictions
@@ -113,7 +113,7 @@ def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
     if found.classes:
-        member = Member(model=found.model, spec=found.spec, classes=found.classes, task=as_task(found.task))
+        member = Member(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
         return of_predictor(Predictor([member], machine.device), str(given))
     here = torch.device(machine.device)
     return Explainer(
@@ -133,7 +133,7 @@ def of_predictor(predictor: Predictor, given: str) -> Explainer:
 
 
 def explained(
-    explainer: Explainer, pictures: Sequence[Picture | bytes], asked: Asked, skip_bad: bool = False
+    explainer: Explainer, pictures: Sequence[ImageInput | bytes], asked: Asked, skip_bad: bool = False
 ) -> Iterator[Explained | tuple[str, str]]:
     """Every picture explained, one after another.
 
@@ -183,15 +183,15 @@ def fingerprint(model: ViT) -> str:
 
 
 def _one(
-    explainer: Explainer, picture: Picture | bytes, name: str, asked: Asked, options: Options, of: int | None
+    explainer: Explainer, picture: ImageInput | bytes, name: str, asked: Asked, options: Options, of: int | None
 ) -> Explained:
-    decoded = decode(picture, explainer.spec)
-    image = fit_one(decoded, explainer.spec)  # uint8 [C, H, W]
+    decoded = decode_image(picture, explainer.spec)
+    image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
     answers = None if explainer.predictor is None else explainer.predictor.predict([picture])
     method = asked.method or methods.default_method(explainer.model.config)
     if method in METHODS and METHODS[method].of_class and of is None:
         of = _answered(answers)
-    images = normalise(image[None].to(explainer.device), explainer.spec)
+    images = normalize(image[None].to(explainer.device), explainer.spec)
     found = methods.explain(explainer.model, images, method, of, options)
     number = None if found.of is None else found.of[0]
     artefacts = np.zeros(found.values.shape[1:], bool)
@@ -200,7 +200,7 @@ def _one(
     return Explained(
         name=name,
         image=_channels_last(image),
-        own=fit_for_eyes(decoded, explainer.spec, SHORTER),
+        own=crop_for_display(decoded, explainer.spec, SHORTER),
         patch=explainer.model.config.patch,
         found=found,
         options={word: value for word, value in asked.__dict__.items() if value is not None} | {"method": method},
@@ -223,7 +223,7 @@ def _options(asked: Asked, explainer: Explainer) -> Options:
         return plain
     spec = explainer.spec
     level = torch.full((1, spec.channels, *spec.size), 255 if asked.fill == "white" else 0, dtype=torch.uint8)
-    empty = normalise(level, spec).to(explainer.device)
+    empty = normalize(level, spec).to(explainer.device)
     return replace(plain, cover=torch.zeros_like(empty) if asked.fill == "mean" else empty)
 
 

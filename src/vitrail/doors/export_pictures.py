@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from ..data.decode import decode
-from ..data.source import Picture
+from ..data.decoding.decode import decode_image
+from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..predict.files import expand
 from ..randomness import derive
@@ -62,7 +62,7 @@ def to_calibrate_on(
     if given is not None:
         named = expand([str(given)])
         places = np.linspace(0, len(named) - 1, min(CALIBRATING, len(named))).astype(np.int64)
-        found = [decode(named[place], spec) for place in places.tolist()]
+        found = [decode_image(named[place], spec) for place in places.tolist()]
         return found, f"calibrated on {len(found):,} pictures of {given}"
     missing = "name some with --calibrate FOLDER"
     if not (model / "plan.toml").is_file():
@@ -101,9 +101,9 @@ def _some(labelled: Labelled, spec: ImageSpec, most: int) -> list[Decoded]:
     return list(_readable((pictures[place] for place in places.tolist()), spec))
 
 
-def _readable(pictures: Iterable[Picture], spec: ImageSpec) -> Iterator[Decoded]:
+def _readable(pictures: Iterable[ImageInput], spec: ImageSpec) -> Iterator[Decoded]:
     for picture in pictures:
         try:
-            yield decode(picture, spec)
+            yield decode_image(picture, spec)
         except DataError:  # the run may have left it out, too; the others are enough
             continue

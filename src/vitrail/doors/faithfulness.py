@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..data.sources import planted
-from ..data.sources.planted import Planted
-from ..data.transforms import normalise, prepare
+from ..data.preprocess import normalize, preprocess_image
+from ..data.sources import synthetic
+from ..data.sources.synthetic import SyntheticImages
 from ..errors import UsageError
 from ..explain.methods import METHODS, Options
 from ..explain.truth.maps import Method
@@ -56,12 +56,12 @@ def faithfulness(
     if not isinstance(model, ViT) or not model.config.outputs:
         raise UsageError("Only a plain ViT with outputs can be measured: there must be an answer, and patches to drop.")
     rows, source = labelled.rows[:pictures], labelled.source
-    prepared = torch.stack([prepare(source.pictures[row], member.spec) for row in rows.tolist()])
-    images = normalise(prepared, member.spec).to(predictor.device)
-    truth = _planted(labelled, rows) if tuple(predictor.classes) == planted.CLASSES else None
+    prepared = torch.stack([preprocess_image(source.pictures[row], member.spec) for row in rows.tolist()])
+    images = normalize(prepared, member.spec).to(predictor.device)
+    truth = _planted(labelled, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
     known, classes = None, _answers(model, images) if member.task != "number" else images.new_zeros(len(rows)).long()
     if truth is not None:
-        known = Known(planted=truth, pairs=planted.make_pairs(PAIRS, seed=1), spec=member.spec)
+        known = Known(planted=truth, pairs=synthetic.make_synthetic_pairs(PAIRS, seed=1), spec=member.spec)
         classes = torch.from_numpy(truth.targets).to(predictor.device)
     return measure(
         methods,
@@ -102,14 +102,14 @@ def _answers(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor, " B"]:
     return torch.cat(parts)
 
 
-def _planted(labelled: Labelled, rows: NDArray[np.int64]) -> Planted | None:
+def _planted(labelled: Labelled, rows: NDArray[np.int64]) -> SyntheticImages | None:
     """The truth about planted pictures, recognised by their pixels; None for any other pictures."""
     source = labelled.source
     if source.name != "planted" or not isinstance(source.pictures, np.ndarray):
         return None
     for tag in (False, True):
-        made = planted.make(int(rows.max()) + 1, seed=0, tag=tag)
-        truth = Planted(*(vars(made)[field.name][rows] for field in fields(Planted)))
+        made = synthetic.make_synthetic_images(int(rows.max()) + 1, seed=0, tag=tag)
+        truth = SyntheticImages(*(vars(made)[field.name][rows] for field in fields(SyntheticImages)))
         if np.array_equal(truth.pictures, source.pictures[rows]):
             return truth
     return None

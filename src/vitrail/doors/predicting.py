@@ -9,8 +9,8 @@ from typing import cast
 
 from .. import runtime
 from ..checkpoints.bundle import find_bundle, find_ensemble
-from ..data.source import Picture, as_task
-from ..data.sources.given import values_of
+from ..data.source import ImageInput, parse_task
+from ..data.sources.image_input import load_image_input
 from ..errors import UsageError
 from ..files.suggest import suggest_path
 from ..predict.member import Member
@@ -19,7 +19,7 @@ from .models import find, located
 from .opening import opening
 
 
-def several(pictures: object, verb: str = "predict") -> list[Picture | bytes]:
+def several(pictures: object, verb: str = "predict") -> list[ImageInput | bytes]:
     """What a person hands over as pictures, as the predictor takes them; files are read when their turn comes.
 
     Raises:
@@ -35,7 +35,7 @@ def several(pictures: object, verb: str = "predict") -> list[Picture | bytes]:
             "write [picture], or list(pictures) if they are grey."
         )
     return [
-        Path(picture) if isinstance(picture, str | os.PathLike) else values_of(picture, f"picture {place}")
+        Path(picture) if isinstance(picture, str | os.PathLike) else load_image_input(picture, f"picture {place}")
         for place, picture in enumerate(cast("Sequence[object]", pictures))
     ]
 
@@ -86,5 +86,5 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
             f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    member = Member(model=found.model, spec=found.spec, classes=found.classes, task=as_task(found.task))
+    member = Member(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
     return Predictor([member], machine.device)

@@ -10,8 +10,8 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..data.preprocess import preprocess_image
 from ..data.source import Source
-from ..data.transforms import prepare
 from ..errors import DataError, UsageError
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.robustness import Counted, Robustness, kinds_of, measure
@@ -88,7 +88,7 @@ def _ready(
     for row in rows.tolist():
         picture = source.pictures[row]
         try:
-            images.append(prepare(picture, spec))
+            images.append(preprocess_image(picture, spec))
         except DataError as why:
             if not skip_bad:
                 raise unreadable(why) from why

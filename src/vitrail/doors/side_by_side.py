@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.source import Picture
+from ..data.source import ImageInput
 from ..errors import UsageError
 from ..explain import methods
 from ..explain.map import EmptyMapError
@@ -77,7 +77,7 @@ class SideBySide:
 
 
 def by_all(
-    explainer: Explainer, pictures: Sequence[Picture | bytes], asked: Asked, skip_bad: bool = False
+    explainer: Explainer, pictures: Sequence[ImageInput | bytes], asked: Asked, skip_bad: bool = False
 ) -> Iterator[SideBySide | tuple[str, str]]:
     """Every picture by all methods, one after another. Only a class and a patch can be named.
 
@@ -99,7 +99,7 @@ def by_all(
 
 
 def _parts(
-    explainer: Explainer, picture: Picture | bytes, asked: Asked, first: Explained
+    explainer: Explainer, picture: ImageInput | bytes, asked: Asked, first: Explained
 ) -> dict[str, Explained | str]:
     patch = int(first.found.values[0].argmax()) + 1 if asked.patch is None else asked.patch
     found: dict[str, Explained | str] = {methods.default_method(explainer.model.config): first}

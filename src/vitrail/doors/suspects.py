@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data import kept_splits
+from ..data import split_files
 from ..data.source import Source
 from ..evaluate.collect import chances_of, probabilities_of
 from ..evaluate.glance import glance
@@ -51,7 +51,7 @@ def parted_by(run: Path, labelled: Labelled) -> Labelled:
     folder = RunFolder(run)
     if not folder.splits_file.is_file() or not identity.same(folder.data_file, labelled.source):
         return labelled
-    splits, _ = kept_splits.read(folder.splits_file, labelled.source)
+    splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     rows = np.intersect1d(labelled.rows, np.concatenate(list(splits.values())))
     learnt = len(np.intersect1d(splits["train"], rows))
     note = (

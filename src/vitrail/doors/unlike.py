@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.open import BUILT_IN, folder_reader
+from ..data.open import BUILT_IN, find_folder_reader
 from ..data.settings import DataSettings
 from ..data.source import Source
 from ..data.sources.class_folders import open_class_folders
@@ -68,7 +68,7 @@ def whole(other: object, settings: DataSettings | None = None) -> Labelled:
 def _of_files(other: str | Path) -> bool:
     """Whether it is a folder that holds pictures and nothing that says how to read them."""
     path = Path(other).expanduser()
-    return other not in BUILT_IN and path.is_dir() and folder_reader(path) is open_class_folders
+    return other not in BUILT_IN and path.is_dir() and find_folder_reader(path) is open_class_folders
 
 
 def _pictures(folder: Path) -> Source:

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
-from ..data.sources.answers import Named
+from ..data.sources.label_input import NamedLabels
 from ..errors import UsageError
 from ..evaluate.predictions import Predictions
 from .estimator import Estimator
@@ -43,7 +43,7 @@ class ViTClassifier(ClassifierMixin, Estimator):
             raise UsageError(
                 f"A classifier needs pictures of at least two classes. All {len(given):,} are of one class."
             )
-        self._train(pictures, Named(numbers.astype(np.int64), names_of(classes)), "classes")
+        self._train(pictures, NamedLabels(numbers.astype(np.int64), names_of(classes)), "classes")
         self.classes_ = classes
         return self
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from .. import api
 from ..data.source import Task
-from ..data.sources.answers import Named
+from ..data.sources.label_input import NamedLabels
 from ..doors.notebook import card
 from ..doors.wishes import pixels
 from ..errors import UsageError
@@ -105,7 +105,7 @@ class Estimator(BaseEstimator):
             raise UsageError(f"{type(self).__name__} requires y to be passed, but the target y is None.")
         return y
 
-    def _train(self, pictures: Pictures, labels: Named, task: Task) -> None:
+    def _train(self, pictures: Pictures, labels: NamedLabels, task: Task) -> None:
         """A new run on these pictures; the one before is left, and if it was temporary, removed."""
         folder = Folder(self.out)
         self.run_ = api.fit(

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_consistent_length
 
-from ..data.sources.answers import Named
+from ..data.sources.label_input import NamedLabels
 from ..errors import UsageError
 from ..evaluate.label_predictions import LabelPredictions
 from .estimator import Estimator
@@ -43,7 +43,7 @@ class ViTMultiLabel(ClassifierMixin, Estimator):
         table = table_of(self._needed(y))
         check_consistent_length(pictures, table)
         names = [str(name) for name in y.columns] if hasattr(y, "columns") else [f"{k}" for k in range(table.shape[1])]
-        self._train(pictures, Named(table, tuple(names)), "labels")
+        self._train(pictures, NamedLabels(table, tuple(names)), "labels")
         self.classes_ = np.array(names) if hasattr(y, "columns") else np.arange(table.shape[1])
         return self
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_X_y
 
-from ..data.sources.answers import Named
+from ..data.sources.label_input import NamedLabels
 from ..evaluate.number_predictions import NumberPredictions
 from .estimator import Estimator
 
@@ -35,7 +35,7 @@ class ViTRegressor(RegressorMixin, Estimator):
         pictures = self._pictures(X, fitting=True)
         _, numbers = check_X_y(np.zeros((len(pictures), 1)), self._needed(y), multi_output=True, y_numeric=True)
         table = numbers.astype(np.float32).reshape(len(numbers), -1)
-        self._train(pictures, Named(table, names_of(y, table.shape[1])), "number")
+        self._train(pictures, NamedLabels(table, names_of(y, table.shape[1])), "number")
         self._flat = numbers.ndim == 1
         return self
 

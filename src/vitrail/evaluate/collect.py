@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from ..data.loader import Pictures
+from ..data.loader import ImageStore
+from ..data.preprocess import normalize
 from ..data.source import Task
-from ..data.transforms import normalise
 from ..errors import UsageError
 from ..model.layers import cast_linear_weights
 from ..model.vit import ViT
@@ -32,7 +32,7 @@ NUMBER_FORMATS: dict[str, torch.dtype] = {
 
 def collect(
     model: nn.Module,
-    pictures: Pictures,
+    pictures: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
     batch: int = 64,
@@ -55,7 +55,7 @@ def collect(
 
 def collect_with_features(
     model: ViT,
-    pictures: Pictures,
+    pictures: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
     batch: int = 64,
@@ -76,7 +76,7 @@ def collect_with_features(
 
 def _gathered(
     model: nn.Module,
-    pictures: Pictures,
+    pictures: ImageStore,
     indices: np.ndarray,
     spec: ImageSpec,
     batch: int,
@@ -100,7 +100,7 @@ def _gathered(
     return parts, read
 
 
-def _batches(pictures: Pictures, indices: np.ndarray, batch: int) -> Iterator[UInt8[Tensor, "B C H W"]]:
+def _batches(pictures: ImageStore, indices: np.ndarray, batch: int) -> Iterator[UInt8[Tensor, "B C H W"]]:
     """Batches in order; the next one is being decoded while the model works on this one."""
     waiting: Callable[[], Tensor] | None = None
     for start in range(0, len(indices), batch):
@@ -156,7 +156,7 @@ def _outputs(
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
     """The same, by as many threads as this one has."""
     dtype = NUMBER_FORMATS[number_format]
-    x = normalise(images.to(device), spec)  # [B, C, H, W] float32
+    x = normalize(images.to(device), spec)  # [B, C, H, W] float32
     with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
         itself, *others = views.of_each(x)
         features = None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.formulas import guarded, unguarded
+from ..data.csv_injection import escape_cell, unescape_cell
 from ..errors import UsageError
 from .label_cells import cell_of, escaped, labels_in
 from .predictions import OWN, classes_of
@@ -68,7 +68,7 @@ class LabelPredictions(Table):
         for target, answer, row in zip(
             targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
         ):
-            words = [guarded(cell_of(target, names)), guarded(cell_of(list(map(float, answer)), names))]
+            words = [escape_cell(cell_of(target, names)), escape_cell(cell_of(list(map(float, answer)), names))]
             yield [*words, digits(max(row)), *map(digits, row)]
 
     def own_columns(self) -> dict[str, Column]:
@@ -117,8 +117,8 @@ def read_csv(path: Path) -> LabelPredictions:
     table = read_rows(path, f"{','.join(OWN)},prob_<label>...", OWN)
     classes = classes_of(table.header, path)
     positions = {escaped(name): k for k, name in enumerate(classes)}
-    targets = [labels_in(unguarded(cells[0]), positions, where) for where, cells in table.rows]
-    said = [labels_in(unguarded(cells[1]), positions, where) for where, cells in table.rows]
+    targets = [labels_in(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
+    said = [labels_in(unescape_cell(cells[1]), positions, where) for where, cells in table.rows]
     rows = [numbers(cells[len(OWN) :], where, "probabilities") for where, cells in table.rows]
     shape = (len(rows), len(classes))
     known = np.array(targets, dtype=np.float32).reshape(shape)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, Shaped
 
-from ..data.carve import deal, numbered, share_groups, share_labels
 from ..data.source import Task
+from ..data.splits import assign_folds, assign_groups, assign_iterative_stratified, number_groups
 from ..errors import DataError
 from ..randomness import permutation, uniform
 from . import probe
@@ -75,7 +75,7 @@ def dealt(
         DataError: fewer pictures, or groups, than folds.
     """
     keys = uniform(seed, "out of fold", 0, np.arange(len(targets)), 1)[:, 0]
-    names = numbered(np.arange(len(targets)) if groups is None else groups)
+    names = number_groups(np.arange(len(targets)) if groups is None else groups)
     have = int(names.max(initial=-1)) + 1
     if have < folds:
         things = "pictures" if groups is None else "groups"
@@ -84,8 +84,8 @@ def dealt(
     fractions = np.full(folds, 1 / folds)
     if have < len(targets):
         places, kinds = np.nonzero(shown) if shown.ndim == 2 else (np.arange(len(shown)), shown)
-        return share_groups(places, kinds, keys, fractions, names)
-    return share_labels(shown, keys, fractions) if shown.ndim == 2 else deal(shown, keys, folds)
+        return assign_groups(places, kinds, keys, fractions, names)
+    return assign_iterative_stratified(shown, keys, fractions) if shown.ndim == 2 else assign_folds(shown, keys, folds)
 
 
 def _shown(targets: np.ndarray, task: Task) -> Int64[np.ndarray, " n"] | Bool[np.ndarray, "n K"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.formulas import guarded, unguarded
+from ..data.csv_injection import escape_cell, unescape_cell
 from ..errors import DataError, UsageError
 from .label_cells import cell_of, escaped, labels_in
 from .table import (
@@ -79,7 +79,7 @@ class Predictions(Table):
 
     def cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
-        names = [guarded(name) for name in self.classes]
+        names = [escape_cell(name) for name in self.classes]
         sets = self._set_cells()
         labels, confidences = self.labels.tolist(), self.confidences.tolist()
         targets = np.full(len(self), UNKNOWN) if self.targets is None else self.targets
@@ -92,7 +92,7 @@ class Predictions(Table):
         if self.sets is None:
             return [[]] * len(self)
         names = [escaped(name) for name in self.classes]
-        return [[guarded(cell_of(row, names))] for row in self.sets.astype(float).tolist()]
+        return [[escape_cell(cell_of(row, names))] for row in self.sets.astype(float).tolist()]
 
     def own_columns(self) -> dict[str, Column]:
         """As `Table` says; a set is the names that it holds."""
@@ -143,10 +143,10 @@ def read_csv(path: Path) -> Predictions:
     with_sets = table.header[-1:] == (SET,)
     classes = classes_of(table.header[:-1] if with_sets else table.header, path)
     positions = {name: k for k, name in enumerate(classes)}
-    targets = [_position(unguarded(cells[0]), positions, where) for where, cells in table.rows]
+    targets = [_position(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
     chances = slice(len(OWN), len(OWN) + len(classes))
     rows = [numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
-    said = [_position(unguarded(cells[1]), positions, where, "label") for where, cells in table.rows]
+    said = [_position(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
     return Predictions(
         paths=table.paths,
@@ -163,7 +163,7 @@ def read_csv(path: Path) -> Predictions:
 
 def _sets_in(table: Read, classes: tuple[str, ...]) -> np.ndarray:
     positions = {escaped(name): k for k, name in enumerate(classes)}
-    held = [labels_in(unguarded(cells[-1]), positions, where, SET) for where, cells in table.rows]
+    held = [labels_in(unescape_cell(cells[-1]), positions, where, SET) for where, cells in table.rows]
     return np.array(held, np.float32).reshape(len(held), len(classes)) == 1
 
 

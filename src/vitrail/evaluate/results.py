@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..data.formulas import guarded, lines
+from ..data.csv_injection import escape_cell, format_csv_lines
 from ..files import atomic
 from .measuring import Figures
 
@@ -46,7 +46,7 @@ def write(path: Path, figures: Iterable[Figures]) -> None:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
     rows = [_cells(row) for each in figures for row in results(each)]
-    atomic.write_bytes(path, "".join(lines([HEADER, *rows])).encode("utf-8", "surrogateescape"))
+    atomic.write_bytes(path, "".join(format_csv_lines([HEADER, *rows])).encode("utf-8", "surrogateescape"))
 
 
 def _of(values: Mapping[str, Any], split: str, of: str) -> Iterator[Result]:
@@ -64,4 +64,4 @@ def _is_range(value: Any) -> bool:
 
 def _cells(row: Result) -> list[str]:
     numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
-    return [guarded(row.split), guarded(row.of), row.figure, *numbers, str(row.n)]
+    return [escape_cell(row.split), escape_cell(row.of), row.figure, *numbers, str(row.n)]

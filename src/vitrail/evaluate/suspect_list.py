@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
 from .. import config
-from ..data.formulas import guarded, lines
+from ..data.csv_injection import escape_cell, format_csv_lines
 from ..data.source import Source
 from ..files.atomic import write_bytes
 from .suspects import Suspects, suspects
@@ -77,11 +77,11 @@ class Listed:
     def write_csv(self, path: Path) -> None:
         """Replace a CSV with one line per suspect, the worst first, as `vitrail train --exclude` takes it."""
         cells = (
-            [guarded(text) for text in (one.id, one.path, one.given, one.suggested)]
-            + [digits(one.score), guarded(one.reason)]
+            [escape_cell(text) for text in (one.id, one.path, one.given, one.suggested)]
+            + [digits(one.score), escape_cell(one.reason)]
             for one in self.suspects
         )
-        write_bytes(path, "".join(lines([COLUMNS, *cells])).encode("utf-8", "surrogateescape"))
+        write_bytes(path, "".join(format_csv_lines([COLUMNS, *cells])).encode("utf-8", "surrogateescape"))
 
 
 def advice_for(where: Path) -> str:

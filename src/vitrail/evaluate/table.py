@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..data.formulas import guarded, lines, unguarded
-from ..data.source import Picture
+from ..data.csv_injection import escape_cell, format_csv_lines, unescape_cell
+from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..files import atomic
 
@@ -102,17 +102,17 @@ class Table(ABC):
 
     def csv_bytes(self) -> bytes:
         """The same table as the bytes of a file, for standard output."""
-        return "".join(lines(self._rows())).encode("utf-8", "surrogateescape")
+        return "".join(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def csv_head(self) -> bytes:
         """The first of those bytes, which name the columns."""
-        return next(lines(self._rows())).encode("utf-8", "surrogateescape")
+        return next(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
 
     def _rows(self) -> Iterator[list[str]]:
         yield [*BEFORE, *self.header(), *AFTER]
-        split = guarded(self.split)
+        split = escape_cell(self.split)
         for path, id, middle, why in zip(self.paths, self.ids, self.cells(), self.told(), strict=True):
-            yield [guarded(path), guarded(id), split, *middle, why]
+            yield [escape_cell(path), escape_cell(id), split, *middle, why]
 
     def told(self) -> list[str]:
         """The column `abstain`: why a picture is not answered, or "no"."""
@@ -134,7 +134,7 @@ class Read:
     """As in `Table`."""
 
 
-def path_of(picture: Picture) -> str:
+def path_of(picture: ImageInput) -> str:
     """Where a picture lies: its file, or its name inside something larger; empty for an array."""
     if isinstance(picture, np.ndarray):
         return ""
@@ -165,9 +165,9 @@ def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> Rea
         where = f"{path}, line {reader.line_num}"
         if len(row) != len(header):
             raise DataError(f"{where}: a row must have {len(header)} cells, as the header. Got {len(row)}.")
-        paths.append(unguarded(row[0]))
-        ids.append(unguarded(row[1]))
-        splits.append(unguarded(row[2]))
+        paths.append(unescape_cell(row[0]))
+        ids.append(unescape_cell(row[1]))
+        splits.append(unescape_cell(row[2]))
         rows.append((where, row[len(BEFORE) : -len(AFTER)]))
         abstained.append("" if row[-1] in (ANSWERED, "0") else row[-1])  # 0 in tables of older versions
     if len(set(splits)) > 1:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from ..data.decode import decode
+from ..data.decoding.decode import decode_image
 from ..errors import DataError
 from ..spec import ImageSpec
 
@@ -25,8 +25,8 @@ def read(path: Path, channels: int = 1) -> UInt8[np.ndarray, "H W C"]:
     """
     path = Path(path)
     if path.suffix.lower() != ".npy":
-        return decode(path, ImageSpec(channels=channels))
-    return decode(_array(path), ImageSpec(channels=channels, low=0.0, high=1.0))
+        return decode_image(path, ImageSpec(channels=channels))
+    return decode_image(_array(path), ImageSpec(channels=channels, low=0.0, high=1.0))
 
 
 def _array(path: Path) -> np.ndarray:

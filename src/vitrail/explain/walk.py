@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..data import decode as decoding
-from ..data import transforms
-from ..data.source import Picture
+from ..data import preprocess
+from ..data.decoding import decode as decoding
+from ..data.source import ImageInput
 from ..model.attention import TokenPositions
 from ..model.config import T2T_PATCHES
 from ..model.tokens import pad_to_patches, patchify
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     note: str
 
 
-def walk(model: ViT, spec: ImageSpec, picture: Picture) -> list[Step]:
+def walk(model: ViT, spec: ImageSpec, picture: ImageInput) -> list[Step]:
     """Every step from the file to the outputs, each made by running the part that a prediction runs.
 
     Raises:
@@ -65,19 +65,19 @@ def table(steps: list[Step]) -> str:
     )
 
 
-def _prepare(spec: ImageSpec, picture: Picture) -> tuple[Tensor, list[Step]]:
-    decoded = decoding.decode(picture, spec)
-    stacked = transforms.to_tensor(decoded[None])
-    fitted = transforms.fit(stacked, spec)
-    normal = transforms.normalise(fitted, spec)
+def _prepare(spec: ImageSpec, picture: ImageInput) -> tuple[Tensor, list[Step]]:
+    decoded = decoding.decode_image(picture, spec)
+    stacked = preprocess.to_batch_tensor(decoded[None])
+    fitted = preprocess.fit_images(stacked, spec)
+    normal = preprocess.normalize(fitted, spec)
     decoded_note = f"uint8, height x width x channels, {decoded.min()} to {decoded.max()}"
     how = "antialiased" if spec.antialias else "not antialiased"
     way = "already that size" if stacked.shape == fitted.shape else f"{spec.fit}, {spec.interpolation}, {how}"
     scale = f"less the mean {_list(spec.mean)}, over {_list(spec.std)}"
     return normal, [
-        _step("decode", decoding.decode, decoded, decoded_note),
-        _step("fit", transforms.fit, fitted, f"channels first, {way}"),
-        _step("normalise", transforms.normalise, normal, f"float32, {normal.min():.2f} to {normal.max():.2f}: {scale}"),
+        _step("decode", decoding.decode_image, decoded, decoded_note),
+        _step("fit", preprocess.fit_images, fitted, f"channels first, {way}"),
+        _step("normalise", preprocess.normalize, normal, f"float32, {normal.min():.2f} to {normal.max():.2f}: {scale}"),
     ]
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
-from ..data.transforms import normalise
+from ..data.preprocess import normalize
 from ..evaluate.collect import NUMBER_FORMATS, averaged
 from ..model.attention import Attention
 from ..model.config import AttentionChoice
@@ -57,7 +57,7 @@ class Answering(nn.Module):
 
     def forward(self, images: UInt8[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         images = images if self.resizing is None else self.resizing(images)
-        x = normalise(images.permute(0, 3, 1, 2), self.spec)  # [B, C, H, W] float32
+        x = normalize(images.permute(0, 3, 1, 2), self.spec)  # [B, C, H, W] float32
         views = torch.cat(list(self.views.of_each(x)))  # [views * B, C, H, W]
         logits, features = self._in_its_format(views)
         if self.views.count > 1:

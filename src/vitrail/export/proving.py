@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import UInt8
 
-from ..data.transforms import fit_one, to_tensor
+from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.label_predictions import LabelPredictions
@@ -78,7 +78,7 @@ def prove_resizing(answerer: Answerer, facts: Facts, member: Member, decoded: Se
 
 def prepared(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
     """Decoded pictures as the model reads them."""
-    return np.stack([fit_one(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
+    return np.stack([fit_array_to_tensor(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
 
 
 def said_by_run(facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> tuple[Answers, float]:
@@ -94,7 +94,7 @@ def said_by_run(facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W
 def of_run(member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
     """What a model says of prepared pictures, in the number format of the member."""
     device = next(member.model.parameters()).device
-    parts = [member.outputs(part, device) for part in to_tensor(pictures).split(max(BATCHES))]
+    parts = [member.outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCHES))]
     measured = [distances for _, distances in parts if distances is not None]
     return answers_of(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,

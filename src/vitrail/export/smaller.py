@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..data.transforms import to_tensor
+from ..data.preprocess import to_batch_tensor
 from ..errors import UsageError
 from ..files.atomic import commit_draft, make_draft
 from ..predict.member import Member
@@ -94,7 +94,7 @@ def _answerers(exact: Member, whole: File, file: File, precision: str) -> dict[s
     """Whose speed is compared: the run itself, the same kind of file in float32, and the new one."""
     device = next(exact.model.parameters()).device
     return {
-        "float32 in PyTorch": lambda pictures: exact.outputs(to_tensor(pictures), device),
+        "float32 in PyTorch": lambda pictures: exact.outputs(to_batch_tensor(pictures), device),
         "float32 file": whole.run,
         f"{precision} file": file.run,
     }

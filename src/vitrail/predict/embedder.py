@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
-from ..data.source import Picture
-from ..data.transforms import normalise, prepare
+from ..data.preprocess import normalize, preprocess_image
+from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.collect import NUMBER_FORMATS, answering
 from ..model.vit import ViT
@@ -106,7 +106,7 @@ class Embedder:
         return own
 
     def embed(
-        self, pictures: Sequence[Picture | bytes], features: Features = "pooled", skip_bad: bool = False
+        self, pictures: Sequence[ImageInput | bytes], features: Features = "pooled", skip_bad: bool = False
     ) -> Embeddings:
         """The features of all pictures, in order.
 
@@ -118,7 +118,7 @@ class Embedder:
 
     def parts(
         self,
-        pictures: Sequence[Picture | bytes],
+        pictures: Sequence[ImageInput | bytes],
         features: Features = "pooled",
         batch: int = BATCH,
         skip_bad: bool = False,
@@ -130,7 +130,9 @@ class Embedder:
         """
         if features == "class" and not all(eye.model.config.class_token for eye in self.eyes):
             raise UsageError("This model has no class token. Take pooled, mean or patches.")
-        for names, made, skipped in in_batches(pictures, batch, lambda picture: prepare(picture, self.spec), skip_bad):
+        for names, made, skipped in in_batches(
+            pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
+        ):
             vectors = np.zeros((0, 0), np.float32)
             if made:
                 seen = [vectors_of(eye, torch.stack(made), self.device, features) for eye in self.eyes]
@@ -166,7 +168,7 @@ def vectors_of(
     """
     dtype, model = NUMBER_FORMATS[eye.number_format], eye.model
     with answering(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
-        x = normalise(images.to(device), eye.spec)  # [B, C, H, W]
+        x = normalize(images.to(device), eye.spec)  # [B, C, H, W]
         if features == "patches":
             found = model.dense(x).permute(0, 2, 3, 1)
         elif features == "pooled":

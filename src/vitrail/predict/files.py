@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..data.decoding.endings import ENDINGS
+from ..data.decoding.decoded_image import IMAGE_EXTENSIONS
 from ..errors import DataError
 
 
@@ -55,10 +55,12 @@ def _pictures(argument: str) -> list[Path]:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    inside = (path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+    inside = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_EXTENSIONS and path.is_file())
     found = _natural(path for path in inside if not _hidden(path.relative_to(folder)))
     if not found:
-        raise DataError(f"The folder {folder} must hold pictures ({', '.join(sorted(ENDINGS))}). It holds none.")
+        raise DataError(
+            f"The folder {folder} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds none."
+        )
     return found
 
 

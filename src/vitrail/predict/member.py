@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..checkpoints import bundle
 from ..checkpoints.model_card import UNLABELED_KEY
-from ..data.source import Task, as_task
+from ..data.source import Task, parse_task
 from ..errors import UsageError
 from ..evaluate import decisions
 from ..evaluate.collect import answering, made_ready, outputs_of
@@ -75,7 +75,7 @@ class Member:
                 f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "
                 f"SOURCE --weights {folder}"
             )
-        task = as_task(found.task)
+        task = parse_task(found.task)
         return cls(
             model=found.model,
             spec=found.spec,

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from ..data.decode import decode
-from ..data.fitting import fit
-from ..data.source import Picture
+from ..data.decoding.decode import decode_image
+from ..data.preprocess_numpy import fit_array
+from ..data.source import ImageInput
 from ..errors import DamagedFileError, UsageError
 from ..files import onnx_guard
 from . import exported
@@ -47,7 +47,7 @@ class OnnxFile:
         found = self._session.run(list(self.facts.outputs), {exported.IMAGES: np.ascontiguousarray(images)})
         return dict(zip(self.facts.outputs, found, strict=True))
 
-    def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Table]:
+    def parts(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Table]:
         """One row per picture, batch by batch, as `Predictor.parts` gives them.
 
         Raises:
@@ -56,7 +56,7 @@ class OnnxFile:
         for names, made, skipped in in_batches(pictures, batch, self._prepared, skip_bad):
             yield self._answered(names, made, skipped)
 
-    def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Table:
+    def predict(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Table:
         """All rows at once.
 
         Raises:
@@ -64,11 +64,11 @@ class OnnxFile:
         """
         return join(list(self.parts(pictures, batch, skip_bad)) or [self._answered([], [], [])])
 
-    def _prepared(self, picture: Picture | bytes) -> np.ndarray:
+    def _prepared(self, picture: ImageInput | bytes) -> np.ndarray:
         """At the model's size; only where the graph resizes that again by its own rule, as it was decoded."""
-        values = decode(picture, self.spec)
+        values = decode_image(picture, self.spec)
         resized_again = self.facts.size == "any" and self.spec.crop_fraction != 1
-        return values if resized_again else fit(values, self.spec)
+        return values if resized_again else fit_array(values, self.spec)
 
     def _answered(self, names: list[Name], images: list[np.ndarray], skipped: list[tuple[str, str]]) -> Table:
         paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)

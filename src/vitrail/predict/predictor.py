@@ -12,8 +12,8 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ..checkpoints.bundle import find_ensemble, list_members
-from ..data.source import Picture
-from ..data.transforms import prepare
+from ..data.preprocess import preprocess_image
+from ..data.source import ImageInput
 from ..errors import UsageError
 from ..evaluate.answers import Answers, answers_of, join
 from ..evaluate.ensemble import mean_of, shared
@@ -71,7 +71,7 @@ class Predictor:
             )
         return cls([Member.open(folder, number_format)], device)
 
-    def predict(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
+    def predict(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
         """One row per picture, in order.
 
         Args:
@@ -84,9 +84,13 @@ class Predictor:
         parts = list(self.parts(pictures, batch, skip_bad))
         return join(parts) if parts else self._answered([], None, [])
 
-    def parts(self, pictures: Sequence[Picture | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Answers]:
+    def parts(
+        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+    ) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
-        for names, made, skipped in in_batches(pictures, batch, lambda picture: prepare(picture, self.spec), skip_bad):
+        for names, made, skipped in in_batches(
+            pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
+        ):
             yield self._answered(names, torch.stack(made) if made else None, skipped)
 
     def logits(self, images: UInt8[Tensor, "B C H W"]) -> np.ndarray:

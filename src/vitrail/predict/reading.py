@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from ..data.parallel import Workers
-from ..data.source import Picture
+from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.table import path_of
 
@@ -27,7 +27,7 @@ class Name(NamedTuple):
 
 
 def in_batches(
-    pictures: Sequence[Picture | bytes], batch: int, make: Callable[[Picture | bytes], Made], skip_bad: bool
+    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], Made], skip_bad: bool
 ) -> Iterator[tuple[list[Name], list[Made], list[tuple[str, str]]]]:
     """Batch by batch the names of the pictures that could be read, what was made of them, and what was left out.
 
@@ -56,11 +56,11 @@ def in_batches(
 
 
 def _ahead(
-    pictures: Sequence[Picture | bytes], batch: int, make: Callable[[Picture | bytes], Made]
+    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], Made]
 ) -> Iterator[list[tuple[Name, Made | DataError]]]:
     """Batches in order, one of them being made ready while the last one is answered."""
 
-    def made(picture: Picture | bytes) -> Made | DataError:
+    def made(picture: ImageInput | bytes) -> Made | DataError:
         try:
             return make(picture)
         except DataError as problem:
@@ -78,7 +78,7 @@ def _ahead(
         workers.close()
 
 
-def _named(picture: Picture | bytes, position: int) -> Name:
+def _named(picture: ImageInput | bytes, position: int) -> Name:
     """A file is called by its name, an array by its place in what was asked."""
     if isinstance(picture, np.ndarray | bytes):
         return Name("", str(position))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from .. import config
-from ..data.formulas import unguarded
+from ..data.csv_injection import unescape_cell
 from ..errors import DamagedFileError
 from ..evaluate.robustness import Robustness
 from ..evaluate.shortcuts import Shortcuts
@@ -93,4 +93,4 @@ def _suspects(path: Path) -> tuple[Suspect, ...] | None:
         raise DamagedFileError(
             f"{path} must have the columns {','.join(COLUMNS)}, as vitrail evaluate --suspects writes them."
         )
-    return tuple(Suspect(*(unguarded(row[k]) for k in (0, 2, 3, 5))) for row in rows[1:])
+    return tuple(Suspect(*(unescape_cell(row[k]) for k in (0, 2, 3, 5))) for row in rows[1:])

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from ..data.decode import decode
-from ..data.doctor.findings import Concern, Findings
+from ..data.checks.findings import DataCheckReport, DataIssue
+from ..data.decoding.decode import decode_image
 from ..data.source import Source
 from ..errors import DataError
 from ..files import atomic
@@ -45,7 +45,7 @@ class Tile(NamedTuple):
 class Section(NamedTuple):
     """One concern with its pictures."""
 
-    concern: Concern
+    concern: DataIssue
     word: str
     groups: list[list[Tile]]
     pictures: list[Tile]
@@ -53,12 +53,12 @@ class Section(NamedTuple):
     """Pictures or groups that are not shown."""
 
 
-def write(path: Path, findings: Findings, source: Source, spec: ImageSpec) -> None:
+def write(path: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
     """Replace the page at once. Pictures are decoded again, as `spec` says."""
     atomic.write_bytes(path, render(findings, source, spec).encode("utf-8", "replace"))
 
 
-def render(findings: Findings, source: Source, spec: ImageSpec) -> str:
+def render(findings: DataCheckReport, source: Source, spec: ImageSpec) -> str:
     """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -98,13 +98,13 @@ class _Album:
     def _make(self, row: int) -> Tile:
         name, label = self.source.ids[row], label_of(self.source, row)
         try:
-            values = decode(self.source.pictures[row], self.spec)
+            values = decode_image(self.source.pictures[row], self.spec)
         except DataError:
             return Tile("", name, label, False)
         return Tile(thumbnail(values), name, label, max(values.shape[:2]) < SHARP)
 
 
-def _section(concern: Concern, album: _Album) -> Section:
+def _section(concern: DataIssue, album: _Album) -> Section:
     groups = [[album.tile(row) for row in group[:MOST_OF_A_GROUP]] for group in concern.groups[:MOST_GROUPS]]
     rows = () if groups else concern.rows[:MOST_PICTURES]
     more = len(concern.groups) - len(groups) if groups else len(concern.rows) - len(rows)
@@ -135,7 +135,7 @@ def thumbnail(values: np.ndarray) -> str:
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 
-def _counts(findings: Findings) -> list[tuple[str, Sequence[Any]]]:
+def _counts(findings: DataCheckReport) -> list[tuple[str, Sequence[Any]]]:
     """Classes with their counts, one per split; the splits themselves come first, under an empty name."""
     splits = list(findings.class_counts)
     if not splits:

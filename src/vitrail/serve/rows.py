@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
-from ..data.decoding import values as remarks
+from ..data.decoding import decoded_image as remarks
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
 from ..predict.reading import Name
 
@@ -15,8 +15,9 @@ OF_FILES = {
     remarks.SEVERAL_FRAMES: "The file holds several frames. The answer is about the first.",
     remarks.PROFILE_IGNORED: "The file carries a colour profile, which is not applied.",
     remarks.EXIF_UNREADABLE: "The file's EXIF block cannot be read, so the picture may lie on its side.",
-    remarks.DAMAGE_BESIDE: "The file is damaged beside its pixels.",
-    remarks.DAMAGE_AMONG: "The file is damaged among its pixels. The answer may be about other pixels than were taken.",
+    remarks.DAMAGE_OUTSIDE_PIXELS: "The file is damaged beside its pixels.",
+    remarks.DAMAGE_IN_PIXELS: "The file is damaged among its pixels. The answer may be about other pixels than were "
+    "taken.",
 }
 """What clients are told of a file; that it was turned upright is nothing to worry about."""
 

@@ -19,9 +19,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ..data.decode import convert
-from ..data.decoding.stored import parse
-from ..data.transforms import fit_one, seen
+from ..data.decoding.decode import convert_image, parse_image
+from ..data.preprocess import fit_array_to_tensor, visible_size
 from ..errors import DataError, NoPictureError, TooLargeError
 from ..predict.exported import IMAGES
 from ..spec import ImageSpec
@@ -91,9 +90,12 @@ def read_picture(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], 
     Raises:
         DataError: as `data.decode.decode`.
     """
-    stored = parse(data, spec)
-    values = convert(stored, spec)
-    return fit_one(values, spec), {"remarks": stored.remarks, "seen": seen(values.shape[0], values.shape[1], spec)}
+    stored = parse_image(data, spec)
+    values = convert_image(stored, spec)
+    return fit_array_to_tensor(values, spec), {
+        "remarks": stored.remarks,
+        "seen": visible_size(values.shape[0], values.shape[1], spec),
+    }
 
 
 def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.ndarray, "B C H W"], dict[str, Any]]:

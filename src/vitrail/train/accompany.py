@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..data.loader import Pictures
+from ..data.loader import ImageStore
 from ..errors import InterruptedRun, PartnerError
 from .dataset import Dataset
 from .engines.team import Team
@@ -15,7 +15,7 @@ from .run import RunFolder
 from .stepping.guards import Guards
 
 
-def accompany(run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, team: Team) -> None:
+def accompany(run: RunFolder, plan: Plan, learner: Learner, dataset: Dataset, pictures: ImageStore, team: Team) -> None:
     """Train beside `follow.follow` on rank 0, from where it begins to the last step or until somebody shall stop.
 
     Raises:
@@ -44,7 +44,7 @@ def _restored(run: RunFolder, plan: Plan, learner: Learner, guards: Guards, star
 
 
 def _accompany(
-    plan: Plan, learner: Learner, dataset: Dataset, pictures: Pictures, start: int, guards: Guards, team: Team
+    plan: Plan, learner: Learner, dataset: Dataset, pictures: ImageStore, start: int, guards: Guards, team: Team
 ) -> None:
     """Whenever rank 0 evaluates or saves, a learner that is split over the processes is put together by all."""
     targets, blocks = dataset.learnt("train"), dataset.blocks("train")

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Literal
 
-from ..data.loader import Pictures
+from ..data.loader import ImageStore
 from ..errors import UsageError
 from ..model.vit import ViT
 from . import learnt_before
@@ -26,7 +26,7 @@ Section = Literal["pretrain", "teacher"]
 
 
 def begin(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: Pictures
+    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore
 ) -> Generator[Event, None, Lesson | None]:
     """Do what the plan asks for before the training, or what is left of it; the teacher to be asked in it, or None.
 
@@ -42,7 +42,7 @@ def begin(
 
 
 def settled(
-    plan: Plan, dataset: Dataset, pictures: Pictures, reasons: dict[str, str], dry_run: bool = False
+    plan: Plan, dataset: Dataset, pictures: ImageStore, reasons: dict[str, str], dry_run: bool = False
 ) -> tuple[Plan, float]:
     """The plan with the steps of what comes first, and their seconds; 0 where `settle.is_measured` says no.
 
@@ -114,7 +114,7 @@ def fixed(plan: Plan, name: Section, of: float, seconds_per_step: float, reasons
     return changed, steps * seconds_per_step
 
 
-def seconds(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
+def seconds(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
     """What comes first in a written plan takes, by a few of its steps here."""
     first = plan.pretrain.steps * learning.seconds_per_step(plan, dataset, pictures) if plan.pretrain.wanted else 0.0
     then = plan.teacher.steps * teaching.seconds_per_step(plan, dataset, pictures) if plan.teacher.first else 0.0
@@ -152,7 +152,7 @@ def located(plan: Plan) -> Plan:
     )
 
 
-def check_pictures(plan: Plan, dataset: Dataset, pictures: Pictures) -> None:
+def check_pictures(plan: Plan, dataset: Dataset, pictures: ImageStore) -> None:
     """Refuse further pictures for pre-training that cannot be had, before a run folder is made.
 
     Raises:

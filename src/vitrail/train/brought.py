@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float32, Shaped, UInt8
 from torch import Tensor
 
-from ..data.loader import Batch, Pictures
+from ..data.loader import Batch, ImageStore
 from ..errors import UsageError
 from ..randomness import uniform
 from ..runtime import memory_is_full
@@ -73,7 +73,7 @@ class Brought:
                     f"{word}={name_of(given)} was given. Go on as it was begun, or begin a new run."
                 )
 
-    def try_out(self, plan: Plan, pictures: Pictures, targets: Shaped[np.ndarray, " n *K"]) -> None:
+    def try_out(self, plan: Plan, pictures: ImageStore, targets: Shaped[np.ndarray, " n *K"]) -> None:
         """Ask both functions about the first pictures, before anything is learnt with them.
 
         Args:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..data import splits as parts
-from ..data.doctor.check import check
-from ..data.doctor.findings import Findings
+from ..data.checks.check_dataset import check_dataset
+from ..data.checks.findings import DataCheckReport
 from ..errors import DataError
 from ..plural import counted
 from .dataset import Dataset
@@ -20,32 +20,34 @@ from .plan import Plan
 CHECKED_SHARE = 0.05  # of the minutes, that the check may take
 
 
-def checked(dataset: Dataset, plan: Plan, team: Team) -> tuple[Dataset, Findings | None]:
+def checked(dataset: Dataset, plan: Plan, team: Team) -> tuple[Dataset, DataCheckReport | None]:
     """Rank 0 looks at the pictures; bad ones are left out everywhere if asked to, else all refuse.
 
     Raises:
         DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
     """
-    looked: list[Findings] = []
+    looked: list[DataCheckReport] = []
 
     def look_at_them() -> list[int]:
         looked.append(_looked(dataset, plan))
         return looked[0].bad_indices.tolist()
 
     bad = np.array(team.led(look_at_them), np.int64)
-    left = parts.without(dataset.splits, bad)
+    left = parts.remove_rows(dataset.splits, bad)
     if not len(left["train"]):
         raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
     return dataclasses.replace(dataset, splits=left), looked[0] if looked else None
 
 
-def _looked(dataset: Dataset, plan: Plan) -> Findings:
+def _looked(dataset: Dataset, plan: Plan) -> DataCheckReport:
     """Look at the pictures, at all of them where the minutes allow.
 
     To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
     """
     seconds = CHECKED_SHARE * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
-    findings = check(dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata)
+    findings = check_dataset(
+        dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata
+    )
     if findings.bad and not plan.data.skip_bad:
         listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
         more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
@@ -58,7 +60,7 @@ def _looked(dataset: Dataset, plan: Plan) -> Findings:
     return findings
 
 
-def told_of(dataset: Dataset, findings: Findings | None) -> Iterator[Event]:
+def told_of(dataset: Dataset, findings: DataCheckReport | None) -> Iterator[Event]:
     """What the check noticed, and what was left out because of it; nothing from whom did not look."""
     if findings is None:
         return

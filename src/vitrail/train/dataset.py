@@ -10,16 +10,16 @@ import numpy as np
 from jaxtyping import Float64, Int64, Shaped
 from numpy.typing import NDArray
 
-from ..data import kept_splits
+from ..data import split_files
 from ..data import splits as parts
-from ..data.decoding.stored import read
-from ..data.doctor import excluded
-from ..data.loader import Pictures, load
-from ..data.open import BUILT_IN, HUB, SHARDS, open_source
-from ..data.regions import Cut
+from ..data.checks import findings
+from ..data.decoding.decode import read_image
+from ..data.loader import ImageStore, load_images
+from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
+from ..data.preprocess import visible_size
+from ..data.random_crop import RandomResizedCrop
 from ..data.settings import DataSettings
 from ..data.source import Source
-from ..data.transforms import seen
 from ..errors import DataError, UsageError
 from ..evaluate.scaling import Scaling, scaling_of
 from ..plural import counted
@@ -65,13 +65,13 @@ class Dataset:
         """The shard that each picture of a split lies in, where pictures lie in shards."""
         return None if self.source.blocks is None else self.source.blocks[self.splits[split]]
 
-    def pictures(self, split: str, spec: ImageSpec, workers: int) -> Pictures:
+    def pictures(self, split: str, spec: ImageSpec, workers: int) -> ImageStore:
         """The pictures of a split, decoded to the model's size; in memory where they take at most 2 GiB."""
         return self.shown(self.splits[split], spec, workers)
 
-    def shown(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> Pictures:
+    def shown(self, rows: NDArray[np.int64], spec: ImageSpec, workers: int) -> ImageStore:
         """The same of any rows."""
-        return load(self.source, rows, spec, RESIDENT_BYTES, workers)
+        return load_images(self.source, rows, spec, RESIDENT_BYTES, workers)
 
     def aspects(self, rows: NDArray[np.int64], spec: ImageSpec) -> Float64[np.ndarray, " n"]:
         """Width over height of what a model sees of each picture, as the picture itself has it.
@@ -85,15 +85,15 @@ class Dataset:
 
     def _aspect(self, row: int, spec: ImageSpec, plain: float) -> float:
         try:
-            height, width = read(self.source.pictures[row], spec).values.shape[:2]
+            height, width = read_image(self.source.pictures[row], spec).values.shape[:2]
         except DataError:
             return plain
-        rows, columns = seen(height, width, spec)
+        rows, columns = visible_size(height, width, spec)
         return columns / rows
 
-    def training_pictures(self, spec: ImageSpec, cut: Cut | None, workers: int) -> Pictures:
+    def training_pictures(self, spec: ImageSpec, cut: RandomResizedCrop | None, workers: int) -> ImageStore:
         """Those of the train split, cut as the recipe asks, and decoded as only a training may."""
-        return load(self.source, self.splits["train"], spec, RESIDENT_BYTES, workers, cut, training=True)
+        return load_images(self.source, self.splits["train"], spec, RESIDENT_BYTES, workers, cut, training=True)
 
     def sample(self, split: str, most: int, seed: int) -> NDArray[np.int64]:
         """At most this many rows of a split, the same for the same seed."""
@@ -124,11 +124,11 @@ def open_dataset(
     _check_obeyed(source, settings)
     if begun is not None:
         return dataclasses.replace(_again(begun, source), brought=brought)
-    splits = parts.complete(source, settings, seed)
+    splits = parts.make_splits(source, settings, seed)
     notes = list(_parting(source, settings, splits))
     if settings.exclude:
-        before, listed = _count(splits), excluded.read(Path(settings.exclude).expanduser(), source)
-        splits = parts.without(splits, listed)
+        before, listed = _count(splits), findings.read_exclude_list(Path(settings.exclude).expanduser(), source)
+        splits = parts.remove_rows(splits, listed)
         notes.append(f"Left out {counted(before - _count(splits), 'picture')} that {settings.exclude} lists.")
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
@@ -142,7 +142,7 @@ def keep(run: RunFolder, dataset: Dataset) -> None:
     Raises:
         DataError: two pictures have the same id.
     """
-    kept_splits.write(run.splits_file, dataset.source, dataset.splits)
+    split_files.write_splits(run.splits_file, dataset.source, dataset.splits)
     identity.write(run.data_file, dataset.source)
 
 
@@ -161,7 +161,7 @@ def located(settings: DataSettings) -> DataSettings:
     )
 
 
-def with_moments(spec: ImageSpec, pictures: Pictures, seed: int) -> ImageSpec:
+def with_moments(spec: ImageSpec, pictures: ImageStore, seed: int) -> ImageSpec:
     """The spec with mean and deviation per channel of (a sample of) the training pictures, rounded to 4 digits."""
     chosen = pictures.indices[permutation(seed, "moments", 0, len(pictures.indices))[:MOMENT_SAMPLE]]
     sums = np.zeros((2, spec.channels))
@@ -176,7 +176,7 @@ def with_moments(spec: ImageSpec, pictures: Pictures, seed: int) -> ImageSpec:
 
 def _again(run: RunFolder, source: Source) -> Dataset:
     changed = identity.check(run.data_file, source)  # first: who is gone means little under other classes
-    splits, gone = kept_splits.read(run.splits_file, source)
+    splits, gone = split_files.read_splits(run.splits_file, source)
     return Dataset(source, splits, changed + gone)
 
 
@@ -193,12 +193,12 @@ def _asked(settings: DataSettings, given: object | None) -> object:
 
 
 def _located_source(source: str) -> str:
-    if source in BUILT_IN or source.startswith(HUB):
+    if source in BUILT_IN or source.startswith(HUB_PREFIX):
         return source
     path = Path(source).expanduser()
     if path.is_dir():
         return str(path.resolve())
-    return str(path.absolute()) if path.exists() or source.endswith(SHARDS) else source
+    return str(path.absolute()) if path.exists() or source.endswith(SHARD_EXTENSION) else source
 
 
 def _check_obeyed(source: Source, settings: DataSettings) -> None:

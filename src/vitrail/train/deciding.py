@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.loader import Pictures
+from ..data.loader import ImageStore
+from ..data.preprocess import preprocess_image
 from ..data.source import Source
-from ..data.transforms import prepare
 from ..errors import DataError
 from ..evaluate.answers import Answers, answers_of
 from ..evaluate.collect import collect_with_features
@@ -35,7 +35,7 @@ class Outputs(NamedTuple):
     """What the model makes of some pictures."""
 
     rows: NDArray[np.int64]
-    pictures: Pictures
+    pictures: ImageStore
     outputs: np.ndarray
     """float32 [n, K]"""
     features: np.ndarray
@@ -91,7 +91,7 @@ def _readable(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArr
     kept = []
     for row in rows.tolist():
         with suppress(DataError):
-            prepare(source.pictures[row], spec)
+            preprocess_image(source.pictures[row], spec)
             kept.append(row)
     return np.array(kept, np.int64)
 

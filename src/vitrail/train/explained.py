@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
-from ..data.transforms import normalise
+from ..data.preprocess import normalize
 from ..evaluate.answers import Answers
 from ..explain import methods
 from ..explain.map import EmptyMapError, Map
@@ -81,7 +81,7 @@ def keep(
 
 
 def _one(row: int, of: int, given: Shown) -> _Found:
-    images = normalise(given.image[None].to(next(given.model.parameters()).device), given.spec)
+    images = normalize(given.image[None].to(next(given.model.parameters()).device), given.spec)
     found = methods.explain(given.model, images, None, of)
     hidden = np.zeros(found.values.shape[1:], bool)
     if found.method in OF_ATTENTION:

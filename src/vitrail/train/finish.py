@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import config
 from ..checkpoints import bundle
-from ..data.loader import Pictures
+from ..data.loader import ImageStore
 from ..data.source import Task
 from ..errors import DataError
 from ..evaluate import calibration, decisions, results
@@ -208,7 +208,7 @@ def write_report(
     learner: Learner,
     dataset: Dataset,
     judged: Sequence[Judged],
-    pictures: Pictures,
+    pictures: ImageStore,
     spent: Spent,
     decided: Decisions,
 ) -> None:

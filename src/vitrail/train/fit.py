@@ -9,8 +9,8 @@ from datetime import datetime
 from pathlib import Path
 
 from .. import config, runtime
-from ..data.doctor.findings import Findings
-from ..data.loader import Pictures
+from ..data.checks.findings import DataCheckReport
+from ..data.loader import ImageStore
 from ..errors import DataError
 from ..files.atomic import write_json
 from ..files.lock import Lock
@@ -233,7 +233,7 @@ def _new_folder(out: Path | None, plan: Plan, team: Team) -> RunFolder:
     return RunFolder(Path(team.led(made)))
 
 
-def _foretold(plan: Plan, pictures: Pictures, dataset: Dataset, watch: Watch, team: Team) -> Cost | None:
+def _foretold(plan: Plan, pictures: ImageStore, dataset: Dataset, watch: Watch, team: Team) -> Cost | None:
     """What a written plan would take, by some of its steps, if it has any, and of what comes before them."""
     spent = before.seconds(plan, dataset, pictures)
     spent += budget.seconds_before(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
@@ -257,7 +257,7 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {outputs}, {pictures} ({counts}).")
 
 
-def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) -> Plan:
+def _measured(plan: Plan, pictures: ImageStore, wishes: Wishes, reasons: Reasons) -> Plan:
     """The plan with mean and deviation of the training pictures, but for what was asked for."""
     open_fields = [name for name in ("mean", "std") if f"image.{name}" not in wishes.overrides]
     if not open_fields:
@@ -272,7 +272,7 @@ def _measured(plan: Plan, pictures: Pictures, wishes: Wishes, reasons: Reasons) 
     return dataclasses.replace(plan, image=image)
 
 
-def _pictures(dataset: Dataset, plan: Plan) -> Pictures:
+def _pictures(dataset: Dataset, plan: Plan) -> ImageStore:
     pictures = dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
     dataset.brought.try_out(plan, pictures, dataset.learnt("train"))
     return pictures
@@ -283,8 +283,8 @@ def _begin(
     plan: Plan,
     reasons: Reasons,
     dataset: Dataset,
-    findings: Findings | None,
-    pictures: Pictures,
+    findings: DataCheckReport | None,
+    pictures: ImageStore,
     team: Team,
 ) -> Iterator[Event]:
     if findings is not None:  # rank 0 has looked at the pictures, and writes
@@ -300,7 +300,7 @@ def _begin(
 
 
 def _go(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: Pictures, team: Team
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: Team
 ) -> Iterator[Event]:
     """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
     if not team.leads:
@@ -317,7 +317,7 @@ def _go(
 
 
 def _lead(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: Pictures, team: Team
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: Team
 ) -> Generator[Event]:
     """What rank 0 does of it."""
     begins = plan.start.from_checkpoint
@@ -341,7 +341,7 @@ def _lead(
 
 
 def _first(
-    run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures
+    run: RunFolder, plan: Plan, dataset: Dataset, pictures: ImageStore
 ) -> Generator[Event, None, tuple[ViT, Lesson | None]]:
     """The model that the training begins with, and who teaches it."""
     begins = plan.start.from_checkpoint

@@ -13,8 +13,8 @@ import numpy as np
 
 from .. import config, runtime
 from ..checkpoints import bundle
+from ..data.preprocess import preprocess_image
 from ..data.settings import DataSettings
-from ..data.transforms import prepare
 from ..errors import UsageError
 from ..evaluate import results
 from ..evaluate.answers import Answers
@@ -302,7 +302,7 @@ def _shown(whole: Together, row: int, at: int) -> Shown:
     """
     ends = np.cumsum([len(part) for part in whole.parts])
     kept = bundle.load_bundle(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
-    return Shown(kept.model, kept.spec, prepare(whole.dataset.source.pictures[at], kept.spec))
+    return Shown(kept.model, kept.spec, preprocess_image(whole.dataset.source.pictures[at], kept.spec))
 
 
 def _renamed(known: facts.ReportFacts, number: int) -> Figures:

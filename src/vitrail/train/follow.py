@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.loader import Pictures, Streamed
+from ..data.loader import ImageStore, StreamingImageStore
 from ..errors import DataError, DivergedError, InterruptedRun, PartnerError, ResourceError
 from ..evaluate.collect import collect
 from ..evaluate.glance import glance
@@ -43,7 +43,7 @@ def follow(
     plan: Plan,
     learner: Learner,
     dataset: Dataset,
-    pictures: Pictures,
+    pictures: ImageStore,
     start: int,
     guards: Guards,
     team: Team = ALONE,
@@ -100,7 +100,7 @@ def follow(
         raise InterruptedRun(f"Interrupted after the last step, which is saved. {go_on(run.path)}", 128 + stop)
 
 
-def _warned(plan: Plan, dataset: Dataset, pictures: Pictures, start: int) -> Iterator[Note]:
+def _warned(plan: Plan, dataset: Dataset, pictures: ImageStore, start: int) -> Iterator[Note]:
     """What can be said against the batches before the first of them."""
     if start == 0 and dataset.source.task == "classes":
         targets, blocks = dataset.learnt("train"), dataset.blocks("train")
@@ -108,9 +108,9 @@ def _warned(plan: Plan, dataset: Dataset, pictures: Pictures, start: int) -> Ite
             yield Note(text)
 
 
-def _lost(pictures: Pictures) -> Iterator[Note]:
+def _lost(pictures: ImageStore) -> Iterator[Note]:
     """Which pictures the batches had to do without."""
-    if isinstance(pictures, Streamed) and pictures.lost:
+    if isinstance(pictures, StreamingImageStore) and pictures.lost:
         names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:LOST_SHOWN])
         more = f" and {len(pictures.lost) - LOST_SHOWN:,} more" if len(pictures.lost) > LOST_SHOWN else ""
         yield Note(f"{counted(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}.")
@@ -121,7 +121,7 @@ def _kept(
     learner: Learner,
     plan: Plan,
     dataset: Dataset,
-    pictures: Pictures,
+    pictures: ImageStore,
     start: int,
     keeper: Keeper,
     guards: Guards,
@@ -241,7 +241,7 @@ def _evaluate(
     plan: Plan,
     learner: Learner,
     dataset: Dataset,
-    pictures: Pictures,
+    pictures: ImageStore,
     rows: NDArray[np.int64],
     step: int,
     guards: Guards,

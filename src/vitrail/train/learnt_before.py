@@ -14,7 +14,7 @@ import numpy as np
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle, resolve_model
 from ..checkpoints.model_card import UNLABELED_KEY
-from ..data import kept_splits
+from ..data import split_files
 from ..files import atomic
 from .dataset import Dataset
 from .events import Note
@@ -73,7 +73,7 @@ def sentence(role: str, path: Path, dataset: Dataset) -> str:
 def _of_run(role: str, run: RunFolder, dataset: Dataset) -> str:
     if not identity.is_of(run.data_file, dataset.source):
         return ""
-    learnt = kept_splits.rows_of(run.splits_file, dataset.source, "train")
+    learnt = split_files.read_split_rows(run.splits_file, dataset.source, "train")
     shared = {split: len(np.intersect1d(dataset.splits[split], learnt)) for split in HELD_OUT}
     if not any(shared.values()):
         return ""

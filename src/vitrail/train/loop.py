@@ -14,7 +14,7 @@ from jaxtyping import Int, Int64, Shaped
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
-from ..data.loader import Batch, Pictures, steps
+from ..data.loader import Batch, ImageStore, iter_batches
 from ..data.source import Task
 from ..model.vit import ViT
 from ..randomness import derive, uniform
@@ -93,7 +93,7 @@ def prepare(model: ViT, plan: Plan, team: Team = ALONE) -> Learner:
 
 def train(
     learner: Learner,
-    pictures: Pictures,
+    pictures: ImageStore,
     targets: Shaped[np.ndarray, " n *K"],
     plan: Plan,
     start: int = 0,
@@ -129,7 +129,7 @@ def train(
     engine = Engine(learner.model, team, learner.sharded)
     measure = measured(engine, loss, plan)
     held = ahead.held(pictures, device)
-    batches = steps(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
+    batches = iter_batches(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
     began = time.perf_counter()
     for step, epoch, batch in ahead.on_device(batches, device):
         if step == recipe.steps:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from .. import config
-from ..data.loader import Batch, Pictures, steps
+from ..data.loader import Batch, ImageStore, iter_batches
 from ..errors import DamagedFileError, InterruptedRun, ResourceError
 from ..files import atomic, safetensors_file
 from ..randomness import derive
@@ -67,7 +67,7 @@ class Prelude:
     """Another than that of the training, so that the two do not see the pictures in one order."""
     loss_of: Callable[[Batch, int, int], Loss]
     """From (batch, step, epoch) to (total, weight)."""
-    pictures: Pictures
+    pictures: ImageStore
     targets: Shaped[np.ndarray, " n *K"]
     """One per picture, whether the loss reads them or not."""
     blocks: Int64[np.ndarray, " n"] | None = None
@@ -175,7 +175,7 @@ def _steps(
     recipe = prelude.recipe
     prelude.module.train()
     began = time.perf_counter()
-    batches = steps(
+    batches = iter_batches(
         prelude.pictures, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.blocks
     )
     for step, epoch, batch in batches:

@@ -14,8 +14,8 @@ from math import isfinite
 from pathlib import Path
 
 from .. import config
-from ..data.open import ARRAYS, SHARDS
-from ..data.table_names import MANIFESTS
+from ..data.open import ARRAY_EXTENSIONS, SHARD_EXTENSION
+from ..data.source import MANIFEST_EXTENSIONS
 from ..errors import ResourceError, UsageError
 from ..files import atomic
 from ..files.disk import flush, resource_errors
@@ -180,7 +180,7 @@ def make_default(source: str, model_name: str, now: datetime) -> Path:
 def default_path(source: str, model_name: str, now: datetime) -> Path:
     """runs/<date>-<time>-<source>-<model>, the source by its last name, without endings and signs that shells read."""
     name = Path(source).name
-    for ending in (*MANIFESTS, *ARRAYS, SHARDS):
+    for ending in (*MANIFEST_EXTENSIONS, *ARRAY_EXTENSIONS, SHARD_EXTENSION):
         name = name.removesuffix(ending)
     name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "pictures"
     return Path("runs") / f"{now:%Y%m%d-%H%M%S}-{name}-{model_name}"

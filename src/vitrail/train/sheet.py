@@ -17,9 +17,9 @@ from jaxtyping import Int64, UInt8
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from ..data.loader import Batch, Pictures
+from ..data.loader import Batch, ImageStore
+from ..data.preprocess import preprocess_image
 from ..data.source import Source
-from ..data.transforms import prepare
 from ..errors import UsageError
 from ..files import atomic
 from ..randomness import permutation
@@ -37,7 +37,7 @@ GAP = 4
 INK, PAPER = "#1b1b22", "#ffffff"
 
 
-def write(path: Path, source: Source, pictures: Pictures, plan: Plan, brought: Brought = NOTHING) -> None:
+def write(path: Path, source: Source, pictures: ImageStore, plan: Plan, brought: Brought = NOTHING) -> None:
     """Draw eight training pictures, each with its views of the first seven epochs, into a PNG.
 
     Args:
@@ -52,7 +52,7 @@ def write(path: Path, source: Source, pictures: Pictures, plan: Plan, brought: B
 
 def views(
     source: Source,
-    pictures: Pictures,
+    pictures: ImageStore,
     rows: Int64[np.ndarray, " n"],
     plan: Plan,
     epochs: int = SIDE - 1,
@@ -63,7 +63,7 @@ def views(
     Views are those of the training, bit for bit, but that pictures are mixed with each other here, in the same shares
     and places, and there with others of their batch; and that an own augmentation may draw otherwise here.
     """
-    prepared = torch.stack([prepare(source.pictures[row], plan.image) for row in rows.tolist()])
+    prepared = torch.stack([preprocess_image(source.pictures[row], plan.image) for row in rows.tolist()])
     targets = torch.from_numpy(source.targets[rows])
     columns = [prepared]
     for epoch in range(epochs):

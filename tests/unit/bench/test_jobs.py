@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from vitrail.bench import files, jobs, peak
-from vitrail.data.transforms import normalise
+from vitrail.data.preprocess import normalize
 from vitrail.doors.models import plain_spec
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
@@ -34,7 +34,7 @@ def test_answers_are_the_models_own():
     model = create_model(CONFIG, 0).eval()
     images = jobs.noise(SPEC, 3)
     with torch.inference_mode():
-        expected = model(normalise(images, SPEC))
+        expected = model(normalize(images, SPEC))
     assert torch.equal(jobs.answers(model, SPEC, 3, "cpu", "float32")(), expected)
 
 
@@ -50,7 +50,7 @@ def test_a_step_moves_the_weights():
 def test_files_are_read_in_whole_batches(pictures, monkeypatch):
     folder, _ = pictures
     seen = []
-    monkeypatch.setattr(jobs, "normalise", lambda images, spec: seen.append(images.shape))
+    monkeypatch.setattr(jobs, "normalize", lambda images, spec: seen.append(images.shape))
     jobs.reading(folder, SPEC, 4, workers=0)()
     assert seen == [(4, 3, 16, 16)]
 

@@ -8,8 +8,8 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
-from vitrail.data.augment import crop_and_flip, resized_crop
-from vitrail.data.regions import Cut
+from vitrail.data.augment.crops import crop_and_flip, resized_crop
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.errors import UsageError
 
 
@@ -93,7 +93,7 @@ def photographs(n: int, channels: int, height: int, width: int) -> torch.Tensor:
 @pytest.mark.parametrize("size", [(32, 32), (20, 45), (100, 90)])
 def test_resized_crops_are_torchvisions(size, interpolation):
     images = photographs(25, 3, 70, 90)
-    boxes = Cut(0, scale=(0.05, 1.0)).boxes(np.arange(25), 0, np.tile([70, 90], (25, 1)))
+    boxes = RandomResizedCrop(0, scale=(0.05, 1.0)).boxes(np.arange(25), 0, np.tile([70, 90], (25, 1)))
     boxes[0] = 0, 0, 70, 90
     ours = resized_crop(images, boxes, size, interpolation)
     theirs = [
@@ -106,7 +106,7 @@ def test_resized_crops_are_torchvisions(size, interpolation):
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_resized_crops_are_not_antialiased_where_a_model_is_not(interpolation):
     images = torch.randint(0, 256, (9, 3, 70, 90), dtype=torch.uint8)
-    boxes = Cut(0, scale=(0.3, 1.0)).boxes(np.arange(9), 0, np.tile([70, 90], (9, 1)))
+    boxes = RandomResizedCrop(0, scale=(0.3, 1.0)).boxes(np.arange(9), 0, np.tile([70, 90], (9, 1)))
     ours = resized_crop(images, boxes, (16, 16), interpolation, antialias=False)
     for image, (top, left, height, width), found in zip(images, boxes.tolist(), ours, strict=True):
         cut = image[None, :, top : top + height, left : left + width].float()
@@ -126,7 +126,7 @@ def test_a_box_of_the_size_itself_is_only_cut_out():
 
 def test_flat_pictures_stay_flat_at_any_size():
     images = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(256, 1, 50, 40)
-    boxes = Cut(0).boxes(np.arange(256), 0, np.tile([50, 40], (256, 1)))
+    boxes = RandomResizedCrop(0).boxes(np.arange(256), 0, np.tile([50, 40], (256, 1)))
     for size in ((7, 9), (64, 64)):
         assert torch.equal(resized_crop(images, boxes, size), images[:, :, :1, :1].expand(256, 1, *size))
 

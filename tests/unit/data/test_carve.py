@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitrail.data.carve import deal, numbered, share_groups, share_labels, share_pictures
+from vitrail.data.splits import (
+    assign_folds,
+    assign_groups,
+    assign_iterative_stratified,
+    assign_stratified,
+    number_groups,
+)
 
 
 def one_by_one(positive: np.ndarray, fractions: np.ndarray) -> list[int]:
@@ -27,7 +33,7 @@ def one_by_one(positive: np.ndarray, fractions: np.ndarray) -> list[int]:
 )
 def test_one_label_is_dealt_as_one_by_one(shows, shares):
     positive, fractions = np.array(shows), np.array(shares) / sum(shares)
-    share = share_labels(positive[:, None], np.arange(len(shows)) / len(shows), fractions)
+    share = assign_iterative_stratified(positive[:, None], np.arange(len(shows)) / len(shows), fractions)
     found = np.bincount(share, minlength=len(shares))
     assert found.sum() == len(shows)
     assert np.abs(found - one_by_one(positive, fractions)).max() <= 1, "but for the order of equals"
@@ -38,7 +44,7 @@ def test_one_label_is_dealt_as_one_by_one(shows, shares):
 @given(data=st.data(), k=st.integers(2, 6))
 def test_folds_dealt_in_turn_differ_by_one(data, k):
     strata = np.array(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=60)))
-    share = deal(strata, np.random.default_rng(0).random(len(strata)), k)
+    share = assign_folds(strata, np.random.default_rng(0).random(len(strata)), k)
     for members in (share, *(share[strata == stratum] for stratum in np.unique(strata))):
         counts = np.bincount(members, minlength=k)
         assert counts.max() - counts.min() <= 1
@@ -64,9 +70,9 @@ def test_groups_go_where_least_is_missed_then():
     for seed in range(5):
         draw = np.random.default_rng(seed)
         strata, keys = draw.integers(0, 4, 200), draw.random(200)
-        groups = numbered(draw.integers(0, 30, 200))
+        groups = number_groups(draw.integers(0, 30, 200))
         fractions = np.array([0.65, 0.13, 0.22])
-        share = share_groups(np.arange(200), strata, keys, fractions, groups)
+        share = assign_groups(np.arange(200), strata, keys, fractions, groups)
         assert np.array_equal(share, least_missed(strata, keys, fractions, groups))
 
 
@@ -77,23 +83,23 @@ def test_no_split_is_empty_while_there_are_groups_enough():
         for sizes in ([20] * 5, draw.integers(1, 61, 8).tolist(), [100, 1, 1], [1, 50, 900]):
             groups = np.repeat(np.arange(len(sizes)), sizes)
             n = len(groups)
-            share = share_groups(np.arange(n), draw.integers(0, 3, n), draw.random(n), fractions, groups)
+            share = assign_groups(np.arange(n), draw.integers(0, 3, n), draw.random(n), fractions, groups)
             assert np.bincount(share, minlength=3).all(), (seed, sizes)
 
 
 def test_two_groups_fill_two_of_three_splits_train_first():
     groups = np.repeat([0, 1], [9, 1])
-    share = share_groups(np.arange(10), np.zeros(10, int), np.arange(10) / 10, np.array([0.7, 0.1, 0.2]), groups)
+    share = assign_groups(np.arange(10), np.zeros(10, int), np.arange(10) / 10, np.array([0.7, 0.1, 0.2]), groups)
     assert share.tolist() == [0] * 9 + [2]
 
 
 def test_nothing_is_dealt_out_to_nobody():
     nothing, fractions = np.zeros(0, np.int64), np.array([0.5, 0.5])
-    assert share_pictures(nothing, nothing.astype(float), fractions).size == 0
-    assert share_labels(np.zeros((0, 3), bool), nothing.astype(float), fractions).size == 0
-    assert share_groups(nothing, nothing, nothing.astype(float), fractions, nothing).size == 0
+    assert assign_stratified(nothing, nothing.astype(float), fractions).size == 0
+    assert assign_iterative_stratified(np.zeros((0, 3), bool), nothing.astype(float), fractions).size == 0
+    assert assign_groups(nothing, nothing, nothing.astype(float), fractions, nothing).size == 0
 
 
 def test_groups_are_numbered_as_they_come():
-    assert numbered(np.array(["b", "a", "b"])).tolist() == [0, 1, 0]
-    assert numbered(np.array([7, None, "x", 7, None], dtype=object)).tolist() == [0, 1, 2, 0, 1]
+    assert number_groups(np.array(["b", "a", "b"])).tolist() == [0, 1, 0]
+    assert number_groups(np.array([7, None, "x", 7, None], dtype=object)).tolist() == [0, 1, 2, 0, 1]

@@ -17,8 +17,7 @@ from corpus import limits, places
 from corpus.all_cases import CASES, of
 from corpus.case import Case
 from corpus.damaged import jpeg
-from vitrail.data.decode import decode
-from vitrail.data.decoding.stored import read
+from vitrail.data.decoding.decode import decode_image, read_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -36,12 +35,12 @@ def comes_out(case: Case, folder: Path) -> None:
     spec = ImageSpec(low=case.low, high=case.high)
     if case.says:
         with pytest.raises(DataError) as caught:
-            decode(path, spec)
+            decode_image(path, spec)
         assert str(caught.value).startswith(f"{path}: ")
         assert re.search(case.says, str(caught.value).removeprefix(f"{path}: ")), str(caught.value)
         return
-    assert tuple(remark for remark in read(path, spec).remarks if remark != OTHER_ENDING) == case.remarks
-    pixels = decode(path, spec)
+    assert tuple(remark for remark in read_image(path, spec).remarks if remark != OTHER_ENDING) == case.remarks
+    pixels = decode_image(path, spec)
     assert pixels.dtype == np.uint8
     if case.golden is not None:
         expected = case.golden()
@@ -67,14 +66,14 @@ def test_C13_to_C16_checksums_are_believed_where_there_are_any(case, tmp_path):
 def test_C11_a_jpeg_without_its_end_marker_has_all_its_pixels(tmp_path):
     (tmp_path / "a.jpg").write_bytes(of(11)[0].make())
     (tmp_path / "b.jpg").write_bytes(jpeg())
-    cut, whole = (decode(tmp_path / name, ImageSpec()) for name in ("a.jpg", "b.jpg"))
+    cut, whole = (decode_image(tmp_path / name, ImageSpec()) for name in ("a.jpg", "b.jpg"))
     assert np.array_equal(cut, whole)
 
 
 def test_C13_a_flipped_bit_in_a_jpeg_gives_other_pixels_and_no_error(tmp_path):
     (tmp_path / "a.jpg").write_bytes(of(13)[0].make())
     (tmp_path / "b.jpg").write_bytes(jpeg())
-    flipped, whole = (decode(tmp_path / name, ImageSpec()) for name in ("a.jpg", "b.jpg"))
+    flipped, whole = (decode_image(tmp_path / name, ImageSpec()) for name in ("a.jpg", "b.jpg"))
     assert not np.array_equal(flipped, whole)
 
 
@@ -117,7 +116,7 @@ def test_C34_to_C39_deep_pictures_are_scaled_and_never_clipped(case, tmp_path):
 def test_C34_to_C38_a_ramp_keeps_at_least_255_levels(number, tmp_path):
     case = of(number)[0]
     (tmp_path / case.name).write_bytes(case.make())
-    assert len(np.unique(decode(tmp_path / case.name, ImageSpec(low=case.low, high=case.high)))) >= 255
+    assert len(np.unique(decode_image(tmp_path / case.name, ImageSpec(low=case.low, high=case.high)))) >= 255
 
 
 @kinds(*range(40, 44))
@@ -147,18 +146,18 @@ def test_C59_to_C63_contents_decide_and_foreign_formats_are_never_opened(case, t
 
 def test_C59_an_ending_that_lies_is_remarked(tmp_path):
     (tmp_path / "png.jpg").write_bytes(of(59)[0].make())
-    assert read(tmp_path / "png.jpg", ImageSpec()).remarks == (OTHER_ENDING,)
+    assert read_image(tmp_path / "png.jpg", ImageSpec()).remarks == (OTHER_ENDING,)
     (tmp_path / "UPPER.PNG").write_bytes(of(59)[0].make())
-    assert read(tmp_path / "UPPER.PNG", ImageSpec()).remarks == ()
+    assert read_image(tmp_path / "UPPER.PNG", ImageSpec()).remarks == ()
 
 
 def test_C62_no_parser_is_started_for_foreign_formats(tmp_path, monkeypatch):
-    from vitrail.data.decoding import stored
+    from vitrail.data.decoding import decode
 
-    monkeypatch.setattr(stored, "PARSERS", {})
+    monkeypatch.setattr(decode, "PARSERS", {})
     for case in of(61, 62):
         with pytest.raises(DataError, match="not a picture"):
-            stored.parse(case.make(), ImageSpec())
+            decode.parse_image(case.make(), ImageSpec())
 
 
 @pytest.mark.timeout(20)
@@ -169,8 +168,8 @@ def test_C64_what_is_no_plain_file_never_blocks_and_is_named(tmp_path):
     for name, says in places.SAYS.items():
         rights = places.as_nobody() if name == "closed.png" else nullcontext()
         with pytest.raises(DataError, match=rf"{name}: .*{says}"), rights:
-            read(folder / name, ImageSpec())
-    assert decode(folder / "linked.png", ImageSpec()).shape == (36, 52, 3)
+            read_image(folder / name, ImageSpec())
+    assert decode_image(folder / "linked.png", ImageSpec()).shape == (36, 52, 3)
 
 
 def test_every_kind_has_its_case():

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data import decode as decoding
-from vitrail.data.transforms import prepare
+from vitrail.data.decoding import decode as decoding
+from vitrail.data.preprocess import preprocess_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
 
 def decode(picture: object, channels: int, low: float, high: float) -> np.ndarray:
-    return decoding.decode(picture, ImageSpec(channels=channels, low=low, high=high))
+    return decoding.decode_image(picture, ImageSpec(channels=channels, low=low, high=high))
 
 
 def test_grey_and_colour_convert_as_pillow_does(photo, encode, tmp_path):
@@ -121,17 +121,17 @@ def test_a_12_bit_film_in_a_16_bit_file_keeps_255_levels_after_preprocessing(enc
     data = encode(film, "PNG")
     for size in (64, 224):
         spec = ImageSpec(height=size, width=size, channels=1, low=0, high=4095)
-        assert len(prepare(data, spec).unique()) >= 255
+        assert len(preprocess_image(data, spec).unique()) >= 255
 
 
 def test_a_picture_from_elsewhere_is_decoded_and_named(encode, photo):
     spec = ImageSpec()
-    assert np.array_equal(decoding.decode(Member("shard/7.png", encode(photo, "PNG")), spec), photo)
-    assert np.array_equal(decoding.decode(Member("row 7", photo), spec), photo)
+    assert np.array_equal(decoding.decode_image(Member("shard/7.png", encode(photo, "PNG")), spec), photo)
+    assert np.array_equal(decoding.decode_image(Member("row 7", photo), spec), photo)
     with pytest.raises(DataError, match=r"^shard/7\.png: not a picture Vitrail reads"):
-        decoding.decode(Member("shard/7.png", b"text"), spec)
+        decoding.decode_image(Member("shard/7.png", b"text"), spec)
     with pytest.raises(DataError, match=r"^row 7: The model reads 3 channels, the picture has 2"):
-        decoding.decode(Member("row 7", photo[:, :, :2]), spec)
+        decoding.decode_image(Member("row 7", photo[:, :, :2]), spec)
 
 
 @dataclass

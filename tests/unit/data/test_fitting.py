@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitrail.data import fitting, transforms
+from vitrail.data import preprocess, preprocess_numpy
 from vitrail.spec import ImageSpec
 
 SIDES = st.integers(1, 90)
 
 
 def both(image: np.ndarray, spec: ImageSpec) -> tuple[np.ndarray, np.ndarray]:
-    by_torch = transforms.fit(transforms.to_tensor(image[None]), spec)[0].permute(1, 2, 0).numpy()
-    return fitting.fit(image, spec), by_torch
+    by_torch = preprocess.fit_images(preprocess.to_batch_tensor(image[None]), spec)[0].permute(1, 2, 0).numpy()
+    return preprocess_numpy.fit_array(image, spec), by_torch
 
 
 @given(
@@ -61,6 +61,8 @@ def test_photographs_too(size):
 
 
 def test_torch_is_not_imported():
-    script = "import sys, vitrail.data.fitting, vitrail.data.decode; assert 'torch' not in sys.modules"
+    script = (
+        "import sys, vitrail.data.preprocess_numpy, vitrail.data.decoding.decode; assert 'torch' not in sys.modules"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

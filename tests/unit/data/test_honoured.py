@@ -9,9 +9,8 @@ import pytest
 from torch.utils.data import Dataset
 
 from tar_files import classed, write_tar
-from vitrail.data.honoured import HONOURED, MEANINGS, OF_EVERY_KIND
 from vitrail.data.open import BUILT_IN, open_source
-from vitrail.data.settings import DataSettings
+from vitrail.data.settings import COMMON_SETTINGS, SETTING_MEANINGS, SUPPORTED_SETTINGS, DataSettings
 from vitrail.errors import UsageError
 
 pandas = pytest.importorskip("pandas")
@@ -78,15 +77,15 @@ KINDS = (
 
 def test_every_setting_is_followed_everywhere_or_has_a_meaning_to_refuse_it_by():
     names = {field.name for field in dataclasses.fields(DataSettings)}
-    assert set(MEANINGS) | OF_EVERY_KIND == names and not set(MEANINGS) & OF_EVERY_KIND
-    assert all(honoured <= set(MEANINGS) for honoured in HONOURED.values())
-    assert set(ASKED) == set(MEANINGS)
+    assert set(SETTING_MEANINGS) | COMMON_SETTINGS == names and not set(SETTING_MEANINGS) & COMMON_SETTINGS
+    assert all(honoured <= set(SETTING_MEANINGS) for honoured in SUPPORTED_SETTINGS.values())
+    assert set(ASKED) == set(SETTING_MEANINGS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_kind_of_source_cannot_follow_is_refused_with_the_flag_as_typed(sources, kind):
     assert len(open_source(sources[kind])) >= 2
-    for name in set(ASKED) - HONOURED[kind]:
+    for name in set(ASKED) - SUPPORTED_SETTINGS[kind]:
         with pytest.raises(UsageError) as refused:
             open_source(sources[kind], DataSettings(**{name: ASKED[name]}))
         assert TYPED[name] in str(refused.value), name
@@ -114,7 +113,7 @@ def test_parting_and_checking_are_followed_by_every_kind(sources, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_reason_of_a_task_is_a_whole_sentence_for_every_kind(sources, kind):
     reasons = [open_source(sources[kind]).reason]
-    if "uncertain" in HONOURED[kind]:
+    if "uncertain" in SUPPORTED_SETTINGS[kind]:
         reasons.append(open_source(sources[kind], DataSettings(task="classes")).reason)
         assert all(reasons)
     for reason in filter(None, reasons):

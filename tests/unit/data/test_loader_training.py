@@ -14,18 +14,26 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.data.augment import resized_crop
-from vitrail.data.loader import AHEAD, LOST_FILES, Batch, Resident, Streamed, load, steps
+from vitrail.data.augment.crops import resized_crop
+from vitrail.data.loader import (
+    LOST_FILES,
+    PREFETCH_BATCHES,
+    Batch,
+    InMemoryImageStore,
+    StreamingImageStore,
+    iter_batches,
+    load_images,
+)
 from vitrail.data.parallel import NAME
-from vitrail.data.regions import Cut
+from vitrail.data.preprocess import preprocess_image
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.data.source import Source
-from vitrail.data.transforms import prepare
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=20)
 PICTURES = 40
-CUT = Cut(5)
+CUT = RandomResizedCrop(5)
 
 
 @pytest.fixture
@@ -47,14 +55,16 @@ def photos(tmp_path: Path) -> Source:
     )
 
 
-def streamed(source: Source, workers: int = 2, cut: Cut | None = CUT) -> Streamed:
-    found = load(source, np.arange(PICTURES), SPEC, 0, workers, cut, training=True)
-    assert isinstance(found, Streamed)
+def streamed(source: Source, workers: int = 2, cut: RandomResizedCrop | None = CUT) -> StreamingImageStore:
+    found = load_images(source, np.arange(PICTURES), SPEC, 0, workers, cut, training=True)
+    assert isinstance(found, StreamingImageStore)
     return found
 
 
-def batches(pictures: Resident | Streamed, targets: np.ndarray, count: int, **settings: int) -> list[Batch]:
-    return [batch for _, _, batch in islice(steps(pictures, targets, 12, 3, **settings), count)]
+def batches(
+    pictures: InMemoryImageStore | StreamingImageStore, targets: np.ndarray, count: int, **settings: int
+) -> list[Batch]:
+    return [batch for _, _, batch in islice(iter_batches(pictures, targets, 12, 3, **settings), count)]
 
 
 def same(ours: Batch, theirs: Batch) -> bool:
@@ -77,7 +87,7 @@ def alive() -> Callable[[], list[str]]:
 def test_batches_are_the_same_bits_with_0_1_and_2_workers(limit, cut, photos):
     runs = []
     for workers in (0, 1, 2):
-        pictures = load(photos, np.arange(PICTURES), SPEC, limit, workers, cut, training=True)
+        pictures = load_images(photos, np.arange(PICTURES), SPEC, limit, workers, cut, training=True)
         runs.append(batches(pictures, photos.targets, 7, repeats=2))
     for first, second, third in zip(*runs, strict=True):
         assert same(first, second)
@@ -94,7 +104,7 @@ def test_resuming_shows_the_same_cuts(start, photos):
 
 @pytest.mark.parametrize("limit", [0, 2**30])
 def test_a_cut_depends_on_the_picture_the_epoch_and_the_copy_alone(limit, photos):
-    pictures = load(photos, np.arange(PICTURES), SPEC, limit, 0, CUT)
+    pictures = load_images(photos, np.arange(PICTURES), SPEC, limit, 0, CUT)
     alone = pictures.take(np.array([8]), epoch=2)
     among = pictures.take(np.array([3, 8, 21]), epoch=2)
     assert torch.equal(alone[0], among[1])
@@ -109,10 +119,12 @@ def test_resident_cuts_are_antialiased_only_where_the_model_is(photos):
     cuts = {}
     for antialias in (True, False):
         spec = replace(SPEC, height=90, width=90, antialias=antialias)
-        pictures = load(photos, np.arange(PICTURES), spec, 2**30, 0, Cut(5, scale=(0.9, 1.0)), training=True)
-        assert isinstance(pictures, Resident)
+        pictures = load_images(
+            photos, np.arange(PICTURES), spec, 2**30, 0, RandomResizedCrop(5, scale=(0.9, 1.0)), training=True
+        )
+        assert isinstance(pictures, InMemoryImageStore)
         cuts[antialias] = pictures.take(np.arange(PICTURES))
-        boxes = Cut(5, scale=(0.9, 1.0)).boxes(np.arange(PICTURES), 0, np.tile([90, 90], (PICTURES, 1)))
+        boxes = RandomResizedCrop(5, scale=(0.9, 1.0)).boxes(np.arange(PICTURES), 0, np.tile([90, 90], (PICTURES, 1)))
         expected = resized_crop(pictures.images, boxes, (90, 90), "bicubic", antialias)
         assert torch.equal(cuts[antialias], expected)
     assert not torch.equal(cuts[True], cuts[False])
@@ -120,10 +132,10 @@ def test_resident_cuts_are_antialiased_only_where_the_model_is(photos):
 
 def test_evaluation_is_exact_and_training_need_not_be(photos):
     rows = np.arange(PICTURES)
-    exact = load(photos, rows, SPEC, 0, 2).take(rows)
-    assert torch.equal(exact, torch.stack([prepare(photos.pictures[row], SPEC) for row in rows]))
+    exact = load_images(photos, rows, SPEC, 0, 2).take(rows)
+    assert torch.equal(exact, torch.stack([preprocess_image(photos.pictures[row], SPEC) for row in rows]))
     for limit in (0, 2**30):
-        fast = load(photos, rows, SPEC, limit, 2, training=True).take(rows)
+        fast = load_images(photos, rows, SPEC, limit, 2, training=True).take(rows)
         assert torch.equal(fast[0::3], exact[0::3])  # those that are too small to be reduced
         assert not torch.equal(fast, exact)
 
@@ -150,7 +162,7 @@ def test_D23_pictures_that_vanish_are_left_out_counted_and_named(workers, photos
     whole = batches(streamed(photos), photos.targets, 3)
     pictures = streamed(photos, workers)
     gone, cut_off, replaced, fine = whole[2].indices[[0, 5, 7, 11]].tolist()
-    running = steps(pictures, photos.targets, 12, 3)
+    running = iter_batches(pictures, photos.targets, 12, 3)
     next(running)
     pictures.take(np.array([replaced]))  # so that it has been seen before
     running.close()
@@ -173,7 +185,7 @@ def test_D23_too_many_of_them_stop_the_run(photos, alive):
     pictures = streamed(photos)
     for path in photos.pictures[: LOST_FILES + 1]:
         path.unlink()
-    running = steps(pictures, photos.targets, 12, 3)
+    running = iter_batches(pictures, photos.targets, 12, 3)
     with pytest.raises(DataError, match=r"1[01] of 40 pictures were deleted, replaced or damaged.*\.png: cannot be"):
         list(islice(running, 10))
     assert LOST_FILES <= len(pictures.lost) <= LOST_FILES + 1
@@ -193,13 +205,13 @@ def test_D23_a_few_of_them_are_counted_once_however_often_they_are_missed(photos
 def test_D23_a_batch_that_is_lost_altogether_stops_the_run(photos):
     for path in photos.pictures[:3]:
         path.unlink()
-    pictures = load(photos, np.arange(3), SPEC, 0, 1, training=True)
+    pictures = load_images(photos, np.arange(3), SPEC, 0, 1, training=True)
     with pytest.raises(DataError, match=r"None of the 3 pictures of step 1 can be read any more"):
-        next(steps(pictures, photos.targets[:3], 12, 0))
+        next(iter_batches(pictures, photos.targets[:3], 12, 0))
 
 
 def test_evaluation_never_leaves_a_picture_out(photos):
-    pictures = load(photos, np.arange(PICTURES), SPEC, 0, 2)
+    pictures = load_images(photos, np.arange(PICTURES), SPEC, 0, 2)
     photos.pictures[7].unlink()
     with pytest.raises(DataError, match=r"07\.jpg"):
         pictures.take(np.arange(PICTURES))
@@ -207,7 +219,7 @@ def test_evaluation_never_leaves_a_picture_out(photos):
 
 @pytest.mark.parametrize("stop", [GeneratorExit, KeyboardInterrupt, ValueError])
 def test_no_thread_is_left_whatever_ends_the_training(stop, photos, alive):
-    running = steps(streamed(photos), photos.targets, 12, 3)
+    running = iter_batches(streamed(photos), photos.targets, 12, 3)
     next(running)
     assert alive()
     with pytest.raises(stop):
@@ -228,7 +240,7 @@ def test_few_batches_are_decoded_ahead(photos):
             begun.append(epoch)
             return lambda: self.take(indices, epoch)
 
-    running = steps(Watched(), photos.targets, 12, 3)
+    running = iter_batches(Watched(), photos.targets, 12, 3)
     for count in range(1, 6):
         next(running)
-        assert len(begun) == count + AHEAD
+        assert len(begun) == count + PREFETCH_BATCHES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitrail.data.open import file_reader, folder_reader, is_memory, open_source
+from vitrail.data.open import find_file_reader, find_folder_reader, is_in_memory, open_source
 from vitrail.errors import DataError
 
 
@@ -38,7 +38,7 @@ def test_a_file_of_no_known_kind_is_said_with_what_is_known(tmp_path):
     ],
 )  # fmt: skip
 def test_a_file_goes_to_the_reader_of_its_ending(tmp_path, ending, reader):
-    assert file_reader(tmp_path / f"data.{ending}").__name__ == reader
+    assert find_file_reader(tmp_path / f"data.{ending}").__name__ == reader
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_a_file_goes_to_the_reader_of_its_ending(tmp_path, ending, reader):
 )  # fmt: skip
 def test_a_folder_goes_to_the_reader_that_its_files_ask_for(tmp_path, name, module):
     (tmp_path / name).touch()
-    assert folder_reader(tmp_path).__module__.endswith(f".{module}")
+    assert find_folder_reader(tmp_path).__module__.endswith(f".{module}")
 
 
 def test_an_open_source_and_objects_are_taken_as_they_are():
     source = open_source("digits")
     assert open_source(source) is source
-    assert is_memory([]) and not is_memory("digits")
+    assert is_in_memory([]) and not is_in_memory("digits")
     pair = (np.zeros((4, 8, 8), np.uint8), np.array([0, 1, 0, 1]))
     assert len(open_source(pair)) == 4
 
@@ -64,7 +64,7 @@ def test_an_open_source_and_objects_are_taken_as_they_are():
 def test_shards_may_lie_in_the_folders_of_their_splits(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train" / "0.tar").touch()
-    assert folder_reader(tmp_path).__module__.endswith(".shards")
+    assert find_folder_reader(tmp_path).__module__.endswith(".shards")
 
 
 def test_a_packed_archive_is_told_how_to_be_unpacked(tmp_path):

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from vitrail.data.order import WINDOW, epoch_order, keys, shares
+from vitrail.data.sampler import SHUFFLED_SHARDS, iter_step_indices, make_random_keys, shuffle_epoch
 from vitrail.errors import UsageError
 
 ROWS = np.arange(1000, 3000, 20)  # 100 of them
@@ -15,7 +15,9 @@ ROWS = np.arange(1000, 3000, 20)  # 100 of them
 
 @pytest.mark.parametrize("repeats", [1, 3])
 def test_an_epoch_shows_each_picture_as_often_as_it_is_repeated(repeats):
-    seen = [share for share in islice(shares(ROWS, 30, 5, repeats=repeats), 10 * repeats) if share.epoch == 0]
+    seen = [
+        share for share in islice(iter_step_indices(ROWS, 30, 5, repeats=repeats), 10 * repeats) if share.epoch == 0
+    ]
     shown = np.concatenate([share.places for share in seen])
     left_out = len(ROWS) % (30 // repeats)
     assert sorted(np.unique(shown, return_counts=True)[1].tolist()) == [repeats] * (len(ROWS) - left_out)
@@ -28,8 +30,8 @@ def test_an_epoch_shows_each_picture_as_often_as_it_is_repeated(repeats):
 @pytest.mark.parametrize("repeats", [1, 2])
 def test_the_parts_of_all_ranks_make_up_the_batch_of_one(world, repeats):
     blocks = np.arange(100) // 7
-    alone = islice(shares(ROWS, 24, 3, 2, repeats, blocks), 12)
-    ranks = [shares(ROWS, 24, 3, 2, repeats, blocks, rank, world) for rank in range(world)]
+    alone = islice(iter_step_indices(ROWS, 24, 3, 2, repeats, blocks), 12)
+    ranks = [iter_step_indices(ROWS, 24, 3, 2, repeats, blocks, rank, world) for rank in range(world)]
     for whole, *parts in zip(alone, *ranks, strict=False):
         assert {(part.step, part.epoch) for part in parts} == {(whole.step, whole.epoch)}
         assert {len(part.places) for part in parts} == {24 // world}
@@ -40,20 +42,20 @@ def test_the_parts_of_all_ranks_make_up_the_batch_of_one(world, repeats):
 @pytest.mark.parametrize("start", [1, 4, 9, 17])
 def test_beginning_anywhere_goes_on_as_an_unbroken_run(start):
     blocks = np.arange(100) // 7
-    unbroken = list(islice(shares(ROWS, 24, 3, 0, 2, blocks), 20))[start:]
-    for ours, theirs in zip(shares(ROWS, 24, 3, start, 2, blocks), unbroken, strict=False):
+    unbroken = list(islice(iter_step_indices(ROWS, 24, 3, 0, 2, blocks), 20))[start:]
+    for ours, theirs in zip(iter_step_indices(ROWS, 24, 3, start, 2, blocks), unbroken, strict=False):
         assert (ours.step, ours.epoch) == (theirs.step, theirs.epoch)
         assert np.array_equal(ours.places, theirs.places)
 
 
 def test_a_picture_left_out_changes_the_order_of_no_others():
-    whole = ROWS[epoch_order(ROWS, 1, 2)].tolist()
+    whole = ROWS[shuffle_epoch(ROWS, 1, 2)].tolist()
     fewer = np.delete(ROWS, [3, 50])
-    assert fewer[epoch_order(fewer, 1, 2)].tolist() == [row for row in whole if row not in (ROWS[3], ROWS[50])]
+    assert fewer[shuffle_epoch(fewer, 1, 2)].tolist() == [row for row in whole if row not in (ROWS[3], ROWS[50])]
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():
-    orders = {tuple(epoch_order(ROWS, seed, epoch)) for seed in (0, 1) for epoch in (0, 1, 2)}
+    orders = {tuple(shuffle_epoch(ROWS, seed, epoch)) for seed in (0, 1) for epoch in (0, 1, 2)}
     assert len(orders) == 6
 
 
@@ -61,25 +63,28 @@ def test_shards_are_read_a_few_at_a_time_and_in_another_order_each_epoch():
     rows, blocks = np.arange(3000), np.sort(np.arange(3000) % 30)
     windows = []
     for epoch in (0, 1):
-        order = epoch_order(rows, 0, epoch, blocks)
+        order = shuffle_epoch(rows, 0, epoch, blocks)
         assert np.array_equal(np.sort(order), rows)
-        parts = [set(blocks[order[start : start + WINDOW * 100]].tolist()) for start in range(0, 3000, WINDOW * 100)]
+        parts = [
+            set(blocks[order[start : start + SHUFFLED_SHARDS * 100]].tolist())
+            for start in range(0, 3000, SHUFFLED_SHARDS * 100)
+        ]
         assert [len(part) for part in parts] == [8, 8, 8, 6]
         assert set.union(*parts) == set(range(30))
-        assert len(set(blocks[order[:50]].tolist())) == WINDOW  # mixed from the first batch on
+        assert len(set(blocks[order[:50]].tolist())) == SHUFFLED_SHARDS  # mixed from the first batch on
         windows.append(parts)
     assert windows[0] != windows[1]
 
 
 def test_shards_of_a_split_need_not_be_all_nor_of_one_size():
     blocks = np.array([3] * 5 + [8] + [40] * 14)
-    order = epoch_order(np.arange(20), 0, 0, blocks)
+    order = shuffle_epoch(np.arange(20), 0, 0, blocks)
     assert np.array_equal(np.sort(order), np.arange(20))
 
 
 def test_every_copy_has_a_key_of_its_own_and_the_first_that_of_its_row():
     rows, copies = np.array([7, 7, 7, 8]), np.array([0, 1, 2, 1])
-    found = keys(rows, copies)
+    found = make_random_keys(rows, copies)
     assert found[0] == 7
     assert len(set(found.tolist())) == 4
 
@@ -96,4 +101,4 @@ def test_every_copy_has_a_key_of_its_own_and_the_first_that_of_its_row():
 )
 def test_a_batch_that_cannot_be_shared_out_is_refused(settings, words):
     with pytest.raises(UsageError, match=words):
-        next(shares(np.arange(20), 24, 0, **settings))
+        next(iter_step_indices(np.arange(20), 24, 0, **settings))

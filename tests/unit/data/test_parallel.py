@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from vitrail import runtime
-from vitrail.data.parallel import AHEAD, NAME, Workers, in_order
+from vitrail.data.parallel import MAX_QUEUED_PER_THREAD, NAME, Workers, map_in_order
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def test_results_come_in_the_order_of_the_work(threads, alive):
         time.sleep(0.001 * (number % 3))
         return number * number
 
-    assert list(in_order(late, range(50), threads=threads)) == [number * number for number in range(50)]
-    assert list(in_order(late, [], threads=threads)) == []
+    assert list(map_in_order(late, range(50), threads=threads)) == [number * number for number in range(50)]
+    assert list(map_in_order(late, [], threads=threads)) == []
     assert not alive()
 
 
@@ -39,11 +39,11 @@ def test_an_error_comes_in_its_place_and_ends_the_work(threads, alive):
         begun.append(number)
         return 1 // (number - 3)
 
-    results = in_order(work, range(1000), threads=threads)
+    results = map_in_order(work, range(1000), threads=threads)
     assert [next(results) for _ in range(3)] == [-1, -1, -1]
     with pytest.raises(ZeroDivisionError):
         next(results)
-    assert len(begun) < 3 * AHEAD * 2
+    assert len(begun) < 3 * MAX_QUEUED_PER_THREAD * 2
     assert not alive()
 
 

@@ -12,11 +12,10 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from vitrail.data.decode import decode
-from vitrail.data.ready import Box, Maker, reduced
-from vitrail.data.regions import Cut
+from vitrail.data.decoding.decode import decode_image
+from vitrail.data.preprocess import CropBox, Preprocessor, preprocess_image, resize_batch, scale_box
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.data.source import Source
-from vitrail.data.transforms import prepare, resize
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -28,7 +27,7 @@ def source(*pictures) -> Source:
     )
 
 
-def made(maker: Maker, spec: ImageSpec, n: int, epoch: int = 0) -> np.ndarray:
+def made(maker: Preprocessor, spec: ImageSpec, n: int, epoch: int = 0) -> np.ndarray:
     """Pictures 0..n-1 in two parts, as two threads would make them."""
     images, rows = np.zeros((n, spec.channels, spec.height, spec.width), np.uint8), np.arange(n)
     for places in (range(n // 2), range(n // 2, n)):
@@ -61,20 +60,20 @@ def kinds(tmp_path: Path, photo, encode, png16) -> list[Path]:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_nothing_changes_where_nothing_is_reduced(fit, channels, kinds):
     spec = ImageSpec(height=30, width=27, channels=channels, fit=fit)
-    found = made(Maker(source(*kinds), spec, training=True), spec, len(kinds))
-    exact = made(Maker(source(*kinds), spec), spec, len(kinds))
+    found = made(Preprocessor(source(*kinds), spec, training=True), spec, len(kinds))
+    exact = made(Preprocessor(source(*kinds), spec), spec, len(kinds))
     assert np.array_equal(found, exact)
-    assert np.array_equal(exact, np.stack([prepare(path, spec).numpy() for path in kinds]))
+    assert np.array_equal(exact, np.stack([preprocess_image(path, spec).numpy() for path in kinds]))
 
 
 def test_a_box_is_cut_out_of_the_decoded_picture_and_resized_once(kinds):
-    spec, cut = ImageSpec(height=30, width=27), Cut(7)
-    found = made(Maker(source(*kinds), spec, cut), spec, len(kinds), epoch=3)
+    spec, cut = ImageSpec(height=30, width=27), RandomResizedCrop(7)
+    found = made(Preprocessor(source(*kinds), spec, cut), spec, len(kinds), epoch=3)
     for row, path in enumerate(kinds):
-        values = decode(path, spec)
-        box = Box(*cut.boxes(np.array([row]), 3, np.array([values.shape[:2]]))[0].tolist())
+        values = decode_image(path, spec)
+        box = CropBox(*cut.boxes(np.array([row]), 3, np.array([values.shape[:2]]))[0].tolist())
         part = values[box.top : box.top + box.height, box.left : box.left + box.width]
-        expected = resize(torch.from_numpy(part.copy()).permute(2, 0, 1)[None], spec.size, spec.interpolation)[0]
+        expected = resize_batch(torch.from_numpy(part.copy()).permute(2, 0, 1)[None], spec.size, spec.interpolation)[0]
         assert np.array_equal(found[row], expected.numpy()), path.name
 
 
@@ -82,9 +81,9 @@ def test_a_box_is_cut_out_of_the_decoded_picture_and_resized_once(kinds):
 def test_half_of_what_is_cut_is_mirrored_after_its_resizing(name, tmp_path):
     path, spec = tmp_path / "photo.jpg", ImageSpec(height=48, width=40)
     Image.fromarray(load_sample_image(name)).save(path, quality=90)
-    pictures, cut = source(*[path] * 200), Cut(7, scale=(0.8, 1.0), mirror=True)
-    straight = made(Maker(pictures, spec, dataclasses.replace(cut, mirror=False)), spec, 200, epoch=2)
-    found = made(Maker(pictures, spec, cut), spec, 200, epoch=2)
+    pictures, cut = source(*[path] * 200), RandomResizedCrop(7, scale=(0.8, 1.0), mirror=True)
+    straight = made(Preprocessor(pictures, spec, dataclasses.replace(cut, mirror=False)), spec, 200, epoch=2)
+    found = made(Preprocessor(pictures, spec, cut), spec, 200, epoch=2)
     mirrored = cut.mirrored(np.arange(200), 2)
     assert 70 < mirrored.sum() < 130
     assert np.array_equal(found[mirrored], straight[mirrored][..., ::-1])
@@ -94,8 +93,8 @@ def test_half_of_what_is_cut_is_mirrored_after_its_resizing(name, tmp_path):
 
 def test_arrays_are_cut_too():
     picture = np.random.default_rng(0).integers(0, 256, (20, 30), dtype=np.uint8)
-    spec, cut = ImageSpec(height=8, width=8, channels=1), Cut(0)
-    assert len(np.unique(made(Maker(source(*[picture] * 4), spec, cut), spec, 4), axis=0)) == 4
+    spec, cut = ImageSpec(height=8, width=8, channels=1), RandomResizedCrop(0)
+    assert len(np.unique(made(Preprocessor(source(*[picture] * 4), spec, cut), spec, 4), axis=0)) == 4
 
 
 @pytest.mark.parametrize("fit", ["squash", "crop", "pad"])
@@ -103,8 +102,8 @@ def test_arrays_are_cut_too():
 def test_a_photograph_that_is_reduced_looks_like_the_exact_one(name, fit, tmp_path):
     path, spec = tmp_path / "photo.jpg", ImageSpec(height=96, width=112, fit=fit)
     Image.fromarray(load_sample_image(name)).save(path, quality=90)
-    found = made(Maker(source(path), spec, training=True), spec, 1)[0].astype(int)
-    gap = np.abs(found - prepare(path, spec).numpy())
+    found = made(Preprocessor(source(path), spec, training=True), spec, 1)[0].astype(int)
+    gap = np.abs(found - preprocess_image(path, spec).numpy())
     assert 0 < gap.mean() < 4
     assert np.percentile(gap, 99) < 25
 
@@ -114,22 +113,24 @@ def test_a_smooth_photograph_is_within_a_few_grey_levels(tmp_path):
     waves = [np.sin(rows / 131 + columns / 157), np.cos(columns / 143), np.sin(rows / 161 - columns / 137)]
     path, spec = tmp_path / "smooth.jpg", ImageSpec(height=64, width=64)
     Image.fromarray((np.stack(waves, axis=-1) * 100 + 128).astype(np.uint8)).save(path, quality=95)
-    whole = made(Maker(source(path), spec, training=True), spec, 1)[0].astype(int)
-    assert np.abs(whole - prepare(path, spec).numpy()).max() <= 4
-    cut = Cut(1)
-    maker = Maker(source(*[path] * 20), spec, cut)
-    values = decode(path, spec)
+    whole = made(Preprocessor(source(path), spec, training=True), spec, 1)[0].astype(int)
+    assert np.abs(whole - preprocess_image(path, spec).numpy()).max() <= 4
+    cut = RandomResizedCrop(1)
+    maker = Preprocessor(source(*[path] * 20), spec, cut)
+    values = decode_image(path, spec)
     for row, found in enumerate(made(maker, spec, 20)):
-        box = Box(*cut.boxes(np.array([row]), 0, np.array([values.shape[:2]]))[0].tolist())
+        box = CropBox(*cut.boxes(np.array([row]), 0, np.array([values.shape[:2]]))[0].tolist())
         part = values[box.top : box.top + box.height, box.left : box.left + box.width].copy()
-        expected = resize(torch.from_numpy(part).permute(2, 0, 1)[None], spec.size, spec.interpolation)[0]
+        expected = resize_batch(torch.from_numpy(part).permute(2, 0, 1)[None], spec.size, spec.interpolation)[0]
         assert np.abs(found.astype(int) - expected.numpy()).max() <= 7
 
 
 def test_pictures_whose_pixels_are_looked_up_singly_are_never_reduced(tmp_path):
     path, spec = tmp_path / "photo.jpg", ImageSpec(height=64, width=64, antialias=False)
     Image.fromarray(load_sample_image("china.jpg")).save(path, quality=90)
-    assert np.array_equal(made(Maker(source(path), spec, training=True), spec, 1)[0], prepare(path, spec).numpy())
+    assert np.array_equal(
+        made(Preprocessor(source(path), spec, training=True), spec, 1)[0], preprocess_image(path, spec).numpy()
+    )
 
 
 @pytest.mark.parametrize("by", [2, 4, 8])
@@ -140,7 +141,7 @@ def test_a_box_in_the_reduced_picture_keeps_the_pixels_that_are_needed_and_stays
         box_height, box_width = int(generator.integers(by, height + 1)), int(generator.integers(by, width + 1))
         top = int(generator.integers(0, height - box_height + 1))
         left = int(generator.integers(0, width - box_width + 1))
-        small = reduced(Box(top, left, box_height, box_width), by)
+        small = scale_box(CropBox(top, left, box_height, box_width), by)
         assert small.height >= box_height // by
         assert small.width >= box_width // by
         assert small.top + small.height <= -(-height // by)
@@ -164,7 +165,7 @@ def test_pictures_from_elsewhere_are_made_like_files(photo, encode):
     spec = ImageSpec(height=16, width=16)
     data = encode(Image.fromarray(photo), "JPEG")
     parcels = source(Parcel("a.tar/1.jpg", data), Parcel("a.tar/2.png", encode(photo, "PNG")), Parcel("x", photo))
-    found = made(Maker(parcels, spec, training=True), spec, 3)
+    found = made(Preprocessor(parcels, spec, training=True), spec, 3)
     assert np.abs(found[0].astype(int) - found[1]).mean() < 6
     assert np.array_equal(found[1], found[2])
 
@@ -175,7 +176,7 @@ def test_what_cannot_be_read_comes_back_with_its_name_and_place(training, kinds,
     kinds[2].unlink()
     spec = ImageSpec(height=12, width=12)
     rows = np.array([5, 0, 2, 3])
-    failed = Maker(source(*kinds), spec, training=training).fill(
+    failed = Preprocessor(source(*kinds), spec, training=training).fill(
         np.zeros((4, 3, 12, 12), np.uint8), range(4), rows, rows, 0
     )
     assert sorted(failed) == [1, 2]
@@ -185,7 +186,7 @@ def test_what_cannot_be_read_comes_back_with_its_name_and_place(training, kinds,
 
 def test_a_picture_of_too_many_pixels_is_refused_in_training_too(kinds):
     spec = ImageSpec(height=4, width=4, max_pixels=37 * 53 - 1)
-    failed = Maker(source(kinds[0]), spec, training=True).fill(
+    failed = Preprocessor(source(kinds[0]), spec, training=True).fill(
         np.zeros((1, 3, 4, 4), np.uint8), range(1), np.zeros(1, np.int64), np.zeros(1, np.int64), 0
     )
     assert "limit" in str(failed[0])
@@ -193,7 +194,7 @@ def test_a_picture_of_too_many_pixels_is_refused_in_training_too(kinds):
 
 def test_a_file_that_was_replaced_is_noticed_and_one_that_was_only_touched_is_not(kinds):
     spec, rows = ImageSpec(height=12, width=12), np.arange(2)
-    maker, images = Maker(source(kinds[0], kinds[1]), spec, training=True), np.zeros((2, 3, 12, 12), np.uint8)
+    maker, images = Preprocessor(source(kinds[0], kinds[1]), spec, training=True), np.zeros((2, 3, 12, 12), np.uint8)
     assert maker.fill(images, range(2), rows, rows, 0) == {}
     kinds[0].touch()
     kinds[1].write_bytes(kinds[3].read_bytes())
@@ -213,11 +214,13 @@ def test_a_damaged_jpeg_is_taken_or_refused_as_prediction_takes_or_refuses_it(tm
         path.write_bytes(damaged)
         failed = [
             bool(
-                Maker(source(path), spec, cut, training=True).fill(np.zeros((1, 3, 8, 8), np.uint8), range(1), *ROW, 0)
+                Preprocessor(source(path), spec, cut, training=True).fill(
+                    np.zeros((1, 3, 8, 8), np.uint8), range(1), *ROW, 0
+                )
             )
-            for cut in (None, Cut(0))
+            for cut in (None, RandomResizedCrop(0))
         ]
-        exact = Maker(source(path), spec)
+        exact = Preprocessor(source(path), spec)
         assert failed == [bool(exact.fill(np.zeros((1, 3, 8, 8), np.uint8), range(1), *ROW, 0))] * 2
         refused += failed[0]
     assert 30 < refused < 290

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vitrail.data.source import Elsewhere, Source
+from vitrail.data.source import LazyImage, Source
 from vitrail.errors import DataError
 
 
@@ -120,7 +120,7 @@ class Kept:
 
 
 def test_the_fingerprint_of_a_picture_elsewhere_is_its_stamp():
-    assert isinstance(Kept(""), Elsewhere)
+    assert isinstance(Kept(""), LazyImage)
     marks = [source(pictures=(Kept(stamp),) * 4).fingerprint() for stamp in ("a", "b", "a")]
     assert marks[0] == marks[2] != marks[1]
 

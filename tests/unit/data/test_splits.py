@@ -8,11 +8,11 @@ import time
 import numpy as np
 import pytest
 
+from vitrail.data.compact_strings import CompactStrings
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.data.splits import complete as parted
-from vitrail.data.splits import folds, without
-from vitrail.data.texts import Texts
+from vitrail.data.splits import make_folds, remove_rows
+from vitrail.data.splits import make_splits as parted
 from vitrail.errors import DataError, UsageError
 
 
@@ -128,7 +128,7 @@ def test_fractions_must_leave_something_to_train_on(fractions):
 
 def test_folds_share_out_everything_and_every_class_evenly():
     whole = source((31, 12, 7))
-    parts = folds(whole, 5, 0)
+    parts = make_folds(whole, 5, 0)
     assert together(parts) == list(range(50))
     assert [len(part) for part in parts] == [10] * 5
     for counts in zip(*(counted(whole, part) for part in parts), strict=True):
@@ -140,7 +140,7 @@ def test_a_fold_is_the_test_split_and_val_comes_out_of_the_others():
     tests = []
     for fold in range(4):
         splits = complete(whole, 3, 0.1, 0.5, folds=4, fold=fold)
-        assert np.array_equal(splits["test"], folds(whole, 4, 3)[fold])
+        assert np.array_equal(splits["test"], make_folds(whole, 4, 3)[fold])
         assert [len(rows) for rows in splits.values()] == [54, 6, 20]
         tests.append(splits["test"])
     assert together(tests) == list(range(80))
@@ -159,7 +159,7 @@ def test_with_a_published_test_the_fold_is_val():
 
 def test_folds_keep_groups_whole():
     patients = np.random.default_rng(1).integers(0, 40, 300)
-    parts = folds(source((200, 100), groups=patients), 5, 0)
+    parts = make_folds(source((200, 100), groups=patients), 5, 0)
     assert together(parts) == list(range(300))
     owners = [set(patients[part]) for part in parts]
     assert sum(map(len, owners)) == len(set(patients))
@@ -168,9 +168,9 @@ def test_folds_keep_groups_whole():
 
 def test_folds_need_as_many_pictures_or_groups():
     with pytest.raises(UsageError, match=r"5 folds need at least 5 pictures\. drawn has 4 to part"):
-        folds(source((2, 2)), 5, 0)
+        make_folds(source((2, 2)), 5, 0)
     with pytest.raises(UsageError, match=r"3 folds need at least 3 groups\. drawn has 2 to part"):
-        folds(source((5, 5), groups=np.arange(10) % 2), 3, 0)
+        make_folds(source((5, 5), groups=np.arange(10) % 2), 3, 0)
 
 
 def labels(targets: np.ndarray, groups: np.ndarray | None = None, task: str = "labels") -> Source:
@@ -207,10 +207,10 @@ def test_every_label_is_in_every_split_in_proportion():
 def test_folds_of_labels_and_of_groups_with_labels_are_alike_too():
     targets = drawn_labels()
     positive = np.nan_to_num(targets) >= 0.5
-    for part in folds(labels(targets), 4, 0):
+    for part in make_folds(labels(targets), 4, 0):
         assert positive[part].sum(0) == pytest.approx(positive.sum(0) / 4, abs=1.01)
     patients = np.random.default_rng(0).integers(0, 500, len(targets))
-    for part in folds(labels(targets, patients), 4, 0):
+    for part in make_folds(labels(targets, patients), 4, 0):
         assert positive[part].sum(0) == pytest.approx(positive.sum(0) / 4, abs=4)
         assert len(part) == pytest.approx(500, abs=4)
 
@@ -248,7 +248,7 @@ def test_soft_labels_count_as_their_most_probable_class():
 
 
 def test_left_out_rows_renumber_nobody():
-    splits = without({"train": np.array([0, 2, 5]), "test": np.array([1, 3])}, np.array([2, 3]))
+    splits = remove_rows({"train": np.array([0, 2, 5]), "test": np.array([1, 3])}, np.array([2, 3]))
     assert (splits["train"].tolist(), splits["test"].tolist()) == ([0, 5], [1])
 
 
@@ -268,7 +268,7 @@ def test_the_same_pictures_in_another_order_are_parted_in_the_same_way(kind):
     whole = labels(drawn_labels(300)) if kind == "labels" else source((200, 100), groups=patients)
     other = shuffled(whole, np.random.default_rng(2).permutation(300))
     assert sides(whole, complete(whole, 4, 0.1, 0.2)) == sides(other, complete(other, 4, 0.1, 0.2))
-    first, second = ([{found.ids[row] for row in part} for part in folds(found, 3, 4)] for found in (whole, other))
+    first, second = ([{found.ids[row] for row in part} for part in make_folds(found, 3, 4)] for found in (whole, other))
     assert first == second
 
 
@@ -287,7 +287,7 @@ def test_a_million_pictures_are_parted_in_seconds():
         classes=("a", "b"),
         pictures=np.zeros((n, 1, 1), np.uint8),
         targets=np.arange(n) % 2,
-        ids=Texts(f"folder/{row}.png" for row in range(n)),
+        ids=CompactStrings(f"folder/{row}.png" for row in range(n)),
     )
     began = time.process_time()
     splits = complete(whole, 0, 0.1, 0.2)

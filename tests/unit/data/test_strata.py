@@ -10,8 +10,7 @@ import pytest
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.data.splits import complete, folds
-from vitrail.data.strata import strata
+from vitrail.data.splits import make_folds, make_splits, make_strata
 from vitrail.errors import DataError, UsageError
 from vitrail.train.dataset import open_dataset
 
@@ -34,7 +33,7 @@ def source(task: str = "classes", columns: int = 1) -> Source:
 
 @pytest.mark.parametrize(("task", "columns"), [("classes", 1), ("labels", 2), ("number", 1), ("number", 2)])
 def test_folds_show_each_value_of_the_column_in_proportion(task, columns):
-    for part in folds(source(task, columns), 5, 0, "kind"):
+    for part in make_folds(source(task, columns), 5, 0, "kind"):
         counts = Counter(KINDS[part].tolist())
         assert [counts[kind] for kind in ("mono", "poly", "")] == pytest.approx([30, 18, 12], abs=1)
 
@@ -42,7 +41,7 @@ def test_folds_show_each_value_of_the_column_in_proportion(task, columns):
 def test_folds_of_classes_show_each_pair_of_class_and_value_alike():
     whole = source()
     pairs = [
-        Counter(zip(whole.targets[part].tolist(), KINDS[part], strict=True)) for part in folds(whole, 5, 0, "kind")
+        Counter(zip(whole.targets[part].tolist(), KINDS[part], strict=True)) for part in make_folds(whole, 5, 0, "kind")
     ]
     for pair in set().union(*pairs):
         counts = [found[pair] for found in pairs]
@@ -51,7 +50,7 @@ def test_folds_of_classes_show_each_pair_of_class_and_value_alike():
 
 def test_splits_show_the_column_in_proportion_too():
     settings = DataSettings(val_fraction=0.2, test_fraction=0.2, strata="kind")
-    for split, rows in complete(source(), settings, 0).items():
+    for split, rows in make_splits(source(), settings, 0).items():
         share = 0.6 if split == "train" else 0.2
         assert Counter(KINDS[rows].tolist())["poly"] == pytest.approx(90 * share, abs=1)
 
@@ -59,7 +58,7 @@ def test_splits_show_the_column_in_proportion_too():
 def test_without_a_column_nothing_changes():
     whole = source()
     rows = np.arange(len(whole))
-    assert np.array_equal(strata(whole, rows), whole.targets)
+    assert np.array_equal(make_strata(whole, rows), whole.targets)
 
 
 def manifest(folder: Path) -> Path:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from unit.doors.test_evaluation import CLASSES, NAMES, every, source
-from vitrail.data import kept_splits
+from vitrail.data import split_files
 from vitrail.doors.comparing import unseen_by
 from vitrail.doors.evaluation import Labelled
 from vitrail.errors import DataError
@@ -19,7 +19,7 @@ def run_on(folder: Path, given, train: list[int], test: list[int]) -> Path:
     """A folder that says which pictures a run has learnt from."""
     folder.mkdir()
     splits = {"train": np.array(train, np.int64), "val": np.zeros(0, np.int64), "test": np.array(test, np.int64)}
-    kept_splits.write(folder / "splits.csv", given, splits)
+    split_files.write_splits(folder / "splits.csv", given, splits)
     identity.write(folder / "data.json", given)
     return folder
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from vitrail.checkpoints import bundle
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.explained import stems
 from vitrail.doors.explaining import Asked, Explainer, explained, fingerprint, of_pictures, open_explainer
 from vitrail.errors import DataError, UsageError
@@ -55,7 +55,7 @@ def kept(tmp_path):
 
 
 def images_of(path):
-    return normalise(prepare(path, SPEC)[None], SPEC)
+    return normalize(preprocess_image(path, SPEC)[None], SPEC)
 
 
 def test_the_answer_is_explained_with_its_probability(kept, pictures):
@@ -178,7 +178,7 @@ def test_what_has_no_map_is_named_or_left_out(kept, pictures, tmp_path):
 def test_the_empty_picture_is_black_or_white_as_the_model_reads_it(kept, pictures, fill, level):
     explainer = kept()
     (one,) = explained(explainer, pictures[:1], Asked(method="occlusion", fill=fill, of="cat"))
-    cover = normalise(torch.full((1, 3, 16, 24), level, dtype=torch.uint8), SPEC)
+    cover = normalize(torch.full((1, 3, 16, 24), level, dtype=torch.uint8), SPEC)
     wanted = methods.explain(explainer.model, images_of(pictures[0]), "occlusion", 0, Options(cover=cover))
     np.testing.assert_array_equal(one.found.values, wanted.values)
     (gone,) = explained(explainer, pictures[:1], Asked(method="occlusion", fill="drop", of="cat"))

@@ -8,7 +8,7 @@ import torch
 
 import glyphs
 from vitrail.data.source import Source
-from vitrail.data.sources import planted
+from vitrail.data.sources import synthetic
 from vitrail.doors.evaluation import Labelled
 from vitrail.doors.faithfulness import faithfulness
 from vitrail.errors import UsageError
@@ -27,13 +27,13 @@ def bright(model, images, classes):
     return torch.nn.functional.avg_pool2d(images, 16)[:, 0] + 1
 
 
-def predictor(task: str = "classes", classes: tuple[str, ...] = planted.CLASSES) -> Predictor:
+def predictor(task: str = "classes", classes: tuple[str, ...] = synthetic.CLASSES) -> Predictor:
     return Predictor([Member(model=create_model(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
 
 
 @pytest.mark.parametrize("tag", [False, True])
 def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
-    source = planted.open_planted(tag=tag)
+    source = synthetic.open_synthetic(tag=tag)
     held = Labelled(source, source.splits["test"], "test")
     found = faithfulness(predictor(), held, {"bright": bright}, pictures=8, shuffled=2)
     assert found.pictures == 8 and found.patches == 16
@@ -43,10 +43,10 @@ def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
 
 
 def other(task: str) -> Labelled:
-    made = planted.make(12, seed=9)
+    made = synthetic.make_synthetic_images(12, seed=9)
     targets = made.targets if task == "classes" else np.eye(4, dtype=np.float32)[made.targets]
     source = Source(
-        name="planted", classes=planted.CLASSES, pictures=made.pictures, targets=targets, task=task,
+        name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=targets, task=task,
         ids=tuple(map(str, range(12))), groups=np.arange(12) // 3,
     )  # fmt: skip
     return Labelled(source, np.arange(12), "all")
@@ -64,7 +64,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
     found = faithfulness(model, other(task), {"bright": seen}, shuffled=0)
     assert found.rows[0].located is None and found.pictures == 12
     own = create_model(SHAPE, seed=3).eval()
-    images = torch.from_numpy(planted.make(12, seed=9).pictures)[:, None].float() / 255 * 2 - 1
+    images = torch.from_numpy(synthetic.make_synthetic_images(12, seed=9).pictures)[:, None].float() / 255 * 2 - 1
     with torch.no_grad():
         outputs = own(images)
         expected = torch.zeros(12).long() if task == "number" else outputs.argmax(1)
@@ -74,9 +74,9 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
 
 
 def test_what_is_no_plain_vit_is_refused():
-    made = planted.make(20, seed=0)
+    made = synthetic.make_synthetic_images(20, seed=0)
     stand_in = Predictor(
-        [Member(model=glyphs.StandIn(made.pictures, made.targets), spec=glyphs.SPEC, classes=planted.CLASSES)]
+        [Member(model=glyphs.StandIn(made.pictures, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES)]
     )
     with pytest.raises(UsageError, match="Only a plain ViT with outputs can be measured"):
         faithfulness(stand_in, other("classes"), {"bright": bright})

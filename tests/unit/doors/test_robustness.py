@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unit.doors.test_evaluation import CLASSES, NAMES, PICTURES, every, opened, predictor, source
-from vitrail.data.transforms import prepare
+from vitrail.data.preprocess import preprocess_image
 from vitrail.doors.evaluation import Labelled
 from vitrail.doors.robustness import disturbed
 from vitrail.errors import DataError, UsageError
@@ -26,7 +26,7 @@ def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_picture_is_answered_as_the_model_reads_it(predictor):
     labelled = Labelled(source(CLASSES, NAMES), np.array([2, 3, 7, 11]), "test")
     found = disturbed(predictor, labelled, "films").robustness
-    images = torch.stack([prepare(PICTURES[row], predictor.spec) for row in labelled.rows])
+    images = torch.stack([preprocess_image(PICTURES[row], predictor.spec) for row in labelled.rows])
     targets = [CLASSES.index(NAMES[row]) for row in labelled.rows]
 
     def right(shown: torch.Tensor) -> float:

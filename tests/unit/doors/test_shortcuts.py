@@ -9,7 +9,7 @@ import pytest
 
 import glyphs
 from vitrail.data.source import Source
-from vitrail.data.sources import planted
+from vitrail.data.sources import synthetic
 from vitrail.doors.evaluation import Labelled, answer
 from vitrail.doors.shortcuts import covered, look_at_border
 from vitrail.evaluate.decisions import Decisions
@@ -22,11 +22,11 @@ from vitrail.predict.predictor import Predictor
 
 @pytest.mark.parametrize("tag", [True, False])
 def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
-    made = planted.make(500, seed=5, tag=tag)
+    made = synthetic.make_synthetic_images(500, seed=5, tag=tag)
     model = glyphs.StandIn(made.pictures[:300], made.targets[:300])
-    predictor = Predictor([Member(model=model, spec=glyphs.SPEC, classes=planted.CLASSES)])
+    predictor = Predictor([Member(model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES)])
     given = Source(
-        name="planted", classes=planted.CLASSES, pictures=made.pictures, targets=made.targets,
+        name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=made.targets,
         ids=tuple(map(str, range(500))),
     )  # fmt: skip
     held = Labelled(given, np.arange(300, 500), "test")
@@ -38,14 +38,14 @@ def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
 
 
 def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
-    made = planted.make(60, seed=0)
+    made = synthetic.make_synthetic_images(60, seed=0)
     model = glyphs.StandIn(made.pictures, made.targets)
     square = np.eye(4, dtype=np.float32)
     decided = Decisions(temperature=(2.0,), unlike=3.0)
     familiar = Familiar(square, square, square)
     views = Views(mirror=True)
     member = Member(
-        model=model, spec=glyphs.SPEC, classes=planted.CLASSES, views=views, decided=decided, familiar=familiar
+        model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decided=decided, familiar=familiar
     )
     predictor = Predictor([member])
     seen = covered(predictor, border(64, 64))

@@ -14,7 +14,7 @@ from torch import nn
 
 import vitrail
 from unit.doors.test_comparing import run_on
-from vitrail.data.doctor import excluded
+from vitrail.data.checks import findings
 from vitrail.data.source import Source
 from vitrail.doors.evaluation import Labelled
 from vitrail.doors.reading import features_of
@@ -90,14 +90,14 @@ def test_the_list_names_the_changed_labels_and_train_takes_it(found, tmp_path):
     assert found.worth == pytest.approx(1 - len(WRONG) / N)
     path = tmp_path / "suspects.csv"
     found.write_csv(path)
-    assert excluded.read(path, given).tolist() == WRONG
+    assert findings.read_exclude_list(path, given).tolist() == WRONG
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS and {row["given"] for row in rows} <= {"'=dark", "bright"}
     assert "probes that have not seen it give" in rows[0]["reason"]
     kept = [line for line in path.read_text().splitlines(keepends=True) if "-40.png" not in line]
     path.write_text("".join(kept))
-    assert excluded.read(path, given).tolist() == [3, 41, 99]
+    assert findings.read_exclude_list(path, given).tolist() == [3, 41, 99]
 
 
 def test_a_person_reads_how_many_there_are_and_the_ten_worst(found):
@@ -113,7 +113,7 @@ def test_clean_labels_give_an_empty_list_that_leaves_nothing_out(predictor, tmp_
     found = list_suspects(predictor, every(given))
     assert found.suspects == () and "0 labels (0.0%) are likely to be wrong" in found.table(tmp_path)
     found.write_csv(tmp_path / "none.csv")
-    assert excluded.read(tmp_path / "none.csv", given).tolist() == []
+    assert findings.read_exclude_list(tmp_path / "none.csv", given).tolist() == []
 
 
 def test_labels_and_numbers_are_listed_cell_by_cell(predictor):

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import vitrail
 from quick_fits import LEARNING, QUICK, digits, threads_kept  # noqa: F401 - a fixture
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources.answers import Named, answers_of
+from vitrail.data.sources.label_input import NamedLabels, infer_labels
 from vitrail.errors import UsageError
 from vitrail.estimators.multilabel import table_of
 
@@ -81,8 +81,8 @@ def test_nothing_is_learnt_without_targets(kind):
 
 
 def test_names_that_are_given_are_not_guessed_at():
-    numbers = Named(np.array([1, 0, 1]), ("-1", "1"))  # which elsewhere would be asked whether -1 means unknown
-    found = answers_of(numbers, 3, DataSettings(task="classes"), "labels")
+    numbers = NamedLabels(np.array([1, 0, 1]), ("-1", "1"))  # which elsewhere would be asked whether -1 means unknown
+    found = infer_labels(numbers, 3, DataSettings(task="classes"), "labels")
     assert found.classes == ("-1", "1") and found.targets.tolist() == [1, 0, 1]
-    column = Named(np.array([[0.5], [1.5]], np.float32), ("weight",))
-    assert answers_of(column, 2, DataSettings(task="number"), "labels").classes == ("weight",)
+    column = NamedLabels(np.array([[0.5], [1.5]], np.float32), ("weight",))
+    assert infer_labels(column, 2, DataSettings(task="number"), "labels").classes == ("weight",)

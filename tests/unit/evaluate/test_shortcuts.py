@@ -11,8 +11,8 @@ from torch import nn
 
 import glyphs
 from unit.evaluate.test_headline import classes, labels, numbers
-from vitrail.data.sources import planted
-from vitrail.data.transforms import normalise
+from vitrail.data.preprocess import normalize
+from vitrail.data.sources import synthetic
 from vitrail.errors import DataError
 from vitrail.evaluate.answers import answers_of
 from vitrail.evaluate.shortcuts import Covered, Shortcuts, border, judge
@@ -45,17 +45,20 @@ def test_covered_pixels_change_nothing_and_the_mode_stays():
     assert not seen.training and not model.training
 
 
-def asked(model: nn.Module, made: planted.Planted):
-    images = normalise(torch.from_numpy(made.pictures)[:, None], glyphs.SPEC)
+def asked(model: nn.Module, made: synthetic.SyntheticImages):
+    images = normalize(torch.from_numpy(made.pictures)[:, None], glyphs.SPEC)
     with torch.inference_mode():
         logits = model(images).numpy()
     rows = [("", str(number)) for number in range(len(images))]
-    return answers_of("classes", logits, planted.CLASSES, None, rows, "test", made.targets)
+    return answers_of("classes", logits, synthetic.CLASSES, None, rows, "test", made.targets)
 
 
 def looked_at(seed: int, tag: bool) -> Shortcuts:
     """A stand-in learns from 160 pictures and is looked at with 120 others."""
-    made, held = planted.make(160, seed=seed, tag=tag), planted.make(120, seed=1000 + seed, tag=tag)
+    made, held = (
+        synthetic.make_synthetic_images(160, seed=seed, tag=tag),
+        synthetic.make_synthetic_images(120, seed=1000 + seed, tag=tag),
+    )
     model, outer = glyphs.StandIn(made.pictures, made.targets), border(64, 64)
     parts = [Covered(model, shown) for shown in (outer, ~outer)]
     return judge(asked(model, held), *(asked(part, held) for part in parts))

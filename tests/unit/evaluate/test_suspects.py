@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score
 
 import glyphs
-from vitrail.data.sources import planted
+from vitrail.data.sources import synthetic
 from vitrail.evaluate.collect import chances_of, probabilities_of
 from vitrail.evaluate.out_of_fold import out_of_fold
 from vitrail.evaluate.suspects import Suspects, of_classes, of_labels, of_numbers, suspects
@@ -59,7 +59,7 @@ def test_V9_flipped_digits_are_found(digits):
 
 
 def test_V9_flipped_planted_pictures_are_found():
-    made = planted.make(800, seed=1)
+    made = synthetic.make_synthetic_images(800, seed=1)
     given, wrong = flipped(made.targets, 4, np.random.default_rng(0))
     chances = probabilities_of(out_of_fold(glyphs.seen(made.pictures), given, "classes", 4))
     area, precision = in_order(of_classes(chances, given), wrong)

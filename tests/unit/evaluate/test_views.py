@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.collect import collect, probabilities_of
 from vitrail.evaluate.views import Views
@@ -63,7 +63,7 @@ def test_the_answer_is_the_mean_over_all_views(views):
 
     def answers(shown, **said):
         spec = ImageSpec(height=4, width=4, channels=1)
-        return probabilities_of(collect(net, Resident(shown), np.arange(5), spec, **said))
+        return probabilities_of(collect(net, InMemoryImageStore(shown), np.arange(5), spec, **said))
 
     expected = np.mean([answers(view.to(torch.uint8)) for view in views.of_each(images.float())], axis=0)
     np.testing.assert_allclose(answers(images, views=views), expected, atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vitrail
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import UsageError
 from vitrail.explain.picture import PANES
 from vitrail.explain.walk import table, walk
@@ -36,7 +36,7 @@ def test_the_last_step_is_the_models_own_answer(parts):
     steps = walk(model, SPEC, PANES)
     assert model.training
     with torch.no_grad():
-        logits = model.eval()(normalise(prepare(PANES, SPEC)[None], SPEC))
+        logits = model.eval()(normalize(preprocess_image(PANES, SPEC)[None], SPEC))
     best = int(logits.argmax())
     assert f"output {best} of 0..2 is largest: {logits[0, best]:.3f}" in steps[-1].note
 
@@ -65,7 +65,7 @@ def test_every_file_is_in_the_package(parts):
     steps = walk(create_model(config(**parts)), SPEC, PANES)
     assert all((package / step.file).is_file() for step in steps)
     assert [step.file for step in steps[:4]] == [
-        "data/decode.py", "data/transforms.py", "data/transforms.py", "model/tokens.py",
+        "data/decoding/decode.py", "data/preprocess.py", "data/preprocess.py", "model/tokens.py",
     ]  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def test_the_table_has_a_line_per_step_in_columns():
     steps = walk(create_model(config()), SPEC, PANES)
     lines = table(steps).splitlines()
     assert len(lines) == len(steps)
-    assert lines[0].startswith(" 1  decode     [60, 100, 1]     data/decode.py      uint8")
+    assert lines[0].startswith(" 1  decode     [60, 100, 1]     data/decoding/decode.py      uint8")
     assert len({line.index(step.file) for line, step in zip(lines, steps, strict=True)}) == 1
 
 

@@ -10,7 +10,7 @@ import torch
 
 from exportable import BOTH, DECIDED, member, pictures
 from kinds import KINDS
-from vitrail.data.transforms import to_tensor
+from vitrail.data.preprocess import to_batch_tensor
 from vitrail.evaluate.answers import answers_of
 from vitrail.evaluate.views import Views
 from vitrail.export.answering import Answering
@@ -27,7 +27,7 @@ CASES = [
 
 
 def told_by_run(one, images):
-    outputs, distances = one.outputs(to_tensor(images), torch.device("cpu"))
+    outputs, distances = one.outputs(to_batch_tensor(images), torch.device("cpu"))
     rows = [("", str(row)) for row in range(len(images))]
     return answers_of(
         one.task, outputs, one.classes, one.scaling, rows, decisions=one.decided, distances=distances

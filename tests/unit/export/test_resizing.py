@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.transforms import fit, to_tensor
+from vitrail.data.preprocess import fit_images, to_batch_tensor
 from vitrail.export.resizing import Resizing
 from vitrail.spec import ImageSpec
 
@@ -23,7 +23,7 @@ def test_grey_levels_are_those_of_the_run(interpolation, antialias, way, fractio
     generator = np.random.default_rng(0)
     for height, width in SIZES:
         images = generator.integers(0, 256, (2, height, width, 3), dtype=np.uint8)
-        expected = fit(to_tensor(images), spec).permute(0, 2, 3, 1).numpy().astype(int)
+        expected = fit_images(to_batch_tensor(images), spec).permute(0, 2, 3, 1).numpy().astype(int)
         found = Resizing(spec)(torch.from_numpy(images)).numpy().astype(int)
         apart = np.abs(found - expected)
         assert apart.max() <= 1, (height, width)

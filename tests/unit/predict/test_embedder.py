@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DataError, UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
@@ -53,7 +53,7 @@ def pictures(tmp_path: Path) -> list[Path]:
 def slowly(net: ViT, path: Path, features: str) -> np.ndarray:
     """The features of one picture by what the words mean."""
     with torch.inference_mode():
-        x, places = net.embed(normalise(prepare(path, SPEC)[None], SPEC))
+        x, places = net.embed(normalize(preprocess_image(path, SPEC)[None], SPEC))
         blocks = [net.encoder.enter(x)]
         for block in net.encoder.blocks:
             blocks.append(block(blocks[-1], places))

@@ -13,7 +13,7 @@ from PIL import Image
 
 from vitrail import config
 from vitrail.checkpoints import bundle
-from vitrail.data.transforms import normalise, prepare
+from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate import decisions
 from vitrail.evaluate.decisions import Decisions
@@ -150,9 +150,9 @@ def test_a_real_bundle_answers_as_the_model_in_memory_does(pictures, tmp_path):
 
 def outputs(pictures) -> np.ndarray:
     """What the network itself says of pictures and of their mirror images, [2, n, K]."""
-    images = torch.stack([prepare(picture, SPEC) for picture in pictures])
+    images = torch.stack([preprocess_image(picture, SPEC) for picture in pictures])
     with torch.inference_mode():
-        x = normalise(images, SPEC)
+        x = normalize(images, SPEC)
         own = model().eval()
         return torch.stack([own(x), own(x.flip(-1))]).double().numpy()
 

@@ -9,7 +9,7 @@ import pytest
 
 from unit.data.doctored import as_jpeg, of_arrays, textures
 from unit.report.test_page import Balanced
-from vitrail.data.doctor.check import check
+from vitrail.data.checks.check_dataset import check_dataset
 from vitrail.report import findings as page
 from vitrail.spec import ImageSpec
 
@@ -23,7 +23,7 @@ def built() -> str:
     ids = tuple(f"<b>{number}.png" for number in range(24))
     source = of_arrays(*pictures, ids=ids, classes=("cat", "dog & <i>"))
     splits = {"train": np.arange(20), "val": np.arange(0), "test": np.arange(20, 24)}
-    return page.render(check(source, splits, SPEC), source, SPEC)
+    return page.render(check_dataset(source, splits, SPEC), source, SPEC)
 
 
 def test_the_page_is_whole(built):
@@ -53,7 +53,7 @@ def test_copies_stand_side_by_side_and_the_unreadable_is_named(built):
 def test_a_page_without_findings_says_so(tmp_path):
     source = of_arrays(*textures(2, side=70), targets=np.array([0, 1]), ids=("x", "y"))
     splits = {"train": np.arange(2), "val": np.arange(0), "test": np.arange(0)}
-    page.write(tmp_path / "check.html", check(source, splits, SPEC), source, SPEC)
+    page.write(tmp_path / "check.html", check_dataset(source, splits, SPEC), source, SPEC)
     built = (tmp_path / "check.html").read_text(encoding="utf-8")
     assert "reasons to stop a training." in built
 

@@ -12,7 +12,7 @@ import torch
 
 from corpus.all_cases import CASES
 from exportable import pictures
-from vitrail.data.transforms import prepare
+from vitrail.data.preprocess import preprocess_image
 from vitrail.serve.worker import answer
 from vitrail.spec import ImageSpec
 
@@ -28,7 +28,7 @@ def test_e5_every_kind_of_file_gets_its_status(case):
     assert reply.status == case.status, reply.words
     if case.status == 200:
         made = torch.frombuffer(bytearray(reply.pixels), dtype=torch.uint8).view(3, 16, 24)
-        assert torch.equal(made, prepare(data, spec))
+        assert torch.equal(made, preprocess_image(data, spec))
         said = json.loads(reply.words)
         assert isinstance(said["remarks"], list) and min(said["seen"]) > 0
     else:

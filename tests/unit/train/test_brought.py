@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 import vitrail
 from quick_fits import SETTINGS, digits, threads_kept  # noqa: F401 - a fixture
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import UsageError
 from vitrail.model.registry import config_from_name
 from vitrail.train.brought import Brought, name_of
@@ -66,7 +66,7 @@ def losses(run: vitrail.Run) -> list[float]:
 def try_out(brought: Brought, targets: np.ndarray | None = None, **recipe: float) -> None:
     """The functions asked about digits, as a training asks them before its first step."""
     pictures, numbers = digits(40, classes=3)
-    held = Resident(torch.from_numpy(pictures)[:, None])
+    held = InMemoryImageStore(torch.from_numpy(pictures)[:, None])
     shape = dataclasses.replace(config_from_name("vit_pico_patch2_8"), outputs=3)
     plan = Plan(model=shape, recipe=Recipe(batch=16, **recipe))
     brought.try_out(plan, held, numbers if targets is None else targets)

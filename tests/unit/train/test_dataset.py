@@ -11,7 +11,7 @@ from PIL import Image
 
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.data.splits import folds
+from vitrail.data.splits import make_folds
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
 from vitrail.train.dataset import MEMORY, Dataset, class_of, located, open_dataset
@@ -118,7 +118,7 @@ def test_a_fold_whose_training_pictures_are_of_one_class_is_refused():
 
 def opened_rows(source: Source, fold: int) -> set[int]:
     """The rows that a fold trains and validates on."""
-    return set(range(len(source))) - set(folds(source, 2, 0)[fold].tolist())
+    return set(range(len(source))) - set(make_folds(source, 2, 0)[fold].tolist())
 
 
 def test_a_list_that_leaves_one_class_is_refused(tmp_path):

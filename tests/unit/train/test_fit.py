@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from vitrail.data import loader
-from vitrail.data.doctor import check as doctor
+from vitrail.data.checks import check_dataset as doctor
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
@@ -158,7 +158,7 @@ def test_numbers_cannot_be_smoothed_and_outputs_need_names(fit):
 
 
 def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_path):
-    true = doctor.check
+    true = doctor.check_dataset
 
     class Stopping:
         """Findings that name two reasons to stop."""
@@ -167,7 +167,7 @@ def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_pat
             self.bad, self.bad_indices, self.notes, self.concerns = [], np.zeros(0, np.int64), (), ()
             self.stops = ("Patient 7 is in train and test.", "All pictures are black.")
 
-    monkeypatch.setattr(checked, "check", lambda *words, **named: Stopping(true(*words, **named)))
+    monkeypatch.setattr(checked, "check_dataset", lambda *words, **named: Stopping(true(*words, **named)))
     with pytest.raises(DataError, match=r"^Patient 7 is in train and test\. All pictures are black\.$"):
         fit(drawn())
     assert not (tmp_path / "run").exists()
@@ -180,7 +180,7 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
         asked.append(words[-1])
         raise DataError("enough seen")
 
-    monkeypatch.setattr(checked, "check", stopped)
+    monkeypatch.setattr(checked, "check_dataset", stopped)
     for budget in ({"minutes": 2.0}, {"steps": 3}):
         with pytest.raises(DataError, match="enough seen"):
             list(training.fit(Wishes(data=DataSettings(), **budget), MACHINE, tmp_path / "run", given=drawn()))
@@ -309,9 +309,9 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
 
     def watched(*words: object, **more: object) -> object:
         asked.append(words[4])
-        return loader.load(*words, **more)
+        return loader.load_images(*words, **more)
 
-    monkeypatch.setattr(training_dataset, "load", watched)
+    monkeypatch.setattr(training_dataset, "load_images", watched)
     wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
     list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", given=drawn()))
     assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"

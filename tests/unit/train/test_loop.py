@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.loader import Batch, Resident
+from vitrail.data.loader import Batch, InMemoryImageStore
 from vitrail.errors import DamagedFileError, DivergedError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -60,13 +60,13 @@ def weights(found: Learner) -> list[torch.Tensor]:
 
 def test_a_run_that_stops_anywhere_and_goes_on_ends_with_the_same_bits(tmp_path: Path):
     whole = learner()
-    losses = [step.loss for step in train(whole, Resident(IMAGES), TARGETS, PLAN)]
+    losses = [step.loss for step in train(whole, InMemoryImageStore(IMAGES), TARGETS, PLAN)]
     for stop in (1, 4, 6, 8):
         first, second = learner(), learner()
-        seen = [step.loss for step in itertools.islice(train(first, Resident(IMAGES), TARGETS, PLAN), stop)]
+        seen = [step.loss for step in itertools.islice(train(first, InMemoryImageStore(IMAGES), TARGETS, PLAN), stop)]
         path = state.save(tmp_path / str(stop), stop, first.model, first.optimizers, first.average)
         assert state.load(path, second.model, second.optimizers, second.average) == stop
-        seen += [step.loss for step in train(second, Resident(IMAGES), TARGETS, PLAN, start=stop)]
+        seen += [step.loss for step in train(second, InMemoryImageStore(IMAGES), TARGETS, PLAN, start=stop)]
         assert seen == losses
         assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
 
@@ -76,27 +76,29 @@ def test_labels_and_numbers_go_on_with_the_same_bits_and_batches_of_unknown_ones
     targets = np.random.default_rng(0).integers(0, 2, (30, 3)).astype(np.float32)
     targets[np.random.default_rng(1).random((30, 3)) < 0.5] = np.nan
     whole = learner()
-    losses = [step.loss for step in train(whole, Resident(IMAGES), targets, PLAN, task=task)]
+    losses = [step.loss for step in train(whole, InMemoryImageStore(IMAGES), targets, PLAN, task=task)]
     assert np.isfinite(losses).all() and min(losses) > 0
     first, second = learner(), learner()
-    seen = [step.loss for step in itertools.islice(train(first, Resident(IMAGES), targets, PLAN, task=task), 4)]
+    seen = [
+        step.loss for step in itertools.islice(train(first, InMemoryImageStore(IMAGES), targets, PLAN, task=task), 4)
+    ]
     path = state.save(tmp_path, 4, first.model, first.optimizers, first.average)
     state.load(path, second.model, second.optimizers, second.average)
-    seen += [step.loss for step in train(second, Resident(IMAGES), targets, PLAN, start=4, task=task)]
+    seen += [step.loss for step in train(second, InMemoryImageStore(IMAGES), targets, PLAN, start=4, task=task)]
     assert seen == losses
     assert all(torch.equal(a, b) for a, b in zip(weights(second), weights(whole), strict=True))
     unknown = learner()
-    nothing = train(unknown, Resident(IMAGES), np.full_like(targets, np.nan), PLAN, task=task)
+    nothing = train(unknown, InMemoryImageStore(IMAGES), np.full_like(targets, np.nan), PLAN, task=task)
     assert [step.loss for step in nothing] == [0] * 9
     assert all(torch.isfinite(weight).all() for weight in weights(unknown))
 
 
 def test_a_finished_run_has_nothing_left_to_do():
-    assert list(train(learner(), Resident(IMAGES), TARGETS, PLAN, start=9)) == []
+    assert list(train(learner(), InMemoryImageStore(IMAGES), TARGETS, PLAN, start=9)) == []
 
 
 def test_steps_tell_what_they_did():
-    steps = list(train(learner(), Resident(IMAGES), TARGETS, PLAN))
+    steps = list(train(learner(), InMemoryImageStore(IMAGES), TARGETS, PLAN))
     assert [step.step for step in steps] == list(range(1, 10))
     assert steps[-1].epoch == pytest.approx(9 * 8 / 30)
     assert all(step.pictures == 8 and step.seconds > 0 for step in steps)
@@ -108,7 +110,7 @@ def test_a_loss_that_is_not_finite_is_not_applied_and_three_in_a_row_stop_the_ru
         found.model.head.linear.bias.fill_(float("nan"))
     before = weights(found)
     with pytest.raises(DivergedError, match=r"not finite in steps 1 to 3.*--recipe.muon_rate 0.0067"):
-        list(train(found, Resident(IMAGES), TARGETS, PLAN))
+        list(train(found, InMemoryImageStore(IMAGES), TARGETS, PLAN))
     after = weights(found)
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True))
 

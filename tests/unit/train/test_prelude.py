@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from unit.train.test_fit import drawn, notes
-from vitrail.data.loader import Batch, Resident
+from vitrail.data.loader import Batch, InMemoryImageStore
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DivergedError, ResourceError
 from vitrail.runtime import RuntimeSettings
@@ -53,7 +53,7 @@ def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> Prelude
         recipe=Recipe(**{"steps": 8, "batch": 4, "optimizer": "adamw", "save_every": 1} | settings),
         seed=3,
         loss_of=loss_of,
-        pictures=Resident(IMAGES),
+        pictures=InMemoryImageStore(IMAGES),
         targets=np.zeros(10, np.int64),
         advice="Do it better.",
         names=[f"{row}.png" for row in range(10)],

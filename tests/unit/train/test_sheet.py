@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.data.loader import Batch, Resident
+from vitrail.data.loader import Batch, InMemoryImageStore
+from vitrail.data.preprocess import preprocess_image
 from vitrail.data.source import Source
-from vitrail.data.transforms import prepare
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.report.page import SHEET
@@ -36,9 +36,9 @@ def plan_of(recipe: Recipe) -> Plan:
     return Plan(model=ViTConfig(image_size=(12, 12), patch=(4, 4)), image=ImageSpec(height=12, width=12), recipe=recipe)
 
 
-def held(plan: Plan, rows: np.ndarray) -> Resident:
-    images = torch.stack([prepare(SOURCE.pictures[row], plan.image) for row in rows.tolist()])
-    return Resident(images, rows, cut_of(plan.recipe, plan.seed))
+def held(plan: Plan, rows: np.ndarray) -> InMemoryImageStore:
+    images = torch.stack([preprocess_image(SOURCE.pictures[row], plan.image) for row in rows.tolist()])
+    return InMemoryImageStore(images, rows, cut_of(plan.recipe, plan.seed))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_views_are_those_of_the_training():
     images, captions = sheet.views(SOURCE, pictures, rows, plan, epochs=2)
     assert images.shape == (9, 3, 12, 12)
     assert captions[:6] == ["cat", "epoch 1", "epoch 2", "dög\nand pony", "epoch 1", "epoch 2"]
-    assert torch.equal(images[3], prepare(SOURCE.pictures[7], plan.image))
+    assert torch.equal(images[3], preprocess_image(SOURCE.pictures[7], plan.image))
     batch = Batch(pictures.take(np.array([11, 7]), 1), torch.zeros(2, dtype=torch.int64), np.array([11, 7]))
     assert torch.equal(images[[8, 5]], augment(batch, plan.recipe, plan.seed, 1))
 

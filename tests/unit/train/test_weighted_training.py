@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -27,7 +27,7 @@ def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[
     recipe = Recipe(steps=4, batch=8, **change)
     plan = Plan(model=MODEL, image=ImageSpec(height=8, width=8, channels=1), recipe=recipe)
     learner = prepare(create_model(MODEL, 0), plan)
-    losses = [step.loss for step in train(learner, Resident(IMAGES), targets, plan, task=task)]
+    losses = [step.loss for step in train(learner, InMemoryImageStore(IMAGES), targets, plan, task=task)]
     return losses, [parameter.detach().clone() for parameter in learner.model.parameters()]
 
 

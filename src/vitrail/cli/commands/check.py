@@ -12,7 +12,7 @@ from ...plural import counted
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...data.doctor.findings import Findings
+    from ...data.checks.findings import DataCheckReport
     from ...data.settings import DataSettings
     from ...data.source import Source
     from ...spec import ImageSpec
@@ -57,7 +57,7 @@ class Check(Command):
 
     def run(self) -> int:
         """Open the source, part it as a training would, look at every picture."""
-        from ...data.doctor.check import check
+        from ...data.checks.check_dataset import check_dataset
         from ...doors import counting
         from ...doors.wishes import pixels
         from ...files.disk import resource_errors
@@ -72,7 +72,7 @@ class Check(Command):
         dataset = open_dataset(settings, seed=0)
         spec, patch = _reading(dataset, settings, overrides, size)
         watch, strata = counting.one_by_one, settings.strata
-        findings = check(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
+        findings = check_dataset(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
             self._write(self.out, findings, dataset.source, spec)
@@ -102,16 +102,16 @@ class Check(Command):
         image = {name: text for name, text in self.changes if name.startswith("image.")}
         return config.override(Plan(data=DataSettings(source=self.source)), {**said, **data}).data, image
 
-    def _write(self, folder: Path, findings: Findings, source: Source, spec: ImageSpec) -> None:
-        from ...data.doctor import excluded
+    def _write(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
+        from ...data.checks import findings as findings_module
         from ...files.atomic import write_json
         from ...report import findings as page
 
         write_json(folder / "check.json", findings.to_json())
-        excluded.write(folder / "exclude.csv", source, findings.leave_out())
+        findings_module.write_exclude_list(folder / "exclude.csv", source, findings.leave_out())
         page.write(folder / "check.html", findings, source, spec)
 
-    def _tell(self, findings: Findings, splits: Splits) -> None:
+    def _tell(self, findings: DataCheckReport, splits: Splits) -> None:
         """What to type next."""
         if findings.bad:
             those, them = ("This picture stops", "it") if len(findings.bad) == 1 else ("These pictures stop", "them")

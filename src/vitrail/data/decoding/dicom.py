@@ -6,26 +6,26 @@ pydicom parses, and brings or finds the decoders; only the elements named here a
 from __future__ import annotations
 
 import io
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import DataError
 from ...spec import ImageSpec
-from .film_values import WHITE, grey, shows_itself
-from .jpeg_file import read_header
-from .values import Stored, check_size, choose, truncated
+from .decoded_image import DecodedImage, check_image_size, choose_page, damaged_error, truncated_error
+from .jpeg import read_jpeg_header
 
 __all__ = ["WHITE", "has_window", "parse_dicom"]
-KIND = "DICOM"
+DICOM = "DICOM"
 INSTALL = "pip install 'vitrail[medical]'"
-DEFLATED = b"1.2.840.10008.1.2.1.99"
-PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
-JPEGS = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51")
-PIXEL_TAG = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
+DEFLATED_SYNTAX = b"1.2.840.10008.1.2.1.99"
+PIXEL_ELEMENTS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+JPEG_SYNTAXES = ("1.2.840.10008.1.2.4.50", "1.2.840.10008.1.2.4.51")
+PIXEL_TAGS = (b"\xe0\x7f\x10\x00", b"\x7f\xe0\x00\x10")
 # fmt: off
 ELEMENTS = (
-    *PIXELS, "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration",
+    *PIXEL_ELEMENTS, "Rows", "Columns", "NumberOfFrames", "SamplesPerPixel", "PhotometricInterpretation", "PlanarConfiguration",
     "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "ExtendedOffsetTable",
     "ExtendedOffsetTableLengths", "RescaleSlope", "RescaleIntercept", "ModalityLUTSequence", "WindowCenter",
     "WindowWidth", "VOILUTFunction", "VOILUTSequence", "SharedFunctionalGroupsSequence",
@@ -38,7 +38,7 @@ ELEMENTS = (
 # fmt: on
 
 
-def parse_dicom(data: bytes, spec: ImageSpec) -> Stored:
+def parse_dicom(data: bytes, spec: ImageSpec) -> DecodedImage:
     """The only frame of a file, or the one that the spec's `page` names.
 
     Grey films [H, W]: with the modality table or slope and intercept applied; MONOCHROME1, which counts white as 0, is
@@ -49,21 +49,21 @@ def parse_dicom(data: bytes, spec: ImageSpec) -> Stored:
     Raises:
         DataError: no pixels, several frames, no window where one is asked for, a decoder that is not installed.
     """
-    dataset = _read(data)
-    if not any(name in dataset for name in PIXELS):
-        if any(tag in data for tag in PIXEL_TAG):
-            raise truncated(KIND, len(data))
+    dataset = _read_dataset(data)
+    if not any(name in dataset for name in PIXEL_ELEMENTS):
+        if any(tag in data for tag in PIXEL_TAGS):
+            raise truncated_error(DICOM, len(data))
         raise DataError("is a DICOM file without pixels (a report, a plan or an index); leave it out.")
     height, width = int(dataset.get("Rows") or 0), int(dataset.get("Columns") or 0)
-    check_size(height, width, spec.max_pixels)
-    frame = choose(max(1, int(dataset.get("NumberOfFrames") or 1)), spec.page, "frames")
+    check_image_size(height, width, spec.max_pixels)
+    frame = choose_page(max(1, int(dataset.get("NumberOfFrames") or 1)), spec.page, "frames")
     _check_pixels(dataset, spec.max_pixels)
-    values = _pixels(dataset, frame)
+    values = _decode_frame(dataset, frame)
     if str(dataset.PhotometricInterpretation) == "PALETTE COLOR":
-        return Stored(_palette(values, dataset))
+        return DecodedImage(_apply_palette(values, dataset))
     if values.ndim == 3:
-        return Stored(values)
-    return Stored(grey(values, dataset, frame, spec.window == "file"))
+        return DecodedImage(values)
+    return DecodedImage(apply_dicom_values(values, dataset, frame, spec.window == "file"))
 
 
 def has_window(data: bytes, page: int = 0) -> bool:
@@ -78,24 +78,24 @@ def has_window(data: bytes, page: int = 0) -> bool:
         DataError: pydicom is not installed.
     """
     try:
-        dataset = _read(data, pixels=False)
+        dataset = _read_dataset(data, pixels=False)
     except DataError:
         raise
     except Exception:  # what cannot be parsed has no window; reading it says why
         return False
     try:
         colours = str(dataset.get("PhotometricInterpretation", ""))
-        return not colours.startswith("MONOCHROME") or shows_itself(dataset, max(0, page - 1))
+        return not colours.startswith("MONOCHROME") or frame_has_window(dataset, max(0, page - 1))
     except Exception:  # its elements are parsed only here
         return False
 
 
-def _read(data: bytes, pixels: bool = True) -> Any:
+def _read_dataset(data: bytes, pixels: bool = True) -> Any:
     try:
         import pydicom
     except ImportError as problem:
         raise DataError(f"DICOM files need pydicom: {INSTALL}.") from problem
-    if DEFLATED in data[:4096]:
+    if DEFLATED_SYNTAX in data[:4096]:
         raise DataError("is a DICOM file that is deflated as a whole, which hides its size; save it uncompressed.")
     return pydicom.dcmread(io.BytesIO(data), stop_before_pixels=not pixels, specific_tags=list(ELEMENTS))
 
@@ -104,7 +104,7 @@ def _check_pixels(dataset: Any, max_pixels: int) -> None:
     """Before anything is decoded: enough bytes, a decoder, and no codestream larger than the header says."""
     from pydicom.pixels.decoders.base import get_decoder
 
-    pixels = next(dataset[name].value for name in PIXELS if name in dataset) or b""
+    pixels = next(dataset[name].value for name in PIXEL_ELEMENTS if name in dataset) or b""
     syntax = dataset.file_meta.TransferSyntaxUID
     if not syntax.is_compressed:
         frames = max(1, int(dataset.get("NumberOfFrames") or 1))
@@ -129,13 +129,13 @@ def _check_streams(pixels: bytes, syntax: str, max_pixels: int) -> None:
     start = pixels.find(b"\xff\x4f\xff\x51")
     if start >= 0:
         width, height = (int.from_bytes(pixels[place : place + 4], "big") for place in (start + 8, start + 12))
-        check_size(height, width, max_pixels)
-    if syntax in JPEGS:
-        header = read_header(pixels[max(0, pixels.find(b"\xff\xd8\xff")) :])
-        check_size(header.height, header.width, max_pixels)
+        check_image_size(height, width, max_pixels)
+    if syntax in JPEG_SYNTAXES:
+        header = read_jpeg_header(pixels[max(0, pixels.find(b"\xff\xd8\xff")) :])
+        check_image_size(header.height, header.width, max_pixels)
 
 
-def _pixels(dataset: Any, frame: int) -> np.ndarray:
+def _decode_frame(dataset: Any, frame: int) -> np.ndarray:
     """One frame as stored, [H, W] or RGB [H, W, 3]."""
     from pydicom.pixels.utils import pixel_array
 
@@ -150,8 +150,173 @@ def _pixels(dataset: Any, frame: int) -> np.ndarray:
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def _palette(values: np.ndarray, dataset: Any) -> np.ndarray:
+def _apply_palette(values: np.ndarray, dataset: Any) -> np.ndarray:
     from pydicom.pixels.processing import apply_color_lut
 
     colours = np.asarray(apply_color_lut(values, dataset))
     return (colours >> 8).astype(np.uint8) if colours.dtype.itemsize == 2 else colours.astype(np.uint8)
+
+
+# What the numbers of a grey DICOM film mean: its units, its window, and its padding, frame by frame.
+#
+# A film of several frames may give each its own slope and window, in lists that its functional groups hold (enhanced
+# CT and MR); one without such lists gives them once.
+
+WHITE = 65535
+MAX_SIGMOID_EXPONENT = 80.0  # of the sigmoid's exponent; beyond it float32 shows plain black or white
+PADDING_ELEMENTS = {
+    "u": "PixelPadding",
+    "i": "PixelPadding",
+    "f4": "FloatPixelPadding",
+    "f8": "DoubleFloatPixelPadding",
+}
+
+
+class DicomWindow(NamedTuple):
+    """Which values are shown: a centre, a width, and LINEAR, LINEAR_EXACT or SIGMOID."""
+
+    centre: float
+    width: float
+    function: str
+
+
+def apply_dicom_values(values: np.ndarray, dataset: Any, frame: int, windowed: bool) -> np.ndarray:
+    """One frame's stored values [H, W] in its units, dark where little light came through; windowed as 0..65535.
+
+    Raises:
+        DataError: a window is asked for and there is none, white is nowhere defined, or there is nothing but padding.
+    """
+    inverted = str(dataset.PhotometricInterpretation) == "MONOCHROME1"
+    padding = _padding_mask(values, dataset)
+    if windowed:
+        shown = _apply_window(_apply_rescale(values, dataset, frame), dataset, frame)
+        found = np.rint((1 - shown if inverted else shown) * WHITE).astype(np.uint16)
+    else:
+        found = _apply_rescale(_invert_stored(values, dataset) if inverted else values, dataset, frame)
+    return found if padding is None else _fill_padding(found, padding)
+
+
+def frame_has_window(dataset: Any, frame: int) -> bool:
+    """Whether a frame brings a VOI table or a window that something can be seen through."""
+    return bool(
+        _functional_group(dataset, frame, "FrameVOILUTSequence").get("VOILUTSequence") or _read_window(dataset, frame)
+    )
+
+
+def _padding_mask(values: np.ndarray, dataset: Any) -> np.ndarray | None:
+    """Which pixels only fill the frame up: one stored value, or all from it to its limit (DICOM PS3.3, C.7.5.1.1.2)."""
+    kind = values.dtype.kind
+    name = PADDING_ELEMENTS[kind if kind in "ui" else values.dtype.str[1:]]
+    first, last = (_wrap_to_dtype(dataset.get(name + end), values.dtype) for end in ("Value", "RangeLimit"))
+    if first is None:
+        return None
+    low, high = sorted((first, first if last is None else last))
+    padding = (values >= low) & (values <= high)
+    return padding if padding.any() else None
+
+
+def _wrap_to_dtype(value: Any, dtype: np.dtype[Any]) -> float | None:
+    """A stored value as the pixels would hold it: files write -2000 as 63536 too; None if pixels cannot hold it."""
+    if value is None or value == "":
+        return None
+    if dtype.kind == "f":
+        return float(dtype.type(value))
+    info = np.iinfo(dtype)
+    ways = (int(value), int(value) - 2**16, int(value) + 2**16)
+    return next((way for way in ways if info.min <= way <= info.max), None)
+
+
+def _fill_padding(values: np.ndarray, padding: np.ndarray) -> np.ndarray:
+    if padding.all():
+        raise DataError("is a DICOM film of nothing but padding; leave it out.")
+    return np.where(padding, values[~padding].min(), values)
+
+
+def _invert_stored(values: np.ndarray, dataset: Any) -> np.ndarray:
+    """White as the largest number of the stored bits; a second time gives back the first."""
+    if values.dtype.kind == "f":
+        raise DataError("is a MONOCHROME1 film of floats, whose white nobody knows; save it as MONOCHROME2.")
+    top = -1 if int(dataset.PixelRepresentation) else 2 ** int(dataset.BitsStored) - 1
+    return (top - values.astype(np.int64)).astype(values.dtype)
+
+
+def _apply_rescale(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
+    """Modality units, such as Hounsfield's, in float32; the stored whole numbers where the file names no others."""
+    place = _functional_group(dataset, frame, "PixelValueTransformationSequence")
+    if place.get("ModalityLUTSequence"):
+        return _apply_lut(values, place.ModalityLUTSequence[0], dataset)
+    slope, intercept = place.get("RescaleSlope"), place.get("RescaleIntercept")
+    slope, intercept = 1.0 if slope is None else float(slope), 0.0 if intercept is None else float(intercept)
+    if (slope, intercept) == (1, 0):
+        return values
+    return (values.astype(np.float64) * slope + intercept).astype(np.float32)
+
+
+def _functional_group(dataset: Any, frame: int, group: str) -> Any:
+    """Where the elements of a functional group stand: with the frame, with what all frames share, or in the file."""
+    frames = dataset.get("PerFrameFunctionalGroupsSequence") or ()
+    if 0 < len(frames) <= frame:
+        raise damaged_error("DICOM", f"it describes {len(frames):,} frames and holds more")
+    for item in (*frames[frame : frame + 1], *(dataset.get("SharedFunctionalGroupsSequence") or ())[:1]):
+        if found := item.get(group):
+            return found[0]
+    return dataset
+
+
+def _apply_lut(values: np.ndarray, item: Any, dataset: Any) -> np.ndarray:
+    """uint16 by a table: what lies before its first number gets the first entry, what lies behind it the last.
+
+    Done here because pydicom 3.0 takes only the first 256 entries of a table whose entries have 8 bits.
+    """
+    entries, first, _ = (int(number) for number in item.LUTDescriptor)
+    table = item.LUTData
+    if isinstance(table, bytes):
+        order = "<" if dataset.file_meta.TransferSyntaxUID.is_little_endian else ">"
+        table = np.frombuffer(table, np.uint8 if len(table) in (entries, entries + 1) else f"{order}u2")
+    table = np.asarray(table).astype(np.uint16)[: entries or 2**16]
+    return table[(np.rint(values).astype(np.int64) - first).clip(0, len(table) - 1)]
+
+
+def _apply_window(values: np.ndarray, dataset: Any, frame: int) -> np.ndarray:
+    """0 (black) to 1 (white), by the film's VOI table or its window (DICOM PS3.3, C.11.2.1)."""
+    place = _functional_group(dataset, frame, "FrameVOILUTSequence")
+    if place.get("VOILUTSequence"):
+        item = place.VOILUTSequence[0]
+        bits = int(item.LUTDescriptor[2])
+        if bits < 1:
+            raise damaged_error("DICOM", f"its VOI table has entries of {bits} bits")
+        return (_apply_lut(values, item, dataset).astype(np.float32) / (2**bits - 1)).clip(0, 1)
+    window = _read_window(dataset, frame)
+    if window is None:
+        raise DataError(
+            "carries no window, which --image.window file asks of every film; take --image.window none, and say with "
+            "--data.range what is black and white."
+        )
+    exact = values.astype(np.float32)
+    if window.function == "SIGMOID":
+        steps = (-4 * (exact - window.centre) / window.width).clip(-MAX_SIGMOID_EXPONENT, MAX_SIGMOID_EXPONENT)
+        return 1 / (1 + np.exp(steps))
+    centre, width = window.centre, window.width
+    if window.function == "LINEAR":
+        centre, width = centre - 0.5, width - 1
+    if width == 0:
+        return (exact > centre).astype(np.float32)
+    return ((exact - centre) / width + 0.5).clip(0, 1)
+
+
+def _read_window(dataset: Any, frame: int) -> DicomWindow | None:
+    """The first window, if there is one that the standard allows: a width of 1 or more, above 0 if it is exact."""
+    place = _functional_group(dataset, frame, "FrameVOILUTSequence")
+    centre, width = _first_number(place.get("WindowCenter")), _first_number(place.get("WindowWidth"))
+    function = str(place.get("VOILUTFunction") or "LINEAR")
+    if centre is None or width is None or not (math.isfinite(centre) and math.isfinite(width)):
+        return None
+    narrow = width < 1 if function == "LINEAR" else width <= 0
+    return None if narrow else DicomWindow(centre, width, function)
+
+
+def _first_number(value: Any) -> float | None:
+    """A number, or the first of several; None where there is none."""
+    if value is None or value == "":
+        return None
+    return float(value if isinstance(value, int | float | str) else next(iter(value)))

@@ -3,62 +3,52 @@
 from __future__ import annotations
 
 import io
+import struct
+from typing import NamedTuple
 
 import numpy as np
 from PIL.TiffImagePlugin import TiffImageFile
 
 from ...errors import DataError, TooLargeError
 from ...spec import ImageSpec
-from .exif import turned
-from .pillow import deep_colour, high_and_low, loaded
-from .tiff_pages import (
-    BITS,
-    EXTRA,
-    FORMAT,
-    HEIGHT,
-    KIND,
-    ORIENTATION,
-    PHOTOMETRIC,
-    PLANAR,
-    PROFILE,
-    ROWS,
-    SAMPLES,
-    STRIPS,
-    TILE_HEIGHT,
-    TILE_WIDTH,
-    TILES,
-    WIDTH,
-    Page,
-    pages,
+from .decoded_image import (
+    DecodedImage,
+    apply_orientation,
+    check_image_array,
+    check_image_size,
+    choose_page,
+    damaged_error,
+    remark_colour_profile,
+    truncated_error,
 )
-from .values import Stored, check_array, check_size, choose, damaged, profile_remark
+from .raster import decode_16bit_colour, decode_pillow, raw_mode_16bit
 
 MAX_PIECES = 65_536
 SIGNED, FLOAT = 2, 3
 WHITE_IS_ZERO, BLACK_IS_ZERO, RGB = 0, 1, 2
-NAMES = {1: "whole numbers", SIGNED: "signed numbers", FLOAT: "floats"}
+SAMPLE_FORMAT_NAMES = {1: "whole numbers", SIGNED: "signed numbers", FLOAT: "floats"}
 
 
-def parse_tiff(data: bytes, spec: ImageSpec) -> Stored:
+def parse_tiff(data: bytes, spec: ImageSpec) -> DecodedImage:
     """The page that the spec names, or the only one; white-is-zero pictures are turned round.
 
     Grey and colour of 8 and 16 bits, grey of 32 bits and float, palettes, CMYK and Lab need nothing else; further
     kinds (several channels of floats, 16-bit colours in planes) need tifffile, which comes with vitrail[medical].
     """
-    found = pages(data)
-    page = found[choose(len(found), spec.page, "pages")]
+    found = read_tiff_pages(data)
+    page = found[choose_page(len(found), spec.page, "pages")]
     width, height = page.number(WIDTH), page.number(HEIGHT)
-    check_size(height, width, spec.max_pixels)
-    _check_pieces(page, height, width, spec.max_pixels)
-    stored = _by_tifffile(page) if _is_scientific(page) else _by_pillow(page)
+    check_image_size(height, width, spec.max_pixels)
+    _check_strips(page, height, width, spec.max_pixels)
+    stored = _decode_with_tifffile(page) if _needs_tifffile(page) else _decode_with_pillow(page)
     profile = page.entries.get(PROFILE)
-    remarks = profile_remark(page.content(profile)) if profile else ()
+    remarks = remark_colour_profile(page.content(profile)) if profile else ()
     way = page.number(ORIENTATION, 1)
     stored = stored._replace(remarks=remarks)
-    return turned(stored, way) if 2 <= way <= 8 else stored
+    return apply_orientation(stored, way) if 2 <= way <= 8 else stored
 
 
-def _check_pieces(page: Page, height: int, width: int, max_pixels: int) -> None:
+def _check_strips(page: TiffPage, height: int, width: int, max_pixels: int) -> None:
     """Refuse strips or tiles that do not cover the picture, are very many, or larger than any picture."""
     planes = page.number(SAMPLES, 1) if page.number(PLANAR, 1) == 2 else 1
     high, wide = (page.number(tag) for tag in (TILE_HEIGHT, TILE_WIDTH))
@@ -69,7 +59,7 @@ def _check_pieces(page: Page, height: int, width: int, max_pixels: int) -> None:
         entry = page.entries.get(tag)
         if entry is None or entry.many < pieces * planes:
             have = entry.many if entry else 0
-            raise damaged(KIND, f"it is cut into {pieces * planes:,} strips or tiles and holds {have:,} of them")
+            raise damaged_error(TIFF, f"it is cut into {pieces * planes:,} strips or tiles and holds {have:,} of them")
         if entry.many > MAX_PIECES:
             raise TooLargeError(
                 f"image is cut into {entry.many:,} strips or tiles, limit {MAX_PIECES:,}; "
@@ -81,7 +71,7 @@ def _check_pieces(page: Page, height: int, width: int, max_pixels: int) -> None:
         )
 
 
-def _is_scientific(page: Page) -> bool:
+def _needs_tifffile(page: TiffPage) -> bool:
     """Whether Pillow would refuse the page, or lose or mix up some of its numbers."""
     bits, samples, form = page.number(BITS, 1), page.number(SAMPLES, 1), page.number(FORMAT, 1)
     if samples == 1:
@@ -94,21 +84,21 @@ def _is_scientific(page: Page) -> bool:
     return form != 1 or bits > 16 or (bits == 16 and (samples == 2 or samples > 4 or page.number(PLANAR, 1) == 2))
 
 
-def _by_pillow(page: Page) -> Stored:
+def _decode_with_pillow(page: TiffPage) -> DecodedImage:
     alone = page.alone()
     try:
         image = TiffImageFile(io.BytesIO(alone))
     except SyntaxError as problem:
         if "unknown" not in str(problem):
             raise
-        return _by_tifffile(page)
-    if deep := deep_colour(image):
-        return high_and_low(TiffImageFile, alone, deep)
-    stored = loaded(image)
-    return stored._replace(values=_as_written(stored.values, page))
+        return _decode_with_tifffile(page)
+    if deep := raw_mode_16bit(image):
+        return decode_16bit_colour(TiffImageFile, alone, deep)
+    stored = decode_pillow(image)
+    return stored._replace(values=_restore_dtype(stored.values, page))
 
 
-def _as_written(values: np.ndarray, page: Page) -> np.ndarray:
+def _restore_dtype(values: np.ndarray, page: TiffPage) -> np.ndarray:
     """The numbers with their own sign and direction, where Pillow has but one type per width."""
     bits, form = page.number(BITS, 1), page.number(FORMAT, 1)
     if page.number(SAMPLES, 1) > 1:
@@ -122,9 +112,12 @@ def _as_written(values: np.ndarray, page: Page) -> np.ndarray:
     return values
 
 
-def _by_tifffile(page: Page) -> Stored:
+def _decode_with_tifffile(page: TiffPage) -> DecodedImage:
     bits, samples = page.number(BITS, 1), page.number(SAMPLES, 1)
-    kind = f"{samples} channel{'s' if samples > 1 else ''} of {bits}-bit {NAMES.get(page.number(FORMAT, 1), 'numbers')}"
+    kind = (
+        f"{samples} channel{'s' if samples > 1 else ''} of {bits}-bit "
+        f"{SAMPLE_FORMAT_NAMES.get(page.number(FORMAT, 1), 'numbers')}"
+    )
     if page.number(PHOTOMETRIC) not in (BLACK_IS_ZERO, RGB):
         raise DataError(f"is a TIFF file with {kind} in colours that Vitrail does not know; save it as grey or RGB.")
     try:
@@ -135,7 +128,7 @@ def _by_tifffile(page: Page) -> Stored:
         first = file.pages[0]
         axes = str(first.axes)
         try:
-            values = check_array(np.asarray(first.asarray()))
+            values = check_image_array(np.asarray(first.asarray()))
         except ValueError as problem:
             if "imagecodecs" not in str(problem):
                 raise
@@ -145,5 +138,146 @@ def _by_tifffile(page: Page) -> Stored:
     values = values.astype(values.dtype.newbyteorder("="), copy=False)
     if page.numbers(EXTRA) == (2,) and values.ndim == 3 and values.dtype.kind == "u":
         colours = values[:, :, 0] if values.shape[2] == 2 else values[:, :, :-1]
-        return Stored(colours, values[:, :, -1])
-    return Stored(values)
+        return DecodedImage(colours, values[:, :, -1])
+    return DecodedImage(values)
+
+
+# The directories of a TIFF file: how many pages there are, what each holds, and one page as a file of its own.
+#
+# A parser gets to see a file with one directory of the tags that make up the pixels: no EXIF, no profiles, no texts.
+
+TIFF = "TIFF"
+MAX_PAGES = 10_000
+SUBFILE, WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, ORIENTATION = 254, 256, 257, 258, 259, 262, 274
+STRIPS, SAMPLES, ROWS, PLANAR, TILE_WIDTH, TILE_HEIGHT, TILES = 273, 277, 278, 284, 322, 323, 324
+EXTRA, FORMAT, PROFILE = 338, 339, 34675
+# fmt: off
+PIXEL_TAGS = {
+    WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, 266, STRIPS, SAMPLES, ROWS, 279, PLANAR, 292, 293, 317, 320,
+    TILE_WIDTH, TILE_HEIGHT, TILES, 325, 332, EXTRA, FORMAT, 347, *range(512, 522), 529, 530, 531, 532,
+}
+TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8, 17: 8, 18: 8}
+INTEGER_TYPES = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q"}
+SINGLE_VALUE_TAGS = {WIDTH, HEIGHT, COMPRESSION, PHOTOMETRIC, 266, SAMPLES, ROWS, PLANAR, 317, TILE_WIDTH, TILE_HEIGHT}
+# fmt: on
+
+
+class TiffEntry(NamedTuple):
+    """One line of a directory: the type of its numbers, how many, and the field with them or their place."""
+
+    kind: int
+    many: int
+    field: bytes
+
+
+class TiffEncoding(NamedTuple):
+    """How a file writes its numbers: byte order, and whether places in it take 8 bytes (BigTIFF) or 4."""
+
+    order: str
+    big: bool
+
+    @property
+    def place(self) -> str:
+        """The struct format of a place in the file."""
+        return self.order + ("Q" if self.big else "I")
+
+    @property
+    def line(self) -> str:
+        """The struct format of one directory entry."""
+        return self.order + ("HHQ8s" if self.big else "HHI4s")
+
+    @property
+    def head(self) -> str:
+        """The struct format of the number of entries, with which a directory begins."""
+        return self.order + ("Q" if self.big else "H")
+
+
+class TiffPage(NamedTuple):
+    """The directory of one page, and the file that it is in."""
+
+    writing: TiffEncoding
+    entries: dict[int, TiffEntry]
+    data: bytes
+
+    def numbers(self, tag: int, default: tuple[int, ...] = (), most: int = 16) -> tuple[int, ...]:
+        """The first whole numbers under a tag."""
+        entry = self.entries.get(tag)
+        if entry is None:
+            return default
+        if entry.kind not in INTEGER_TYPES:
+            raise damaged_error(TIFF, f"its tag {tag} holds no whole numbers")
+        count = min(entry.many, most)
+        form = f"{self.writing.order}{count}{INTEGER_TYPES[entry.kind]}"
+        return struct.unpack_from(form, self.content(entry))
+
+    def number(self, tag: int, default: int = 0) -> int:
+        """The first whole number under a tag."""
+        return next(iter(self.numbers(tag, (default,))), default)
+
+    def content(self, entry: TiffEntry) -> bytes:
+        """The bytes of an entry, wherever they lie.
+
+        Raises:
+            DataError: beyond the end of the file.
+        """
+        size = entry.many * TYPE_SIZES.get(entry.kind, 1)
+        if size <= len(entry.field):
+            return entry.field[:size]
+        (start,) = struct.unpack(self.writing.place, entry.field)
+        if start + size > len(self.data):
+            raise truncated_error(TIFF, len(self.data), start + size)
+        return self.data[start : start + size]
+
+    def alone(self) -> bytes:
+        """The file with this directory only, and of that only what makes up the pixels."""
+        kept = {tag: entry for tag, entry in sorted(self.entries.items()) if tag in PIXEL_TAGS}
+        for tag, entry in kept.items():
+            self.content(entry)
+            if tag in SINGLE_VALUE_TAGS and entry.many != 1:
+                raise damaged_error(TIFF, f"its tag {tag} holds {entry.many:,} numbers instead of one")
+        lines = b"".join(struct.pack(self.writing.line, tag, *entry) for tag, entry in kept.items())
+        directory = struct.pack(self.writing.head, len(kept)) + lines + struct.pack(self.writing.place, 0)
+        head = 16 if self.writing.big else 8
+        start = len(self.data) + len(self.data) % 2
+        begin = self.data[: head - struct.calcsize(self.writing.place)] + struct.pack(self.writing.place, start)
+        return b"".join([begin, self.data[head:], b"\0" * (len(self.data) % 2), directory])
+
+
+def read_tiff_pages(data: bytes) -> list[TiffPage]:
+    """Every page of full size, in their order; thumbnails and masks are no pages.
+
+    Raises:
+        DataError: the file ends too early, or has more than 10,000 pages.
+    """
+    writing = TiffEncoding("<" if data[:2] == b"II" else ">", b"+" in data[2:4])
+    found: list[TiffPage] = []
+    seen: set[int] = set()
+    (start,) = _unpack_at(writing.place, data, 8 if writing.big else 4)
+    while start and start not in seen:
+        seen.add(start)
+        if len(seen) > MAX_PAGES:
+            raise damaged_error(TIFF, f"more than {MAX_PAGES:,} pages")
+        page, start = _read_directory(writing, data, start)
+        if not page.number(SUBFILE) & 0b101:
+            found.append(page)
+    if not found:
+        raise damaged_error(TIFF, "it has no page")
+    return found
+
+
+def _read_directory(writing: TiffEncoding, data: bytes, start: int) -> tuple[TiffPage, int]:
+    """The page at a place, and the place of the next."""
+    (count,) = _unpack_at(writing.head, data, start)
+    first, step = start + struct.calcsize(writing.head), struct.calcsize(writing.line)
+    if first + step * count > len(data):
+        raise truncated_error(TIFF, len(data), first + step * count)
+    lines = struct.iter_unpack(writing.line, data[first : first + step * count])
+    entries = {tag: TiffEntry(kind, number, field) for tag, kind, number, field in lines}
+    (following,) = _unpack_at(writing.place, data, first + step * count)
+    return TiffPage(writing, entries, data), following
+
+
+def _unpack_at(form: str, data: bytes, place: int) -> tuple[int, ...]:
+    if place + struct.calcsize(form) > len(data):
+        raise truncated_error(TIFF, len(data), place + struct.calcsize(form))
+    return struct.unpack_from(form, data, place)

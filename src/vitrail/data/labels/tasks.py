@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,21 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
+from ...plural import counted
 from ..settings import DataSettings
-from ..source import Task
-from . import targets as ways
-from .cells import blank, flag, parts, real, unknown
-from .coded import Cell, Coded, code, text_of
-from .columns import TARGETS, bare, listed
+from ..source import Task, natural_sort_key
+from .codes import CategoricalColumn, Cell, encode_categorical, format_cell
+from .columns import (
+    TARGET_COLUMN_NAMES,
+    UNCERTAIN,
+    is_blank,
+    is_minus_one,
+    is_unknown,
+    normalize_column_name,
+    parse_flag,
+    parse_number,
+    quote_names,
+    split_words,
+)
 
 SEPARATORS = "|;,"
-MANY = 20  # whole numbers that may still be classes, whatever their column is called
-AGAIN = 0.5  # share of the words in ; or , lists that must stand in other lists too, or they are sentences
-MOST = 0.9  # share of the rows that shows what columns are meant to be, though others break the rule
+MAX_INTEGER_CLASSES = 20  # whole numbers that may still be classes, whatever their column is called
+MIN_REPEATED_WORDS = 0.5  # share of the words in ; or , lists that must stand in other lists too, or they are sentences
+MIN_MATCHING_ROWS = 0.9  # share of the rows that shows what columns are meant to be, though others break the rule
 
 
 @dataclass(frozen=True)
-class Answers:
+class InferredTask:
     """What a `Source` says of its labels."""
 
     task: Task
@@ -38,7 +49,9 @@ class Answers:
     """The rows that `targets` are of, where `--data.uncertain ignore` leaves some out; None if all."""
 
 
-def infer(columns: Mapping[str, Sequence[object]], settings: DataSettings, where: Callable[[int], str]) -> Answers:
+def infer_task(
+    columns: Mapping[str, Sequence[object]], settings: DataSettings, where: Callable[[int], str]
+) -> InferredTask:
     """The task, by `settings.task` or by what the columns hold, and its targets.
 
     Args:
@@ -48,112 +61,123 @@ def infer(columns: Mapping[str, Sequence[object]], settings: DataSettings, where
     Raises:
         DataError: columns that fit no task, or a cell that does not fit the task of the others.
     """
-    coded = {name: code(cells) for name, cells in columns.items()}
+    coded = {name: encode_categorical(cells) for name, cells in columns.items()}
     if not coded or not all(map(len, coded.values())):
         raise DataError("There are no labels: at least one column that says what each picture shows is needed.")
     if len(coded) == 1:
         ((name, column),) = coded.items()
-        found = _of_one(name, column, settings, where)
+        found = _infer_from_column(name, column, settings, where)
     else:
-        found = _of_several(coded, settings, where)
+        found = _infer_from_columns(coded, settings, where)
     return replace(found, reason=f"{found.reason}.")
 
 
-def _of_one(name: str, column: Coded[Cell], settings: DataSettings, where: Callable[[int], str]) -> Answers:
-    task, reason = _task_of_one(name, column) if settings.task == "auto" else (settings.task, _told(settings))
+def _infer_from_column(
+    name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Callable[[int], str]
+) -> InferredTask:
+    task, reason = (
+        _guess_column_task(name, column) if settings.task == "auto" else (settings.task, _task_setting_reason(settings))
+    )
     if task == "number":
-        made = ways.numbers({name: column}, where)
+        made = encode_numbers({name: column}, where)
     elif task == "classes":
-        made = ways.one_word(name, column, settings, where)
-    elif all(flag(value) is not None for value in column.values):
-        made = ways.zeros_and_ones({name: column}, settings, where)
+        made = encode_classes(name, column, settings, where)
+    elif all(parse_flag(value) is not None for value in column.values):
+        made = encode_flags({name: column}, settings, where)
     else:
-        made = ways.several_words(name, column, separator(column) or _any_separator(column), where)
-    return Answers(task, made.classes, made.targets, reason, made.notes, made.kept)
+        made = encode_multilabel(name, column, find_separator(column) or _first_separator(column), where)
+    return InferredTask(task, made.classes, made.targets, reason, made.notes, made.kept)
 
 
-def _told(settings: DataSettings) -> str:
+def _task_setting_reason(settings: DataSettings) -> str:
     return f"As --task {settings.task} says"
 
 
-def _task_of_one(name: str, column: Coded[Cell]) -> tuple[Task, str]:
+def _guess_column_task(name: str, column: CategoricalColumn[Cell]) -> tuple[Task, str]:
     """The task of a single column, and why."""
     here = f"Column {name!r} holds"
     if any(isinstance(value, tuple) for value in column.values):
         return "labels", f"{here} lists of words, so a picture may have several: labels"
-    numbers = [real(value) for value in column.values if not unknown(value)]
+    numbers = [parse_number(value) for value in column.values if not is_unknown(value)]
     certain = [number for number in numbers if number is not None]
     if certain and len(certain) == len(numbers):
-        return _task_of_numbers(name, column, certain)
-    joined = separator(column)
+        return _guess_number_task(name, column, certain)
+    joined = find_separator(column)
     if joined:
-        count = len({word for value in column.values for word in parts(value, joined)})
+        count = len({word for value in column.values for word in split_words(value, joined)})
         return "labels", f"{here} {count:,} words joined by {joined}, so a picture may have several: labels"
-    count = len({value for value in column.values if not blank(value)})
+    count = len({value for value in column.values if not is_blank(value)})
     return "classes", f"{here} {count:,} different words, so a picture has one of {count:,} classes"
 
 
-def _task_of_numbers(name: str, column: Coded[Cell], numbers: Sequence[float]) -> tuple[Task, str]:
+def _guess_number_task(name: str, column: CategoricalColumn[Cell], numbers: Sequence[float]) -> tuple[Task, str]:
     """Whole numbers are classes, unless there are many; numbers with decimals are numbers."""
-    count = len({text_of(value).strip() for value in column.values if not blank(value)})
+    count = len({format_cell(value).strip() for value in column.values if not is_blank(value)})
     reach = f"{count:,} different values from {min(numbers):g} to {max(numbers):g}"
     if any(number != int(number) for number in numbers):
         reason = f"Column {name!r} holds numbers with decimals ({reach}), so a number is predicted"
         return "number", f"{reason}; --task classes would make each value a class"
     numbered = min(numbers) in (0, 1) and max(numbers) - min(numbers) == count - 1  # 0..K-1, or 1..K
-    if count <= MANY or (bare(name) in TARGETS and (numbered or count <= len(column) / 2)):
+    if count <= MAX_INTEGER_CLASSES or (
+        normalize_column_name(name) in TARGET_COLUMN_NAMES and (numbered or count <= len(column) / 2)
+    ):
         reason = f"Column {name!r} holds whole numbers ({reach}), so a picture has one of {count:,} classes"
         return "classes", f"{reason}; --task number would predict them as numbers"
     reason = f"Column {name!r} holds many whole numbers ({reach}), so a number is predicted"
     return "number", f"{reason}; --task classes would make each value a class"
 
 
-def separator(column: Coded[Cell]) -> str:
+def find_separator(column: CategoricalColumn[Cell]) -> str:
     """What joins several words in a cell: a |, or the ; or comma between words that stand in other lists as well."""
     texts = [value for value in column.values if isinstance(value, str)]
     for mark in SEPARATORS:
-        joined = [parts(text, mark) for text in texts if mark in text]
+        joined = [split_words(text, mark) for text in texts if mark in text]
         several = {word for words in joined if len(words) > 1 for word in words}
         if not several:
             continue
-        lists = Counter(word for text in texts for word in parts(text, mark))
-        if mark == "|" or sum(lists[word] > 1 for word in several) >= AGAIN * len(several):
+        lists = Counter(word for text in texts for word in split_words(text, mark))
+        if mark == "|" or sum(lists[word] > 1 for word in several) >= MIN_REPEATED_WORDS * len(several):
             return mark
     return ""
 
 
-def _any_separator(column: Coded[Cell]) -> str:
+def _first_separator(column: CategoricalColumn[Cell]) -> str:
     """Where a person says that there are labels: the first mark, or else the spaces, that any cell holds."""
     texts = [value.strip() for value in column.values if isinstance(value, str)]
     return next((mark for mark in (*SEPARATORS, " ") if any(mark in text for text in texts)), SEPARATORS[0])
 
 
-def _of_several(columns: ways.Table, settings: DataSettings, where: Callable[[int], str]) -> Answers:
+def _infer_from_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
     """A column for each output; what they hold says which kind."""
-    flags = _share_of_flags(columns)
-    names = listed(list(columns))
+    flags = _flag_fractions(columns)
+    names = quote_names(list(columns))
     if settings.task == "labels" or (settings.task != "number" and min(flags) == 1):
-        return _of_flags(columns, settings, where)
-    if settings.task == "classes" or (settings.task == "auto" and _meant_as_shares(columns)):
-        made = ways.probabilities(columns, where)
+        return _encode_flag_columns(columns, settings, where)
+    if settings.task == "classes" or (settings.task == "auto" and _look_like_probabilities(columns)):
+        made = encode_probabilities(columns, where)
         reason = f"Columns {names} sum to 1 in each row, so they are probabilities of {len(columns):,} classes"
-        return Answers("classes", made.classes, made.targets, _or_told(reason, settings), made.notes)
-    if settings.task == "auto" and max(flags) == 1 and min(flags) >= 0.5 and sum(flags) >= MOST * len(flags):
-        return _of_flags(columns, settings, where)  # which names the cell that is none
-    _refuse_words(columns)
-    made = ways.numbers(columns, where)
+        return InferredTask("classes", made.classes, made.targets, _choose_reason(reason, settings), made.notes)
+    if (
+        settings.task == "auto"
+        and max(flags) == 1
+        and min(flags) >= 0.5
+        and sum(flags) >= MIN_MATCHING_ROWS * len(flags)
+    ):
+        return _encode_flag_columns(columns, settings, where)  # which names the cell that is none
+    _check_no_word_columns(columns)
+    made = encode_numbers(columns, where)
     reason = f"Columns {names} hold numbers, so {len(columns):,} numbers are predicted"
-    return Answers("number", made.classes, made.targets, _or_told(reason, settings), made.notes)
+    return InferredTask("number", made.classes, made.targets, _choose_reason(reason, settings), made.notes)
 
 
-def _of_flags(columns: ways.Table, settings: DataSettings, where: Callable[[int], str]) -> Answers:
+def _encode_flag_columns(columns: CodedColumns, settings: DataSettings, where: Callable[[int], str]) -> InferredTask:
     """Columns of zeros and ones: classes where each row has a single one, else labels."""
-    names = listed(list(columns))
-    made = ways.zeros_and_ones(columns, settings, where)
+    names = quote_names(list(columns))
+    made = encode_flags(columns, settings, where)
     not_one = np.flatnonzero(made.targets.sum(1) != 1)
     if settings.task == "labels" or (settings.task == "auto" and len(not_one)):
         reason = f"Columns {names} hold zeros and ones, so a picture may have several: labels"
-        return Answers("labels", made.classes, made.targets, _or_told(reason, settings), made.notes)
+        return InferredTask("labels", made.classes, made.targets, _choose_reason(reason, settings), made.notes)
     if len(not_one):
         raise DataError(
             f"{where(int(not_one[0]))}: {int(np.nansum(made.targets[not_one[0]]))} of the {len(columns):,} classes "
@@ -161,42 +185,280 @@ def _of_flags(columns: ways.Table, settings: DataSettings, where: Callable[[int]
             "several, say --task labels."
         )
     once = f"Columns {names} hold a single one in each row, so a picture has one of {len(columns):,} classes"
-    reason = _or_told(f"{once}; --task labels would let it have several", settings)
-    return Answers("classes", made.classes, made.targets.argmax(1).astype(np.int64), reason, made.notes)
+    reason = _choose_reason(f"{once}; --task labels would let it have several", settings)
+    return InferredTask("classes", made.classes, made.targets.argmax(1).astype(np.int64), reason, made.notes)
 
 
-def _or_told(reason: str, settings: DataSettings) -> str:
-    return reason if settings.task == "auto" else _told(settings)
+def _choose_reason(reason: str, settings: DataSettings) -> str:
+    return reason if settings.task == "auto" else _task_setting_reason(settings)
 
 
-def _share_of_flags(columns: ways.Table) -> list[float]:
+def _flag_fractions(columns: CodedColumns) -> list[float]:
     """For each column the share of its rows that hold 0, 1, -1 or nothing."""
     shares = []
     for column in columns.values():
-        flags = [flag(value) for value in column.values]
+        flags = [parse_flag(value) for value in column.values]
         fits = np.array([value is not None for value in flags])
         shares.append(float(column.counts()[fits].sum() / len(column)))
     return shares
 
 
-def _meant_as_shares(columns: ways.Table) -> bool:
+def _look_like_probabilities(columns: CodedColumns) -> bool:
     """Nearly every row holds numbers in 0..1 that sum to 1."""
-    values = [[real(value) for value in column.values] for column in columns.values()]
+    values = [[parse_number(value) for value in column.values] for column in columns.values()]
     if any(number is None for column in values for number in column):
         return False
     table = np.stack(
         [np.array(each, dtype=np.float64)[column.codes] for each, column in zip(values, columns.values(), strict=True)]
     )  # [K, n]
-    fits = ((table >= 0) & (table <= 1)).all(0) & (np.abs(table.sum(0) - 1) < ways.ROUNDING)
-    return bool(fits.mean() >= MOST)
+    fits = ((table >= 0) & (table <= 1)).all(0) & (np.abs(table.sum(0) - 1) < PROBABILITY_TOLERANCE)
+    return bool(fits.mean() >= MIN_MATCHING_ROWS)
 
 
-def _refuse_words(columns: ways.Table) -> None:
+def _check_no_word_columns(columns: CodedColumns) -> None:
     """Several columns of which some hold words fit no task."""
     for name, column in columns.items():
-        words = [value for value in column.values if real(value) is None]
+        words = [value for value in column.values if parse_number(value) is None]
         if len(words) > len(column.values) / 2:
             raise DataError(
                 f"Several columns to learn must all hold zeros and ones, probabilities or numbers, but {name!r} holds "
                 f"words such as {words[0]!r}. Name one column of words with --data.targets, or only the others."
             )
+
+
+# From columns of cells to the array that is learnt: one function for each way of writing labels down.
+#
+# `where(row)` names a row in messages, such as "films.csv, line 17".
+
+Where = Callable[[int], str]
+CodedColumns = Mapping[str, CategoricalColumn[Cell]]
+NO_FINDING_WORDS = frozenset(("no finding", "no findings"))
+"""Cells of a column of labels that mean none of them."""
+PROBABILITY_TOLERANCE = 0.02
+"""How far from 1 probabilities may sum because they were written with few digits."""
+MAX_LABELS = 10_000
+"""Different words of a column of labels; more are captions."""
+
+
+@dataclass(frozen=True)
+class EncodedTargets:
+    """What `Answers` takes over."""
+
+    classes: tuple[str, ...]
+    targets: np.ndarray
+    notes: tuple[str, ...] = ()
+    kept: NDArray[np.int64] | None = None
+
+
+def encode_classes(name: str, column: CategoricalColumn[Cell], settings: DataSettings, where: Where) -> EncodedTargets:
+    """Class numbers, int64: each different word is a class, in natural order, whatever it looks like.
+
+    Raises:
+        DataError: an empty cell, or a -1 among whole numbers, unless those rows are to be left out; no class at all;
+            words that differ only in case, spacing or accents' encoding.
+    """
+    words = [_normalize_word(value) for value in column.values]
+    left_out = [not word for word in words]
+    if settings.uncertain != "ignore":
+        _check_no_empty_cells(name, column, left_out, where)
+    for number in _find_minus_ones(column):
+        words[number] = _resolve_minus_one(name, column, number, settings, where)
+        left_out[number] = not words[number]
+    learnt = [() if out else (word,) for word, out in zip(words, left_out, strict=True)]
+    classes = _collect_class_names(name, column, learnt, where)
+    if not classes:
+        raise DataError(f"Column {name!r} is empty in every row, so no picture has a class.")
+    numbers = {word: number for number, word in enumerate(classes)}
+    targets = np.array([numbers.get(word, -1) for word in words], dtype=np.int64)[column.codes]
+    notes = []
+    if len(classes) > max(20, len(column)) / 2:
+        each = f"{len(classes):,} classes for {len(column):,} pictures"
+        notes.append(f"Column {name!r} has {each}, so most have only one.")
+    kept = np.flatnonzero(targets >= 0)
+    if len(kept) == len(column):
+        return EncodedTargets(classes, targets, tuple(notes))
+    notes.append(f"Left out {len(column) - len(kept):,} rows whose {name!r} is empty or -1 (--data.uncertain ignore).")
+    return EncodedTargets(classes, targets[kept], tuple(notes), kept)
+
+
+def _normalize_word(value: Cell) -> str:
+    return unicodedata.normalize("NFC", format_cell(value).strip())
+
+
+def _check_no_empty_cells(name: str, column: CategoricalColumn[Cell], empty: Sequence[bool], where: Where) -> None:
+    if any(empty):
+        rows = np.flatnonzero(np.array(empty)[column.codes])
+        raise DataError(
+            f"{where(int(rows[0]))}: {name!r} is empty, in {counted(len(rows), 'row')} in all. A picture without a "
+            "class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
+        )
+
+
+def _find_minus_ones(column: CategoricalColumn[Cell]) -> list[int]:
+    """The numbers of the value -1, where all others are whole numbers from 0 on."""
+    found = [number for number, value in enumerate(column.values) if is_minus_one(value)]
+    others = [
+        parse_number(value) for number, value in enumerate(column.values) if number not in found and not is_blank(value)
+    ]
+    counting = others and all(other is not None and other >= 0 and other == int(other) for other in others)
+    return found if counting else []
+
+
+def _resolve_minus_one(
+    name: str, column: CategoricalColumn[Cell], number: int, settings: DataSettings, where: Where
+) -> str:
+    """The word that a -1 stands for; empty to leave its rows out."""
+    zeros_and_ones = {_normalize_word(value) for value in column.values} <= {"0", "1", "-1", ""}
+    if settings.uncertain == "ignore":
+        return ""
+    if settings.uncertain != "stop" and zeros_and_ones:
+        return "0" if settings.uncertain == "zero" else "1"
+    ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
+    raise DataError(
+        f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, in "
+        f"{counted(int(column.counts()[number]), 'row')} in all, which often means uncertain or not known. Say which "
+        f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
+    )
+
+
+def _collect_class_names(
+    name: str, column: CategoricalColumn[Cell], rows: Sequence[Sequence[str]], where: Where
+) -> tuple[str, ...]:
+    """Distinct words in natural order, none of which might be meant to be another.
+
+    Args:
+        rows: the words of each value of the column.
+    """
+    first: dict[str, int] = {}  # word -> number of a value that holds it
+    for number, words in enumerate(rows):
+        for word in words:
+            first.setdefault(word, number)
+    near: dict[str, str] = {}
+    for word, number in first.items():
+        other = near.setdefault(" ".join(word.casefold().split()), word)
+        if other != word:
+            raise DataError(
+                f"Column {name!r} holds {other!r} ({where(column.first(first[other]))}) and {word!r} "
+                f"({where(column.first(number))}), which differ only in case or spacing. Write them alike if they are "
+                "one class, or rename one."
+            )
+    return tuple(sorted(first, key=natural_sort_key))
+
+
+def encode_multilabel(name: str, column: CategoricalColumn[Cell], separator: str, where: Where) -> EncodedTargets:
+    """Labels, float32 [n, K]: a cell holds any number of words; an empty one is not known, an empty list is none.
+
+    Raises:
+        DataError: no words at all, or words that differ only in case or spacing.
+    """
+    rows = [split_words(value, separator) for value in column.values]
+    none = [len(words) == 1 and words[0].casefold() in NO_FINDING_WORDS for words in rows]
+    rows = [() if empty else tuple(map(_normalize_word, words)) for words, empty in zip(rows, none, strict=True)]
+    classes = _collect_class_names(name, column, rows, where)
+    if not classes:
+        raise DataError(f"Column {name!r} (see {where(0)}) holds no labels at all.")
+    if len(classes) > MAX_LABELS:
+        raise DataError(
+            f"Column {name!r} holds {len(classes):,} different words, more than the {MAX_LABELS:,} labels that are "
+            "read. Is it a column of captions? Name another with --data.targets."
+        )
+    numbers = {word: number for number, word in enumerate(classes)}
+    table = np.zeros((len(rows), len(classes)), dtype=np.float32)
+    for place, words in enumerate(rows):
+        table[place, [numbers[word] for word in words]] = 1
+        if is_blank(column.values[place]):
+            table[place] = np.nan
+    targets = table[column.codes]
+    notes = []
+    if any(none):
+        word = format_cell(column.values[none.index(True)])
+        notes.append(f"{word!r} in column {name!r} was read as none of the labels, not as one of them.")
+    empty = int(np.isnan(targets[:, 0]).sum())
+    if empty:
+        notes.append(f"{empty:,} rows have an empty {name!r}: their labels are not known and count neither way.")
+    return EncodedTargets(classes, targets, tuple(notes))
+
+
+def encode_flags(columns: CodedColumns, settings: DataSettings, where: Where) -> EncodedTargets:
+    """Labels, float32 [n, K]: a column for each, holding 1, 0, nothing (not known), or -1 (uncertain).
+
+    Raises:
+        DataError: any other cell; one that is uncertain while the settings do not say what to make of it.
+    """
+    wrong: list[tuple[int, str, Cell]] = []
+    found, uncertain = [], 0
+    for name, column in columns.items():
+        values = [parse_flag(value) for value in column.values]
+        refused = [None] if settings.uncertain != "stop" else [None, UNCERTAIN]
+        wrong += [(column.first(n), name, column.values[n]) for n, value in enumerate(values) if value in refused]
+        uncertain += int(column.counts()[[value == UNCERTAIN for value in values]].sum())
+        meant = {"ignore": np.nan, "zero": 0.0, "one": 1.0}.get(settings.uncertain, np.nan)
+        table = np.array([meant if value in (None, UNCERTAIN) else value for value in values], dtype=np.float32)
+        found.append(table[column.codes])
+    if wrong:
+        raise DataError(_flag_error(*min(wrong, key=lambda each: each[0]), where))
+    targets = np.stack(found, axis=1)
+    notes = []
+    if uncertain:
+        meaning = {"ignore": "not known", "zero": "absent", "one": "present"}[settings.uncertain]
+        notes.append(f"{uncertain:,} uncertain labels were read as {meaning} (--data.uncertain {settings.uncertain}).")
+    empty = int(np.isnan(targets).sum()) - (uncertain if settings.uncertain == "ignore" else 0)
+    if empty:
+        notes.append(f"{empty:,} of {targets.size:,} labels are empty: they are not known and count neither way.")
+    return EncodedTargets(tuple(columns), targets, tuple(notes))
+
+
+def _flag_error(row: int, name: str, cell: Cell, where: Where) -> str:
+    if parse_flag(cell) == UNCERTAIN:
+        return (
+            f"{where(row)}: {name!r} is {cell!r}, which says that somebody was uncertain. Say what to make of it: "
+            "--data.uncertain ignore (not known), --data.uncertain zero (absent) or --data.uncertain one (present)."
+        )
+    return (
+        f"{where(row)}: {name!r} is {cell!r}, expected 0, 1 or nothing. Mend that cell, name the columns to learn "
+        "with --data.targets, or say --task number if they are numbers to predict."
+    )
+
+
+def encode_probabilities(columns: CodedColumns, where: Where) -> EncodedTargets:
+    """Soft classes, float32 [n, K] whose rows sum to 1.
+
+    Raises:
+        DataError: a cell that is no number in 0..1, or a row that does not sum to 1.
+    """
+    made = encode_numbers(columns, where)
+    targets = made.targets
+    wrong = ~((targets >= 0) & (targets <= 1)).all(1) | ~(np.abs(targets.sum(1) - 1) < PROBABILITY_TOLERANCE)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"{where(row)}: the probabilities are {', '.join(f'{p:g}' for p in targets[row][:8])} and sum to "
+            f"{targets[row].sum():.3g}, expected 0..1 and a sum of 1; {int(wrong.sum()):,} such rows in all. Mend "
+            "them, or say --task number."
+        )
+    return EncodedTargets(made.classes, (targets / targets.sum(1, keepdims=True)).astype(np.float32), made.notes)
+
+
+def encode_numbers(columns: CodedColumns, where: Where) -> EncodedTargets:
+    """Numbers, float32 [n, K], NaN where not known.
+
+    Raises:
+        DataError: a cell that is no finite number, or a column without any.
+    """
+    found = []
+    for name, column in columns.items():
+        values = [parse_number(value) for value in column.values]
+        if None in values:
+            number = values.index(None)
+            raise DataError(
+                f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, expected a finite number or "
+                "nothing. Mend that cell, or name other columns with --data.targets."
+            )
+        table = np.array(values, dtype=np.float64)[column.codes]
+        if np.isnan(table).all():
+            raise DataError(f"Column {name!r} (see {where(0)}) holds no numbers at all.")
+        found.append(table)
+    targets = np.stack(found, axis=1).astype(np.float32)
+    empty = int(np.isnan(targets).sum())
+    notes = (f"{empty:,} of {targets.size:,} numbers are empty: they are not known and masked.",) if empty else ()
+    return EncodedTargets(tuple(columns), targets, notes)

@@ -7,6 +7,7 @@ its file is mapped and read when it is used.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,24 +17,21 @@ import numpy as np
 
 from ...errors import DataError
 from ...files.npy import ArrayFile
-from ..honoured import refuse_others
-from ..names import SPLIT_NAMES
-from ..settings import DataSettings
-from ..source import SPLITS, Source
-from .answers import answers_of, plain
-from .assemble import assemble
-from .rows import Joined, Numbered
-from .stacks import stack_of
+from ..settings import DataSettings, check_supported_settings
+from ..source import SPLIT_NAMES, SPLITS, Source
+from .image_input import check_numeric, is_channels_first
+from .label_input import build_source, infer_labels, normalize_labels
+from .lazy_sequences import ConcatSequence, NumberedNames
 
-PICTURES = ("x", "image", "images", "img", "imgs", "picture", "pictures", "pixels", "photos", "data")
+IMAGE_ARRAY_NAMES = ("x", "image", "images", "img", "imgs", "picture", "pictures", "pixels", "photos", "data")
 LABELS = ("y", "label", "labels", "target", "targets", "class", "category", "categories")
-NAMES = ("classes", "class_names", "label_names", "target_names", "categories", "names")
+CLASS_ARRAY_NAMES = ("classes", "class_names", "label_names", "target_names", "categories", "names")
 """Texts under one of these are the names of the classes."""
-COPIED = 2**30
+MAX_COPIED_BYTES = 2**30
 """Bytes up to which the splits are copied into one array; larger ones stay where they are."""
 
 
-class Part(NamedTuple):
+class SplitArrays(NamedTuple):
     """The arrays of one split; the split "" is all there is."""
 
     split: str
@@ -55,31 +53,33 @@ def open_arrays(path: Path, settings: DataSettings) -> Source:
     """
     file = ArrayFile(path)
     single = "" in file.headers
-    refuse_others(settings, "array" if single else "archive", f"{path}, whose arrays' names tell their splits,")
+    check_supported_settings(
+        settings, "array" if single else "archive", f"{path}, whose arrays' names tell their splits,"
+    )
     if single:
-        return _source(path, [_single(file, settings)], (), settings, ())
-    archive = _Archive(file, settings)
-    return _source(path, archive.parts(), archive.class_names(), settings, archive.notes())
+        return _build_source(path, [_read_npy_pair(file, settings)], (), settings, ())
+    archive = _NpzArchive(file, settings)
+    return _build_source(path, archive.parts(), archive.class_names(), settings, archive.notes())
 
 
-def _source(
-    path: Path, parts: Sequence[Part], names: Sequence[str], settings: DataSettings, notes: tuple[str, ...]
+def _build_source(
+    path: Path, parts: Sequence[SplitArrays], names: Sequence[str], settings: DataSettings, notes: tuple[str, ...]
 ) -> Source:
     ends = np.cumsum([len(part.pictures) for part in parts])
     groups = [part.groups for part in parts if part.groups is not None]
     rows = {part.split: np.arange(end - len(part.pictures), end) for part, end in zip(parts, ends, strict=True)}
-    return assemble(
+    return build_source(
         path.stem,
-        _joined_pictures(path, parts),
-        Joined([Numbered(part.split, len(part.pictures)) for part in parts]),
-        answers_of(_joined_labels(path, parts), int(ends[-1]), settings, str(path), names),
+        _concat_images(path, parts),
+        ConcatSequence([NumberedNames(part.split, len(part.pictures)) for part in parts]),
+        infer_labels(_concat_labels(path, parts), int(ends[-1]), settings, str(path), names),
         groups=np.concatenate(groups) if groups else None,
         splits={split: rows[split] for split in SPLITS if split in rows},
         notes=(*notes, *(note for part in parts for note in part.notes)),
     )
 
 
-class _Archive:
+class _NpzArchive:
     """The arrays of an `.npz` file by split and by what else their names say."""
 
     def __init__(self, file: ArrayFile, settings: DataSettings):
@@ -87,13 +87,13 @@ class _Archive:
         self._settings = settings
         self._found: dict[str, dict[str, str]] = {}  # split -> rest of the name -> name
         for name in file.headers:
-            split, rest = parsed(name)
+            split, rest = parse_array_name(name)
             other = self._found.setdefault(split, {}).setdefault(rest, name)
             if other != name:
                 raise DataError(f"{file.path} holds both {other} and {name}, which say the same. Rename one.")
         self._used: set[str] = set()
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[SplitArrays]:
         """One part a split; where none is called train, pictures of no split are what is left for it."""
         splits = [split for split in (*SPLITS, "") if self._pictures(split)]
         if not splits:
@@ -108,13 +108,13 @@ class _Archive:
 
     def class_names(self) -> list[str]:
         """Texts that name the classes; none where there are no such texts."""
-        for rest in NAMES:
+        for rest in CLASS_ARRAY_NAMES:
             name = self._found.get("", {}).get(rest, "")
             if name and name not in self._used:
                 header = self._file.headers[name]
                 if header.dtype.kind in "SU" and len(header.shape) == 1:
                     self._used.add(name)
-                    return [str(text) for text in plain(self._file.read(name))]
+                    return [str(text) for text in normalize_labels(self._file.read(name))]
         return []
 
     def notes(self) -> tuple[str, ...]:
@@ -122,22 +122,22 @@ class _Archive:
         rest = [name for name in self._file.headers if name not in self._used]
         return (f"Arrays that were not used: {', '.join(rest)[:200]}.",) if rest else ()
 
-    def _part(self, split: str, pictures: str) -> Part | None:
+    def _part(self, split: str, pictures: str) -> SplitArrays | None:
         shape = self._file.headers[pictures].shape
         labels = self._labels(split, shape[0] if shape else 0)
         if not labels:
             return None
         self._used |= {pictures, labels}
-        group = self._found[split].get(parsed(self._settings.group)[1], "") if self._settings.group else ""
+        group = self._found[split].get(parse_array_name(self._settings.group)[1], "") if self._settings.group else ""
         if self._settings.group and not group:
             raise DataError(f"{self._file.path} has no array {self._settings.group!r} for its {split or 'pictures'}.")
         self._used |= {group} - {""}
         groups = self._file.read(group) if group else None
-        return _part(self._file, split, pictures, self._file, labels, groups)
+        return _read_arrays(self._file, split, pictures, self._file, labels, groups)
 
     def _pictures(self, split: str) -> str:
         """The name of the pictures; of several, the one with axes enough for pictures."""
-        found = self._called(split, self._settings.path, (*PICTURES, ""))
+        found = self._called(split, self._settings.path, (*IMAGE_ARRAY_NAMES, ""))
         deep = [name for name in found if len(self._file.headers[name].shape) >= 3]
         if len(deep) > 1:
             raise DataError(
@@ -165,21 +165,23 @@ class _Archive:
         """Names of a split that are told, or usual."""
         there = self._found.get(split, {})
         if told:
-            return [name for rest, name in there.items() if rest == parsed(told)[1]]
+            return [name for rest, name in there.items() if rest == parse_array_name(told)[1]]
         return [there[rest] for rest in usual if rest in there]
 
-    def _unnamed(self) -> Part:
+    def _unnamed(self) -> SplitArrays:
         """Two arrays with names that say nothing, as numpy.savez gives them: the deeper one holds the pictures."""
         headers = self._file.headers
         by_axes = sorted(headers, key=lambda name: len(headers[name].shape))
         if len(by_axes) != 2 or self._settings.path or self._settings.targets:
-            raise DataError(f"{self._file.path} holds {_listing(self._file)}, and none is known for pictures. {_HOW}")
+            raise DataError(
+                f"{self._file.path} holds {_describe_arrays(self._file)}, and none is known for pictures. {_HOW}"
+            )
         labels, pictures = by_axes
         if len(headers[labels].shape) > 2 or len(headers[pictures].shape) < 3:
-            raise DataError(f"{self._file.path} holds {_listing(self._file)}: no pictures with labels. {_HOW}")
+            raise DataError(f"{self._file.path} holds {_describe_arrays(self._file)}: no pictures with labels. {_HOW}")
         self._used |= {labels, pictures}
         note = f"{pictures} was read as the pictures and {labels} as their labels, by their axes."
-        part = _part(self._file, "", pictures, self._file, labels, None)
+        part = _read_arrays(self._file, "", pictures, self._file, labels, None)
         return part._replace(notes=(note, *part.notes))
 
 
@@ -189,7 +191,7 @@ _HOW = (
 )
 
 
-def parsed(name: str) -> tuple[str, str]:
+def parse_array_name(name: str) -> tuple[str, str]:
     """The split that an array's name tells ("" for none), and its other words joined by underscores."""
     apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
     words = re.findall(r"[a-z]+|[0-9]+", apart.lower())
@@ -198,14 +200,14 @@ def parsed(name: str) -> tuple[str, str]:
         words = [one, two] if two in SPLIT_NAMES else words
     splits = [SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES]
     rest = [word for word in words if word not in SPLIT_NAMES]
-    if len(rest) > 1 and rest[-1] in LABELS and all(word in PICTURES for word in rest[:-1]):
+    if len(rest) > 1 and rest[-1] in LABELS and all(word in IMAGE_ARRAY_NAMES for word in rest[:-1]):
         rest = rest[-1:]  # image_labels
     return (splits[0] if len(splits) == 1 else ""), "_".join(rest if len(splits) <= 1 else words)
 
 
-def _part(
+def _read_arrays(
     file: ArrayFile, split: str, pictures: str, of_labels: ArrayFile, labels: str, groups: np.ndarray | None
-) -> Part:
+) -> SplitArrays:
     for each, name in ((file, pictures), (of_labels, labels)):
         if each.headers[name].dtype.hasobject:
             raise DataError(
@@ -213,24 +215,28 @@ def _part(
                 "read. Save pictures of one size and their labels as arrays of numbers, pictures of many sizes as "
                 "files."
             )
-    stack, notes = stack_of(file.read(pictures), file.where(pictures))
-    answers = np.asarray(plain(of_labels.read(labels)))
+    stack, notes = normalize_stack(file.read(pictures), file.where(pictures))
+    answers = np.asarray(normalize_labels(of_labels.read(labels)))
     if len(answers) != len(stack) or (groups is not None and len(groups) != len(stack)):
         raise DataError(
             f"{file.where(pictures)} holds {len(stack):,} pictures, but {of_labels.where(labels)} {len(answers):,} "
             "labels. Each picture needs one, in order."
         )
-    return Part(split, stack, answers, groups, notes)
+    return SplitArrays(split, stack, answers, groups, notes)
 
 
-def _single(file: ArrayFile, settings: DataSettings) -> Part:
+def _read_npy_pair(file: ArrayFile, settings: DataSettings) -> SplitArrays:
     """A `.npy` file and the one beside it that holds its labels."""
     path = file.path
     if len(settings.targets) > 1:
         raise DataError(f"{path}: labels are one file. Got --data.targets {', '.join(settings.targets)}.")
-    split, _ = parsed(path.stem)
+    split, _ = parse_array_name(path.stem)
     beside = sorted(other for other in path.parent.glob("*.npy") if other != path)
-    alike = [other for other in beside if parsed(other.stem)[0] == split and parsed(other.stem)[1] in LABELS]
+    alike = [
+        other
+        for other in beside
+        if parse_array_name(other.stem)[0] == split and parse_array_name(other.stem)[1] in LABELS
+    ]
     own = [other for other in beside if other.stem.lower() in (f"{path.stem}_labels".lower(), f"{path.stem}-labels")]
     found = [path.parent / settings.targets[0]] if settings.targets else own or alike
     if len(found) != 1 or not found[0].is_file():
@@ -243,10 +249,10 @@ def _single(file: ArrayFile, settings: DataSettings) -> Part:
     labels = ArrayFile(found[0])
     if "" not in labels.headers:
         raise DataError(f"{found[0]} is no .npy file of labels.")
-    return _part(file, "", "", labels, "", None)
+    return _read_arrays(file, "", "", labels, "", None)
 
 
-def _joined_pictures(path: Path, parts: Sequence[Part]) -> np.ndarray | Joined[np.ndarray]:
+def _concat_images(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray | ConcatSequence[np.ndarray]:
     """One array where it is possible at little cost."""
     stacks = [part.pictures for part in parts]
     first = parts[0]
@@ -258,12 +264,12 @@ def _joined_pictures(path: Path, parts: Sequence[Part]) -> np.ndarray | Joined[n
             )
     if len(parts) == 1:
         return stacks[0]
-    if len({stack.shape[1:] for stack in stacks}) == 1 and sum(stack.nbytes for stack in stacks) <= COPIED:
+    if len({stack.shape[1:] for stack in stacks}) == 1 and sum(stack.nbytes for stack in stacks) <= MAX_COPIED_BYTES:
         return np.concatenate(stacks)
-    return Joined(stacks)
+    return ConcatSequence(stacks)
 
 
-def _joined_labels(path: Path, parts: Sequence[Part]) -> np.ndarray:
+def _concat_labels(path: Path, parts: Sequence[SplitArrays]) -> np.ndarray:
     labels = [part.labels for part in parts]
     arrays = [each[:, 0] if each.ndim == 2 and each.shape[1] == 1 else each for each in labels]
     kinds = {(each.shape[1:], each.dtype.kind in "SU") for each in arrays}
@@ -274,5 +280,53 @@ def _joined_labels(path: Path, parts: Sequence[Part]) -> np.ndarray:
     return np.concatenate(arrays)
 
 
-def _listing(file: ArrayFile) -> str:
+def _describe_arrays(file: ArrayFile) -> str:
     return ", ".join(f"{name} {list(header.shape)}" for name, header in list(file.headers.items())[:8]) or "no arrays"
+
+
+# Arrays that hold many pictures at once: which axis is what, told by rules that can be said in a sentence.
+
+
+def normalize_stack(values: np.ndarray, where: str, is_tensor: bool = False) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Pictures [n, H, W] or [n, H, W, C] out of [n, H, W], [n, H, W, C] or [n, C, H, W], and what is to be noted.
+
+    Values stay as they are, fractions too: the value range is decided later, once, on the training pictures. Nothing
+    is copied, except truth values, which become 0 and 255.
+
+    Args:
+        where: what messages call the array.
+        is_tensor: whether torch's order, channels first, is the likelier one.
+
+    Raises:
+        DataError: no stack of pictures; the message says why and how to give one.
+    """
+    if values.dtype.hasobject:
+        raise DataError(
+            f"{where} holds Python objects instead of numbers, as pictures of different sizes do. Save pictures of one "
+            "size as one array [n, height, width, channels], and those of different sizes as files."
+        )
+    if values.ndim not in (3, 4):
+        raise DataError(f"{where} {_wrong_axes_message(values.shape)}")
+    if values.size == 0:
+        raise DataError(f"{where} has the shape {list(values.shape)}: no pictures, or pictures without pixels.")
+    values = check_numeric(values, where)
+    if values.ndim == 4 and is_channels_first(values.shape[1:], where, is_tensor):
+        turned = values.transpose(0, 2, 3, 1)
+        note = f"{where}: the shape {list(values.shape)} was read as [n, channels, height, width]."
+        return turned, () if is_tensor else (note,)
+    return values, ()
+
+
+def _wrong_axes_message(shape: tuple[int, ...]) -> str:
+    """Why a number of axes other than 3 or 4 makes no pictures."""
+    begin = f"has the shape {list(shape)}. "
+    if len(shape) == 5:
+        return begin + (
+            "That is a volume or a film a row, and pictures have no depth or time: give its slices or frames as "
+            "pictures of their own, [n, height, width, channels]."
+        )
+    if len(shape) == 2:
+        side = math.isqrt(shape[1])
+        square = f", perhaps {shape[0]} x {side} x {side}" if side > 1 and side * side == shape[1] else ""
+        return begin + f"A row of numbers is no picture: reshape it to [n, height, width]{square}."
+    return begin + "Pictures are [n, height, width], [n, height, width, channels] or [n, channels, height, width]."

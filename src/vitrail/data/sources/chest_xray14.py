@@ -14,15 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
-from ..honoured import refuse_others
-from ..labels.cells import parts
-from ..labels.coded import Cell, Coded, as_texts, code
-from ..labels.columns import Columns
-from ..settings import DataSettings
+from ..labels.codes import CategoricalColumn, Cell, encode_categorical, format_column
+from ..labels.columns import ColumnRoles, split_words
+from ..settings import DataSettings, check_supported_settings
 from ..source import Source
-from .locate import locate
-from .manifest import Splits, assemble
-from .tables import Table, read_table
+from .manifest import Splits, build_manifest_source, locate_images
+from .table_files import ManifestTable, read_manifest_table
 
 # fmt: off
 FINDINGS = (
@@ -30,8 +27,8 @@ FINDINGS = (
     "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
 )
 # fmt: on
-NONE = "No Finding"
-PICTURE, LABELS, PATIENT = "Image Index", "Finding Labels", "Patient ID"
+NO_FINDING = "No Finding"
+IMAGE_COLUMN, LABELS, PATIENT = "Image Index", "Finding Labels", "Patient ID"
 METADATA = ("Patient Age", "Patient Gender", "Patient Sex", "View Position", "Follow-up #")
 LISTS = {"train": "train_val_list.txt", "test": "test_list.txt"}
 
@@ -47,26 +44,28 @@ def open_chest_xray14(folder: Path, settings: DataSettings) -> Source:
         DataError: a file is not as published, a finding is none of the fourteen, or no picture is there.
     """
     _check_layout(settings)
-    refuse_others(settings, "chest-xray14", "ChestX-ray14")
-    table = read_table(_entries(folder))
-    for column in (PICTURE, LABELS, settings.group or PATIENT):
+    check_supported_settings(settings, "chest-xray14", "ChestX-ray14")
+    table = read_manifest_table(_find_entry_table(folder))
+    for column in (IMAGE_COLUMN, LABELS, settings.group or PATIENT):
         if column not in table.columns:
             raise DataError(f"{table.name} has no column {column!r}, which ChestX-ray14 has. Is it another table?")
     findings = settings.targets or FINDINGS
-    splits, notes = _official(folder, table)
-    whole = replace(table, columns={**table.columns, **_marks(table, findings)})
-    found = locate(folder, table.columns[PICTURE], settings, table.where)
-    roles = Columns(
-        path=PICTURE,
+    splits, notes = _read_official_splits(folder, table)
+    whole = replace(table, columns={**table.columns, **_encode_findings(table, findings)})
+    found = locate_images(folder, table.columns[IMAGE_COLUMN], settings, table.where)
+    roles = ColumnRoles(
+        path=IMAGE_COLUMN,
         targets=tuple(findings),
         split="",
         group=settings.group or PATIENT,
         metadata=tuple(name for name in METADATA if name in table.columns),
     )
     asked = replace(settings, task="labels")
-    source = assemble("ChestX-ray14", folder, found.names, whole, roles, splits, asked)
+    source = build_manifest_source("ChestX-ray14", folder, found.names, whole, roles, splits, asked)
     reason = f"Column {LABELS!r} holds {len(FINDINGS)} findings joined by |, so a picture may have several: labels."
-    note = f"{NONE!r} was read as none of the {len(FINDINGS)} findings. Pictures of one patient stay in one split."
+    note = (
+        f"{NO_FINDING!r} was read as none of the {len(FINDINGS)} findings. Pictures of one patient stay in one split."
+    )
     return replace(source, reason=reason, notes=(*table.notes, note, *notes, *found.notes, *source.notes))
 
 
@@ -87,38 +86,39 @@ def _check_layout(settings: DataSettings) -> None:
         raise UsageError(f"{unknown[0]!r} is none of ChestX-ray14's findings: {', '.join(FINDINGS)}.")
 
 
-def _entries(folder: Path) -> Path:
+def _find_entry_table(folder: Path) -> Path:
     found = sorted(folder.glob("Data_Entry_2017*.csv"))
     if not found:
         raise DataError(f"{folder} has no Data_Entry_2017.csv, the table of ChestX-ray14.")
     return found[-1]  # the corrected release of 2020, where both are there
 
 
-def _marks(table: Table, findings: tuple[str, ...]) -> dict[str, Coded[Cell]]:
+def _encode_findings(table: ManifestTable, findings: tuple[str, ...]) -> dict[str, CategoricalColumn[Cell]]:
     """A column of ones and zeros for each finding.
 
     Raises:
         DataError: a finding is none of the fourteen.
     """
-    labels = code(table.columns[LABELS])
-    shown = [parts(value, "|") for value in labels.values]
+    labels = encode_categorical(table.columns[LABELS])
+    shown = [split_words(value, "|") for value in labels.values]
     for number, words in enumerate(shown):
-        wrong = [word for word in words if word not in FINDINGS and (word != NONE or len(words) > 1)]
+        wrong = [word for word in words if word not in FINDINGS and (word != NO_FINDING or len(words) > 1)]
         if wrong or not words:
             raise DataError(
-                f"{table.where(labels.first(number))}: {LABELS!r} is {labels.values[number]!r}, expected {NONE!r} or "
+                f"{table.where(labels.first(number))}: {LABELS!r} is {labels.values[number]!r}, expected "
+                f"{NO_FINDING!r} or "
                 f"some of {', '.join(FINDINGS)}, joined by |."
             )
     marks = {}
     for finding in findings:
         has = np.array([finding in words for words in shown], dtype=np.int32)
-        marks[finding] = Coded[Cell]((0, 1), has[labels.codes])
+        marks[finding] = CategoricalColumn[Cell]((0, 1), has[labels.codes])
     return marks
 
 
-def _official(folder: Path, table: Table) -> tuple[Splits, list[str]]:
+def _read_official_splits(folder: Path, table: ManifestTable) -> tuple[Splits, list[str]]:
     """The rows of each official list, and what a person should know about the lists."""
-    rows = {name: row for row, name in enumerate(as_texts(table.columns[PICTURE]))}
+    rows = {name: row for row, name in enumerate(format_column(table.columns[IMAGE_COLUMN]))}
     splits: Splits = {}
     notes = []
     for split, file in LISTS.items():

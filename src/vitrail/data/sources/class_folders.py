@@ -13,16 +13,12 @@ import numpy as np
 
 from ...errors import DataError, UsageError
 from ...plural import counted
-from ..decoding.endings import ENDINGS
-from ..decoding.formats import ACCEPTED, recognise
-from ..honoured import refuse_others
-from ..names import SPLIT_NAMES, natural
-from ..settings import DataSettings
-from ..source import SPLITS, Source
-from ..table_names import MANIFESTS
-from ..texts import Files, Texts
+from ..compact_strings import CompactStrings, RelativePaths
+from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, sniff_format
+from ..settings import DataSettings, check_supported_settings
+from ..source import MANIFEST_EXTENSIONS, SPLIT_NAMES, SPLITS, Source, natural_sort_key
 
-LITTER = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})
+SYSTEM_FILES = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini", "$RECYCLE.BIN"})
 
 
 def open_class_folders(root: Path, settings: DataSettings) -> Source:
@@ -39,13 +35,13 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
             case or spacing, two folders that are one by a link, or links that lead out of the root.
     """
     _check_settings(root, settings)
-    left_out = _LeftOut(root, keep_empty=settings.keep_empty, manifests=_manifests(root))
-    pictures = _by_split(root, left_out)
+    left_out = _SkippedFiles(root, keep_empty=settings.keep_empty, manifests=_find_manifests(root))
+    pictures = _list_splits(root, left_out)
     if not settings.allow_outside_root:
-        _check_confined(root, left_out.links)
-    main = "train" if "train" in pictures else WHOLE
+        _check_links_inside_root(root, left_out.links)
+    main = "train" if "train" in pictures else NO_SPLIT
     classes = tuple(pictures[main])
-    _check_classes(root, classes, pictures, left_out)
+    _check_split_classes(root, classes, pictures, left_out)
     numbers = {name: number for number, name in enumerate(classes)}
     names: list[str] = []
     targets: list[np.ndarray] = []
@@ -55,25 +51,25 @@ def open_class_folders(root: Path, settings: DataSettings) -> Source:
         for name, files in folders.items():
             names += files
             targets.append(np.full(len(files), numbers[name], dtype=np.int64))
-        if split != WHOLE:
+        if split != NO_SPLIT:
             splits[split] = np.arange(start, len(names))
     return Source(
-        name=_text(root.resolve().name) or "root",
+        name=_to_printable_name(root.resolve().name) or "root",
         classes=classes,
-        pictures=Files(root, Texts(names)),
+        pictures=RelativePaths(root, CompactStrings(names)),
         targets=np.concatenate(targets),
-        ids=Texts(map(_text, names)),
+        ids=CompactStrings(map(_to_printable_name, names)),
         splits=splits,
         notes=left_out.notes(),
     )
 
 
 Folders = dict[str, list[str]]  # class name -> its pictures, by their names below the root
-WHOLE = "whole"  # the key of pictures that belong to no official split
+NO_SPLIT = "whole"  # the key of pictures that belong to no official split
 
 
 @dataclass
-class _LeftOut:
+class _SkippedFiles:
     """What is no picture in a class folder, counted for the notes."""
 
     root: Path
@@ -99,7 +95,7 @@ class _LeftOut:
                 for ending, count in found
             )
             others = f"{counted(self.endings.total(), 'file')} of other kinds: {kinds}"
-            notes.append(f"Left out {others}. Pictures are {ACCEPTED}.")
+            notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.")
         if self.nested:
             notes.append(f"Left out {counted(self.nested, 'folder')} inside class folders; classes are one level deep.")
         if self.manifests:
@@ -121,22 +117,24 @@ def _check_settings(root: Path, settings: DataSettings) -> None:
             "Write a manifest, a CSV file with a line per picture and the columns path, label and "
             f"{settings.group or 'whatever else is known'}, and give that file instead of the folder."
         )
-    refuse_others(settings, "class folders", f"{root}, a folder of class folders,")
+    check_supported_settings(settings, "class folders", f"{root}, a folder of class folders,")
 
 
-def _manifests(root: Path) -> tuple[Path, ...]:
+def _find_manifests(root: Path) -> tuple[Path, ...]:
     """Files with labels, as they lie beside pictures, the likely ones first: metadata.csv, labels.csv, any other."""
     try:
-        found = [path for path in root.iterdir() if path.suffix.lower() in MANIFESTS and path.name[0] != "."]
+        found = [path for path in root.iterdir() if path.suffix.lower() in MANIFEST_EXTENSIONS and path.name[0] != "."]
     except OSError:
         return ()
     likely = {"metadata": 0, "labels": 1}
-    return tuple(sorted(found, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural(path.name))))
+    return tuple(
+        sorted(found, key=lambda path: (likely.get(path.stem.lower().lstrip("_"), 2), natural_sort_key(path.name)))
+    )
 
 
-def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
+def _list_splits(root: Path, left_out: _SkippedFiles) -> dict[str, Folders]:
     """Pictures per class, under their official splits in the order train, val, test; or all under WHOLE."""
-    folders, _, links = _listing(root, _LeftOut(root))
+    folders, _, links = _list_folder(root, _SkippedFiles(root))
     splits: dict[str, str] = {}
     for folder in folders:
         split = SPLIT_NAMES.get(folder.lower())
@@ -145,34 +143,34 @@ def _by_split(root: Path, left_out: _LeftOut) -> dict[str, Folders]:
         if split:
             splits[split] = folder
     if "train" not in splits:
-        return {WHOLE: _classes(root, "", left_out, required=True)}
-    _check_links(root, list(splits.values()), "every picture would be in both splits")
+        return {NO_SPLIT: _list_classes(root, "", left_out, required=True)}
+    _check_linked_folders(root, list(splits.values()), "every picture would be in both splits")
     left_out.links += [folder for folder in splits.values() if folder in links]
     beside = [folder for folder in folders if folder not in splits.values()]
     if beside:
         left_out.sentences.append(f"Left out what lies beside train/: {', '.join(map(repr, beside[:5]))}.")
-    left_out.manifests += _manifests(root / splits["train"])
+    left_out.manifests += _find_manifests(root / splits["train"])
     found = {
-        split: _classes(root, f"{splits[split]}/", left_out, required=split == "train")
+        split: _list_classes(root, f"{splits[split]}/", left_out, required=split == "train")
         for split in SPLITS
         if split in splits
     }
     return {split: classes for split, classes in found.items() if classes}
 
 
-def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Folders:
+def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bool) -> Folders:
     """Class folders below root/inside with their pictures; empty ones, and pictures beside them, go to the notes."""
     folder = root / inside
-    folders, files, links = _listing(folder, left_out)
-    loose = len(_only_pictures(folder, files, left_out))
-    _check_links(folder, folders, "the same pictures would have two classes")
+    folders, files, links = _list_folder(folder, left_out)
+    loose = len(_select_images(folder, files, left_out))
+    _check_linked_folders(folder, folders, "the same pictures would have two classes")
     classes: Folders = {}
     for each in folders:
-        nested, within, linked = _listing(folder / each, left_out)
+        nested, within, linked = _list_folder(folder / each, left_out)
         left_out.nested += len(nested)
-        pictures = _only_pictures(folder / each, within, left_out)
-        name = unicodedata.normalize("NFC", _text(each))
-        _check_collision(folder, name, classes)
+        pictures = _select_images(folder / each, within, left_out)
+        name = unicodedata.normalize("NFC", _to_printable_name(each))
+        _check_name_collision(folder, name, classes)
         if pictures or left_out.keep_empty:
             classes[name] = [f"{inside}{each}/{picture}" for picture in pictures]
             left_out.links += [f"{inside}{each}"] * (each in links)
@@ -182,7 +180,7 @@ def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Fol
                 f"Left out class folder {str(folder / each)!r}: it holds no pictures. --data.keep_empty true keeps it."
             )
     if not any(classes.values()):
-        sentence = _nothing(folder, folders, loose, left_out)
+        sentence = _no_images_message(folder, folders, loose, left_out)
         if required:
             raise DataError(sentence)
         split = SPLIT_NAMES[inside.rstrip("/").lower()]
@@ -193,7 +191,7 @@ def _classes(root: Path, inside: str, left_out: _LeftOut, required: bool) -> Fol
     return classes
 
 
-def _nothing(folder: Path, folders: list[str], loose: int, left_out: _LeftOut) -> str:
+def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _SkippedFiles) -> str:
     if loose and left_out.manifests:
         files = ", ".join(path.name for path in left_out.manifests[:3])
         return (
@@ -204,25 +202,25 @@ def _nothing(folder: Path, folders: list[str], loose: int, left_out: _LeftOut) -
         return (
             f"{folder} holds {counted(loose, 'picture')} but no class folders. Put the pictures of each class into a "
             "folder with the name of the class, or write a manifest: a CSV file with the columns path and label."
-            f"{_above(folder)}"
+            f"{_parent_folder_hint(folder)}"
         )
     down = len(folders) == 1 and left_out.nested
     hint = f" Is the data one level further down, in {folder / folders[0]}?" if down else ""
-    return f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED}.{hint}"
+    return f"no pictures found in {folder}; expected one folder per class holding {ACCEPTED_FORMATS}.{hint}"
 
 
-def _above(folder: Path) -> str:
+def _parent_folder_hint(folder: Path) -> str:
     """A hint where the folder seems to be one class of several; else nothing."""
     try:
         beside = [path for path in folder.resolve().parent.iterdir() if path.is_dir() and not path.samefile(folder)]
-        if not any(file.suffix.lower() in ENDINGS for path in beside for file in path.iterdir()):
+        if not any(file.suffix.lower() in IMAGE_EXTENSIONS for path in beside for file in path.iterdir()):
             return ""
     except OSError:  # what cannot be listed gives no hint
         return ""
     return f" If it is one class of several, give the folder above it: {folder.resolve().parent}"
 
 
-def _check_collision(folder: Path, name: str, classes: Folders) -> None:
+def _check_name_collision(folder: Path, name: str, classes: Folders) -> None:
     for other in classes:
         if other.strip().casefold() == name.strip().casefold():
             raise DataError(
@@ -231,7 +229,7 @@ def _check_collision(folder: Path, name: str, classes: Folders) -> None:
             )
 
 
-def _check_links(folder: Path, names: list[str], harm: str) -> None:
+def _check_linked_folders(folder: Path, names: list[str], harm: str) -> None:
     """Refuse two names of one folder, of which one must be a link."""
     seen = {os.path.realpath(folder): "."}
     for name in names:
@@ -241,7 +239,7 @@ def _check_links(folder: Path, names: list[str], harm: str) -> None:
         seen[place] = name
 
 
-def _check_confined(root: Path, links: list[str]) -> None:
+def _check_links_inside_root(root: Path, links: list[str]) -> None:
     """Refuse links that lead out of the root."""
     real = os.path.join(os.path.realpath(root), "")
     outside = [name for name in links if not os.path.realpath(root / name).startswith(real)]
@@ -253,7 +251,9 @@ def _check_confined(root: Path, links: list[str]) -> None:
         )
 
 
-def _check_classes(root: Path, classes: tuple[str, ...], pictures: dict[str, Folders], left_out: _LeftOut) -> None:
+def _check_split_classes(
+    root: Path, classes: tuple[str, ...], pictures: dict[str, Folders], left_out: _SkippedFiles
+) -> None:
     if len(classes) == 1 and left_out.manifests:
         raise DataError(
             f"{root} has only one folder with pictures, {classes[0]!r}; their labels seem to stand in "
@@ -271,16 +271,16 @@ def _check_classes(root: Path, classes: tuple[str, ...], pictures: dict[str, Fol
             del folders[name]
 
 
-def _listing(folder: Path, left_out: _LeftOut) -> tuple[list[str], list[str], set[str]]:
+def _list_folder(folder: Path, left_out: _SkippedFiles) -> tuple[list[str], list[str], set[str]]:
     """Names of folders and of other entries in natural order, without litter, and those of either that are links."""
     try:
         with os.scandir(folder) as entries:
             found = list(entries)
     except OSError as error:
         raise DataError(f"{folder} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
-    kept = [entry for entry in found if not (entry.name.startswith(".") or entry.name in LITTER)]
+    kept = [entry for entry in found if not (entry.name.startswith(".") or entry.name in SYSTEM_FILES)]
     left_out.litter += len(found) - len(kept)
-    kept.sort(key=lambda entry: natural(entry.name))
+    kept.sort(key=lambda entry: natural_sort_key(entry.name))
     folders = [entry.name for entry in kept if _is_folder(entry)]
     files = [entry.name for entry in kept if not _is_folder(entry)]
     return folders, files, {entry.name for entry in kept if entry.is_symlink()}
@@ -290,13 +290,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry.path))
 
 
-def _only_pictures(folder: Path, files: list[str], left_out: _LeftOut) -> list[str]:
+def _select_images(folder: Path, files: list[str], left_out: _SkippedFiles) -> list[str]:
     """Files with a picture's ending, whatever they hold (the check names bad ones), or without one but with a
     picture's first bytes."""
     pictures = []
     for file in files:
         ending = os.path.splitext(file)[1].lower()
-        if ending in ENDINGS or (not ending and _begins_like_picture(folder / file)):
+        if ending in IMAGE_EXTENSIONS or (not ending and _has_image_signature(folder / file)):
             pictures.append(file)
         else:
             left_out.endings[ending or "no ending"] += 1
@@ -304,16 +304,16 @@ def _only_pictures(folder: Path, files: list[str], left_out: _LeftOut) -> list[s
     return pictures
 
 
-def _begins_like_picture(file: Path) -> bool:
+def _has_image_signature(file: Path) -> bool:
     if not file.is_file():  # a pipe would block
         return False
     try:
         with file.open("rb") as opened:
-            return recognise(opened.read(132)) is not None  # DICOM names itself after 128 bytes
+            return sniff_format(opened.read(132)) is not None  # DICOM names itself after 128 bytes
     except OSError:
         return False
 
 
-def _text(name: str) -> str:
+def _to_printable_name(name: str) -> str:
     """A file name as text that any file can hold; bytes that are no UTF-8 become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

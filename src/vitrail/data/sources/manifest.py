@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import os
+import posixpath
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ..honoured import refuse_others
-from ..labels.coded import as_texts, rows_of
-from ..labels.columns import Columns, choose, groups_of, listed, split_rows, typed
-from ..labels.tasks import Answers, infer
-from ..settings import DataSettings
+from ..compact_strings import CompactStrings, RelativePaths
+from ..decoding.decoded_image import IMAGE_EXTENSIONS
+from ..labels.codes import Cell, format_cell, format_column, take_rows
+from ..labels.columns import ColumnRoles, infer_column_roles, quote_for_shell, quote_names, read_groups, rows_by_split
+from ..labels.tasks import InferredTask, infer_task
+from ..settings import DataSettings, check_supported_settings
 from ..source import Source
-from ..texts import Files
-from .assemble import check_classes
-from .locate import locate
-from .tables import Table, read_table
+from .label_input import check_classes
+from .table_files import ManifestTable, read_manifest_table
 
 Splits = dict[str, NDArray[np.int64]]
 Where = Callable[[int], str]
@@ -37,38 +41,40 @@ def open_manifest(path: Path, settings: DataSettings) -> Source:
         DataError: the table cannot be read; no column names pictures or is to be learnt; a cell does not fit its
             column; a path leads out of the folder; a picture stands twice with different labels.
     """
-    refuse_others(settings, "manifest", "a manifest")
-    table = read_table(path)
-    roles = _roles(table, settings)
+    check_supported_settings(settings, "manifest", "a manifest")
+    table = read_manifest_table(path)
+    roles = _find_roles(table, settings)
     root = Path(settings.data_root).expanduser() if settings.data_root else path.parent
-    found = locate(root, table.columns[roles.path], settings, table.where)
-    splits = split_rows(roles.split, table.columns[roles.split], table.where) if roles.split else {}
-    source = assemble(path.stem, root, found.names, table, roles, splits, settings)
+    found = locate_images(root, table.columns[roles.path], settings, table.where)
+    splits = rows_by_split(roles.split, table.columns[roles.split], table.where) if roles.split else {}
+    source = build_manifest_source(path.stem, root, found.names, table, roles, splits, settings)
     return replace(source, notes=(*table.notes, *roles.notes, *found.notes, *source.notes))
 
 
-def _roles(table: Table, settings: DataSettings) -> Columns:
+def _find_roles(table: ManifestTable, settings: DataSettings) -> ColumnRoles:
     names = tuple(table.columns)
-    roles = choose(names, table.columns, settings, table.name)
+    roles = infer_column_roles(names, table.columns, settings, table.name)
     if not roles.path:
         raise DataError(
-            f"No column of {table.name} names pictures. Its columns are {listed(names)}, as the first line has it; "
-            f"name the right one with --data.path {typed(names[0])}"
+            f"No column of {table.name} names pictures. Its columns are {quote_names(names)}, as the first line has "
+            f"it; "
+            f"name the right one with --data.path {quote_for_shell(names[0])}"
         )
     if not roles.targets:
         raise DataError(
             f"No column of {table.name} says what the pictures show. Beside {roles.path!r} it has "
-            f"{listed([name for name in names if name != roles.path]) or 'none'}. Name one with --data.targets COLUMN."
+            f"{quote_names([name for name in names if name != roles.path]) or 'none'}. Name one with --data.targets "
+            f"COLUMN."
         )
     return roles
 
 
-def assemble(
+def build_manifest_source(
     name: str,
     root: Path,
     names: Sequence[str],
-    table: Table,
-    roles: Columns,
+    table: ManifestTable,
+    roles: ColumnRoles,
     splits: Splits,
     settings: DataSettings,
 ) -> Source:
@@ -81,37 +87,37 @@ def assemble(
     Raises:
         DataError: a cell does not fit its column, or a picture stands twice with different labels or splits.
     """
-    answers = infer({column: table.columns[column] for column in roles.targets}, settings, table.where)
+    answers = infer_task({column: table.columns[column] for column in roles.targets}, settings, table.where)
     rows = np.arange(len(table)) if answers.kept is None else answers.kept
-    firsts, notes = _once(names, rows, answers, splits, table.where)
+    firsts, notes = _drop_repeated_images(names, rows, answers, splits, table.where)
     rows, targets = rows[firsts], answers.targets[firsts]
     groups = None
     if roles.group:
-        groups, note = groups_of(roles.group, table.columns[roles.group], table.where)
+        groups, note = read_groups(roles.group, table.columns[roles.group], table.where)
         groups, notes = groups[rows], notes + ((note,) if note else ())
-    splits = _renumbered(splits, rows, len(table))
-    kept = rows_of(names, rows)
+    splits = _renumber_splits(splits, rows, len(table))
+    kept = take_rows(names, rows)
     source = Source(
         name=name,
         task=answers.task,
         classes=answers.classes,
-        pictures=Files(root, kept),
+        pictures=RelativePaths(root, kept),
         targets=targets,
         ids=kept,
         groups=groups,
         splits=splits,
         reason=answers.reason,
-        metadata={column: rows_of(as_texts(table.columns[column]), rows) for column in roles.metadata},
+        metadata={column: take_rows(format_column(table.columns[column]), rows) for column in roles.metadata},
         notes=(*answers.notes, *notes),
     )
     check_classes(source, table.name)
     return source
 
 
-def _once(
+def _drop_repeated_images(
     names: Sequence[str],
     rows: NDArray[np.int64],
-    answers: Answers,
+    answers: InferredTask,
     splits: Splits,
     where: Where,
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -120,7 +126,7 @@ def _once(
     Raises:
         DataError: two rows of one picture differ in label or split.
     """
-    marks = np.fromiter(map(hash, rows_of(names, rows)), np.int64, len(rows))
+    marks = np.fromiter(map(hash, take_rows(names, rows)), np.int64, len(rows))
     order = np.argsort(marks, kind="stable")
     alike = np.flatnonzero(marks[order][1:] == marks[order][:-1]) + 1  # equal to the one before: perhaps one picture
     if not len(alike):
@@ -157,8 +163,229 @@ def _once(
     return np.setdiff1d(np.arange(len(rows)), repeated), (note,)
 
 
-def _renumbered(splits: Splits, rows: NDArray[np.int64], length: int) -> Splits:
+def _renumber_splits(splits: Splits, rows: NDArray[np.int64], length: int) -> Splits:
     """Splits by the places of their rows in `rows`, without the others."""
     places = np.full(length, -1)
     places[rows] = np.arange(len(rows))
     return {split: places[members][places[members] >= 0] for split, members in splits.items()}
+
+
+# Where the pictures that a manifest names lie: inside one folder, unless a person allows more, each looked for once.
+#
+# Folders are listed, files are not asked after one by one, so that a million names take seconds. Names are judged
+# alike on every system: what leads out of the folder on Windows is refused on Linux too.
+
+MAX_NAMED_FILES = 20  # missing pictures that are named
+DEPTH = 2  # folders below the root that are searched for names without a folder
+ALLOW = "If you trust the manifest, say --data.allow_outside_root true."
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|(file|data|http|https):", re.IGNORECASE)
+_UNUSUAL = re.compile(
+    r"^[\\/~]|^[A-Za-z]:|^[A-Za-z][A-Za-z0-9+.-]+:|(?:^|[\\/])\.\.?(?:[\\/]|$)|[\\/]{2}|\0|^$"
+)  # all that is worth a second look
+
+
+@dataclass(frozen=True)
+class ImageLocations:
+    """Where each picture lies, as names below the root or, where that is allowed, full names."""
+
+    names: CompactStrings
+    missing: NDArray[np.int64]
+    """Rows whose picture is not there."""
+    notes: tuple[str, ...] = ()
+
+
+def locate_images(
+    root: Path, cells: Sequence[Cell], settings: DataSettings, where: Callable[[int], str]
+) -> ImageLocations:
+    """Find every picture below `root`; names without folder or ending are looked for one or two folders deep.
+
+    Args:
+        cells: the column of names.
+        where: how messages name a row, such as "films.csv, line 17".
+
+    Raises:
+        DataError: a name leads out of the root, is an address or is empty; none of the pictures is there; or a name
+            without a folder fits several files.
+    """
+    root = root.absolute()  # "." says little in a message
+    folders: dict[str, int] = {}
+    homes = array("q")
+    judge = _PathPolicy(root, settings, where)
+
+    def usual() -> Iterator[str]:
+        for row, cell in enumerate(cells):
+            name = format_cell(cell).strip()
+            plain = judge.settle(row, name) if _UNUSUAL.search(name) else name
+            homes.append(folders.setdefault(plain.rpartition("/")[0], len(folders)))
+            yield plain
+
+    settled = CompactStrings(usual())
+    lost = _find_missing_rows(root, settled, list(folders), np.frombuffer(homes, np.int64), judge)
+    if not len(lost):
+        return ImageLocations(settled, lost)
+    found, notes = _search_missing(root, settled, lost, judge)
+    lost = np.array([row for row in lost.tolist() if row not in found], dtype=np.int64)
+    if len(lost) == len(settled):
+        raise DataError(
+            f"None of the {len(settled):,} pictures is there: {settled[0]!r} ({where(0)}) was looked for in {root} and "
+            f"the folders below it. Say where the pictures are with --data-root FOLDER."
+        )
+    if found:
+        settled = CompactStrings(found.get(row, name) for row, name in enumerate(settled))
+    if len(lost):
+        named = ", ".join(f"{settled[row]!r} ({where(row)})" for row in lost[:MAX_NAMED_FILES].tolist())
+        more = f" and {len(lost) - MAX_NAMED_FILES:,} more" if len(lost) > MAX_NAMED_FILES else ""
+        notes.append(f"{len(lost):,} of {len(settled):,} pictures are missing in {root}: {named}{more}.")
+    return ImageLocations(settled, lost, tuple(notes))
+
+
+class _PathPolicy:
+    """Which names and places a manifest may use."""
+
+    def __init__(self, root: Path, settings: DataSettings, where: Callable[[int], str]):
+        self._root = root
+        self._real = os.path.realpath(root)
+        self._free = settings.allow_outside_root
+        self._where = where
+
+    def settle(self, row: int, name: str) -> str:
+        """An unusual name in its usual form, or an error that says what is wrong with it."""
+        if not name:
+            raise DataError(f"{self._where(row)}: no picture is named.")
+        if "\0" in name:
+            raise DataError(f"{self._where(row)}: {name!r} holds a NUL character, which no file's name can.")
+        if _ADDRESS.match(name):
+            raise DataError(
+                f"{self._where(row)}: {name!r} is an address, and pictures are read from files only. Fetch them first, "
+                "and write their names below the manifest's folder."
+            )
+        if self._free:
+            return os.path.expanduser(name) if name.startswith("~") else posixpath.normpath(name)
+        parts = re.split(r"[\\/]", name)
+        for base in {os.path.abspath(self._root), self._real}:
+            if name.startswith(base + "/") and ".." not in parts:
+                return posixpath.normpath(name[len(base) + 1 :])
+        if parts[0] in ("", "~") or name.startswith("~") or re.match("[A-Za-z]:", name) or ".." in parts:
+            raise DataError(
+                f"{self._where(row)}: {name!r} leads out of {self._root}, where the pictures of a manifest must lie. "
+                f"{ALLOW}"
+            )
+        return posixpath.normpath(name)
+
+    def confine(self, row: int, name: str) -> None:
+        """Refuse a file or folder that a link leads out of the root."""
+        if self._free:
+            return
+        real = os.path.realpath(os.path.join(self._root, name))
+        if real != self._real and not real.startswith(os.path.join(self._real, "")):
+            raise DataError(
+                f"{self._where(row)}: {name!r} is or lies behind a link that leads out of {self._root}, to {real}. "
+                f"{ALLOW}"
+            )
+
+    def ambiguous(self, row: int, name: str, files: Sequence[str]) -> None:
+        """Refuse a name that fits several files."""
+        others = f" and {len(files) - 2:,} more" if len(files) > 2 else ""
+        raise DataError(
+            f"{self._where(row)}: {name!r} may mean {files[0]!r} or {files[1]!r}{others}. Write the folder and the "
+            "ending into the manifest, or name the pictures' folder with --data-root."
+        )
+
+
+def _find_missing_rows(
+    root: Path, names: CompactStrings, folders: list[str], homes: NDArray[np.int64], judge: _PathPolicy
+) -> NDArray[np.int64]:
+    """Rows whose file is not in the listing of its folder, one folder after another."""
+    order = np.argsort(homes, kind="stable")
+    ends = np.cumsum(np.bincount(homes, minlength=len(folders)))
+    lost: list[int] = []
+    for folder, rows in zip(folders, np.split(order, ends[:-1]), strict=True):
+        there, links = list_folder_names(os.path.join(root, folder))
+        if there:
+            judge.confine(int(rows[0]), folder)
+        for row in rows.tolist():
+            base = names[row].rpartition("/")[2]
+            if base in links:
+                judge.confine(row, names[row])
+            if base not in there:
+                lost.append(row)
+    return np.sort(np.array(lost, dtype=np.int64))
+
+
+def list_folder_names(folder: str) -> tuple[set[str], set[str]]:
+    """Names in a folder, and those of them that are links; none if there is no such folder or it cannot be listed."""
+    there, links = set(), set()
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                there.add(entry.name)
+                if entry.is_symlink():
+                    links.add(entry.name)
+    except OSError:
+        return set(), set()
+    return there, links
+
+
+def _search_missing(
+    root: Path, names: CompactStrings, lost: NDArray[np.int64], judge: _PathPolicy
+) -> tuple[dict[int, str], list[str]]:
+    """Second looks at names whose file is not where they say: their files' names, and a note for each way it was
+    found by."""
+    found: dict[int, str] = {}
+    ways: Counter[str] = Counter()
+    wanted = {names[row].replace("\\", "/") for row in lost.tolist()}
+    files = _index_files(root, wanted)
+    for row in lost.tolist():
+        name = names[row]
+        plain = name.replace("\\", "/")
+        fitting = files.get(plain, [])
+        if len(lost) < len(names):  # where others are at their place, one of that name elsewhere may be its mask
+            fitting = [file for file in fitting if file.count("/") == plain.count("/")]
+        if len(fitting) > 1:
+            judge.ambiguous(row, name, fitting)
+        if fitting:
+            found[row] = fitting[0]
+            ways[_describe_match(name, fitting[0])] += 1
+        elif os.path.lexists(os.path.join(root, plain)):  # on a disk that does not tell a from A
+            found[row] = plain
+        if row in found:
+            judge.confine(row, found[row])
+    return found, [f"{count:,} pictures {way}." for way, count in ways.items()]
+
+
+def _describe_match(name: str, file: str) -> str:
+    """How a picture was found, told of several."""
+    if "\\" in name:
+        return "have names with \\ for /"
+    ending = os.path.splitext(file)[1]
+    folder = name.count("/") < file.count("/")
+    if name.endswith(ending):
+        return "were found in folders that their names do not say"
+    return f"were found with the ending {ending}{', and in folders,' if folder else ''} that their names do not say"
+
+
+def _index_files(root: Path, wanted: set[str]) -> dict[str, list[str]]:
+    """Files below the root by those of their names that are wanted: with or without folder, with or without ending."""
+    found: dict[str, list[str]] = {}
+    waiting = [("", 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        try:
+            with os.scandir(os.path.join(root, folder)) as entries:
+                inside = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError:
+            continue
+        for base, is_folder in inside:
+            if base.startswith("."):
+                continue
+            file = folder + base
+            if is_folder:
+                waiting += [(file + "/", depth + 1)] if depth < DEPTH else []
+                continue
+            keys = {file, base}
+            if os.path.splitext(base)[1].lower() in IMAGE_EXTENSIONS:
+                keys |= {os.path.splitext(file)[0], os.path.splitext(base)[0]}
+            for key in keys & wanted:
+                found.setdefault(key, []).append(file)
+    return found

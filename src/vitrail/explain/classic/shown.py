@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from ...data.source import Picture
-from ...data.transforms import normalise, prepare
+from ...data.preprocess import normalize, preprocess_image
+from ...data.source import ImageInput
 from ...model.tokens import pad_to_patches
 from ...model.vit import ViT
 from ...spec import Grid, ImageSpec
@@ -63,15 +63,15 @@ class Drawn(NamedTuple):
     """Method, source and options in plain values."""
 
 
-def show(model: ViT, spec: ImageSpec, pictures: Sequence[Picture], names: Sequence[str]) -> Shown:
+def show(model: ViT, spec: ImageSpec, pictures: Sequence[ImageInput], names: Sequence[str]) -> Shown:
     """Prepare pictures of any size for a model's figures, at the spec's size, padded if the model pads.
 
     Raises:
         DataError: a picture cannot be read.
         UsageError: the spec's size is not a multiple of the patch.
     """
-    stack = torch.stack([prepare(picture, spec) for picture in pictures])  # uint8 [B, C, H, W]
-    images, patch = normalise(stack, spec), model.config.patch
+    stack = torch.stack([preprocess_image(picture, spec) for picture in pictures])  # uint8 [B, C, H, W]
+    images, patch = normalize(stack, spec), model.config.patch
     if model.config.pad:
         images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(torch.uint8)
     grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from ...data.sources.planted import Pairs, Planted
-from ...data.transforms import normalise, prepare_stack
+from ...data.preprocess import normalize, preprocess_stack
+from ...data.sources.synthetic import SyntheticImages, SyntheticPairs
 from ...errors import UsageError
 from ...model.vit import ViT
 from ...spec import Grid, ImageSpec
@@ -46,7 +46,7 @@ class Found:
     """`in_mask` of it."""
 
 
-def find(maps: Float64[np.ndarray, "B rows columns"], planted: Planted) -> Found:
+def find(maps: Float64[np.ndarray, "B rows columns"], planted: SyntheticImages) -> Found:
     """Lay maps of planted pictures on the truth about them.
 
     Raises:
@@ -73,12 +73,12 @@ def find(maps: Float64[np.ndarray, "B rows columns"], planted: Planted) -> Found
     )
 
 
-def perfect(planted: Planted, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
+def perfect(planted: SyntheticImages, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
     """The map of whoever knows: how much of each patch the glyph's box covers."""
     return covered(planted.glyph_boxes, grid)
 
 
-def tell_apart(method: Method, model: ViT, pairs: Pairs, spec: ImageSpec) -> Sensitivity:
+def tell_apart(method: Method, model: ViT, pairs: SyntheticPairs, spec: ImageSpec) -> Sensitivity:
     """Does the method's map move from one glyph to the other when it is asked about the other class?
 
     Args:
@@ -97,4 +97,4 @@ def tell_apart(method: Method, model: ViT, pairs: Pairs, spec: ImageSpec) -> Sen
 
 def images_of(pictures: np.ndarray, spec: ImageSpec) -> Float[Tensor, "B C H W"]:
     """Pictures as a model reads them."""
-    return normalise(prepare_stack(pictures, spec), spec)
+    return normalize(preprocess_stack(pictures, spec), spec)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 from torch import Tensor
 
-from ...data.sources.planted import Pairs, Planted
+from ...data.sources.synthetic import SyntheticImages, SyntheticPairs
 from ...errors import UsageError
 from ...model.vit import ViT
 from ...spec import ImageSpec
@@ -34,9 +34,9 @@ SHUFFLED = 16
 class Known:
     """The truth about planted pictures; a model's output k must be class k of `planted.CLASSES`."""
 
-    planted: Planted
+    planted: SyntheticImages
     """Of the very pictures that are measured, in their order."""
-    pairs: Pairs | None = None
+    pairs: SyntheticPairs | None = None
     """Further pictures, each with two classes."""
     spec: ImageSpec
     """How the model reads pictures; used for the pairs."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ...data.loader import Batch, Pictures, Resident
+from ...data.loader import Batch, ImageStore, InMemoryImageStore
 
 Numbered = tuple[int, int, Batch]
 """Step, epoch and batch, as `data.loader.steps` gives them."""
@@ -16,14 +16,16 @@ Numbered = tuple[int, int, Batch]
 SHARE_FOR_PICTURES = 0.25  # of a GPU's free memory
 
 
-def held(pictures: Pictures, device: str) -> Pictures:
+def held(pictures: ImageStore, device: str) -> ImageStore:
     """The same pictures, decoded ones in the GPU's memory if they take at most a quarter of what is free there."""
-    return pictures.to(device) if isinstance(pictures, Resident) and bytes_held(pictures, device) else pictures
+    return (
+        pictures.to(device) if isinstance(pictures, InMemoryImageStore) and bytes_held(pictures, device) else pictures
+    )
 
 
-def bytes_held(pictures: Pictures, device: str) -> int:
+def bytes_held(pictures: ImageStore, device: str) -> int:
     """What they take of a GPU's memory; nothing where they stay outside of it."""
-    if not device.startswith("cuda") or not isinstance(pictures, Resident):
+    if not device.startswith("cuda") or not isinstance(pictures, InMemoryImageStore):
         return 0
     free, _ = torch.cuda.mem_get_info(torch.device(device))
     size = pictures.images.nbytes

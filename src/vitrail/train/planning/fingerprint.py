@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ...data.decoding import dicom, film_values
-from ...data.decoding.stored import file_bytes, read
-from ...data.decoding.values import DEPTHS
-from ...data.parallel import in_order
-from ...data.source import Picture, Source
+from ...data.decoding import dicom
+from ...data.decoding.decode import read_file_bytes, read_image
+from ...data.decoding.decoded_image import BIT_DEPTHS
+from ...data.parallel import map_in_order
+from ...data.source import ImageInput, Source
 from ...errors import DataError
 from ...randomness import permutation, uniform
 from ...spec import ImageSpec
@@ -100,9 +100,9 @@ class _Extent:
     values: np.ndarray
 
 
-def _looks(pictures: list[Picture], spec: ImageSpec, name: str) -> list[tuple[Picture, _Look]]:
+def _looks(pictures: list[ImageInput], spec: ImageSpec, name: str) -> list[tuple[ImageInput, _Look]]:
     """The readable pictures, each with its look."""
-    found = list(zip(pictures, in_order(partial(_look, spec=spec), pictures), strict=True))
+    found = list(zip(pictures, map_in_order(partial(_look, spec=spec), pictures), strict=True))
     good = [(picture, look) for picture, look in found if isinstance(look, _Look)]
     if not good:
         first = next((str(look) for _, look in found), "There is none.")
@@ -110,39 +110,39 @@ def _looks(pictures: list[Picture], spec: ImageSpec, name: str) -> list[tuple[Pi
     return good
 
 
-def _look(picture: Picture, spec: ImageSpec) -> _Look | DataError:
+def _look(picture: ImageInput, spec: ImageSpec) -> _Look | DataError:
     try:
-        stored = read(picture, spec)
+        stored = read_image(picture, spec)
     except DataError as error:
         return error
     shape = stored.values.shape
     return _Look(shape[0], shape[1], 1 if len(shape) == 2 else shape[2], stored.values.dtype.name, stored.kind)
 
 
-def _windowed(films: list[Picture], spec: ImageSpec) -> tuple[ImageSpec, str]:
+def _windowed(films: list[ImageInput], spec: ImageSpec) -> tuple[ImageSpec, str]:
     """Apply the films' own windows if there is one in each: a mixture would make like films unlike."""
-    carry = sum(in_order(partial(_has_window, page=spec.page), films))
+    carry = sum(map_in_order(partial(_has_window, page=spec.page), films))
     if carry == len(films):
         return dataclasses.replace(spec, window="file"), f"each of {len(films):,} films looked at carries its window"
     reason = f"{carry:,} of {len(films):,} films looked at carry a window; stored values are comparable in all"
     return dataclasses.replace(spec, window="none"), reason
 
 
-def _has_window(picture: Picture, page: int) -> bool:
+def _has_window(picture: ImageInput, page: int) -> bool:
     if isinstance(picture, Path):
-        return dicom.has_window(file_bytes(picture), page)
+        return dicom.has_window(read_file_bytes(picture), page)
     data = b"" if isinstance(picture, np.ndarray) else picture.fetch()
     return isinstance(data, bytes) and dicom.has_window(data, page)
 
 
-def _range(pictures: list[Picture], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
+def _range(pictures: list[ImageInput], spec: ImageSpec, policy: str) -> tuple[float, float, str]:
     """The stored values that become black and white, and why; the pictures are those to look at, if any need be."""
     if policy in BITS:
         return 0.0, BITS[policy], f"asked for: {policy} bits"
-    extents = [extent for extent in in_order(partial(_extent, spec=spec), pictures) if extent is not None]
+    extents = [extent for extent in map_in_order(partial(_extent, spec=spec), pictures) if extent is not None]
     deep = [extent for extent in extents if extent.values.dtype != np.uint8]
     if policy == "auto" and deep and spec.window == "file":
-        return 0.0, float(film_values.WHITE), "each film's own window ends there"
+        return 0.0, float(dicom.WHITE), "each film's own window ends there"
     if policy == "percentile" and extents:
         return _percentiles(deep or extents, bool(deep))
     if not deep:
@@ -153,10 +153,10 @@ def _range(pictures: list[Picture], spec: ImageSpec, policy: str) -> tuple[float
     return min(low, 0.0), white, f"{why}: the pictures looked at store {seen}"
 
 
-def _extent(picture: Picture, spec: ImageSpec) -> _Extent | None:
+def _extent(picture: ImageInput, spec: ImageSpec) -> _Extent | None:
     """None for a picture that cannot be read or holds what no pixel can be; the check says so."""
     try:
-        values = read(picture, spec).values
+        values = read_image(picture, spec).values
     except DataError:
         return None
     if values.dtype.kind == "f" and not np.isfinite(values).all():
@@ -200,5 +200,5 @@ def _white(low: float, high: float, whole: bool) -> tuple[float, str]:
         return max(high, 0.0) if high <= low else high, "fractions, of which the largest is white"
     if high <= 1:
         return 1.0, "no value is above 1"
-    bits = next((bits for bits in DEPTHS if high <= 2**bits - 1), 0)
+    bits = next((bits for bits in BIT_DEPTHS if high <= 2**bits - 1), 0)
     return (2.0**bits - 1, f"{bits} bits") if bits else (high, "the largest value")

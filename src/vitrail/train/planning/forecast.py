@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...evaluate.collect import collect
 from ...model.vit import create_model, parameter_count
 from ...report.explanations import MOST
@@ -70,7 +70,7 @@ class Watch:
 
 
 def foretell(
-    plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: Pictures, dataset: Dataset, team: Team = ALONE
+    plan: Plan, pace: Pace, spent: float, watch: Watch, pictures: ImageStore, dataset: Dataset, team: Team = ALONE
 ) -> Cost:
     """The cost of the run that this plan describes on this machine, from what its beginning took.
 
@@ -102,7 +102,7 @@ def foretell(
     )
 
 
-def _on_gpu(plan: Plan, pictures: Pictures, team: Team) -> int:
+def _on_gpu(plan: Plan, pictures: ImageStore, team: Team) -> int:
     """Bytes that a process needs on its GPU."""
     device = plan.compute.device
     sharded = chosen(plan.compute.engine, team, parameter_count(plan.model), device)[0] == "fsdp"
@@ -110,7 +110,7 @@ def _on_gpu(plan: Plan, pictures: Pictures, team: Team) -> int:
     return steps + ahead.bytes_held(pictures, device)
 
 
-def _seconds_per_answer(plan: Plan, pictures: Pictures) -> float:
+def _seconds_per_answer(plan: Plan, pictures: ImageStore) -> float:
     """Seconds to answer one view of a picture; the first batch warms up."""
     rows, device = pictures.indices[:TIMED], plan.compute.device
     model = create_model(plan.model, plan.seed).to(device)

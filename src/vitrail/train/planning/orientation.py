@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...data.source import Source
 from ...randomness import permutation
 from ..dataset import Dataset, class_of
@@ -34,7 +34,7 @@ NOTICED = 0.57
 """Share of pictures recognised as not turned, from which a direction counts as noticed; a coin gives 0.5."""
 
 
-def turned(plan: Plan, pictures: Pictures, dataset: Dataset, wishes: Wishes, reasons: Reasons) -> Plan:
+def turned(plan: Plan, pictures: ImageStore, dataset: Dataset, wishes: Wishes, reasons: Reasons) -> Plan:
     """The plan with flips top to bottom and exchanged rows and columns, where the pictures do not show either."""
     if not plan.recipe.flip:
         return plan
@@ -96,7 +96,7 @@ def _drawn(groups: Int64[np.ndarray, " n"], seed: int) -> Int64[np.ndarray, " m"
     return np.sort(order[taken])
 
 
-def _small(pictures: Pictures, rows: Int64[np.ndarray, " n"]) -> Float[Tensor, "n 16 16"]:
+def _small(pictures: ImageStore, rows: Int64[np.ndarray, " n"]) -> Float[Tensor, "n 16 16"]:
     """The pictures in grey at 16 x 16."""
     parts = (pictures.take(rows[start : start + CHUNK]).float() for start in range(0, len(rows), CHUNK))
     return torch.cat([F.interpolate(part.mean(1, keepdim=True), (SIDE, SIDE), mode="area")[:, 0] for part in parts])

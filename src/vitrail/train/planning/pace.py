@@ -8,7 +8,7 @@ import math
 import time
 from dataclasses import dataclass
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...errors import ResourceError
 from ...model.vit import create_model
 from ...runtime import memory_is_full
@@ -37,7 +37,7 @@ class Pace:
         return sum(phase.share * seconds for phase, seconds in self.phases)
 
 
-def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE) -> Pace:
+def measure(plan: Plan, pictures: ImageStore, dataset: Dataset, team: Team = ALONE) -> Pace:
     """Train a copy of the model for at most fourteen steps in each phase; the last, with all to see, comes first.
 
     Raises:
@@ -57,7 +57,7 @@ def measure(plan: Plan, pictures: Pictures, dataset: Dataset, team: Team = ALONE
     raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
 
 
-def _seconds(plan: Plan, pictures: Pictures, dataset: Dataset, phase: Phase, team: Team) -> float:
+def _seconds(plan: Plan, pictures: ImageStore, dataset: Dataset, phase: Phase, team: Team) -> float:
     """The first steps warm up and are not counted."""
     learner = prepare(create_model(plan.model, plan.seed), plan, team)
     learner.lesson = lesson(plan, dataset)

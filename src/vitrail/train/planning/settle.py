@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ..dataset import Dataset
 from ..engines.team import ALONE, Team
 from ..plan import Plan
@@ -26,7 +26,7 @@ def settle(
     plan: Plan,
     wishes: Wishes,
     reasons: Reasons,
-    pictures: Pictures,
+    pictures: ImageStore,
     dataset: Dataset,
     spent: float = 0.0,
     dry_run: bool = False,

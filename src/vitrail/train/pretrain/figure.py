@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from ...data.transforms import normalise, prepare
+from ...data.preprocess import normalize, preprocess_image
 from ...model.tokens import gather_tokens, pad_to_patches, patchify, unpatchify
 from ...randomness import permutation
 from ...spec import ImageSpec
@@ -28,7 +28,7 @@ def write(path: Path, autoencoder: Autoencoder, dataset: Dataset, plan: Plan) ->
     split = next((name for name in ("val", "train") if len(dataset.splits[name])), "train")
     held = dataset.splits[split]
     rows = held[permutation(plan.seed, "painted", 0, len(held))[:SHOWN]]
-    images = torch.stack([prepare(dataset.source.pictures[row], plan.image) for row in rows.tolist()])
+    images = torch.stack([preprocess_image(dataset.source.pictures[row], plan.image) for row in rows.tolist()])
     masked, painted = repainted(autoencoder, images, rows, plan)
     captions = [split, "seen", "painted"]
     sheet.draw(path, torch.cat([images, masked, painted]), [text for text in captions for _ in rows])
@@ -44,7 +44,7 @@ def repainted(
     """
     model, device = plan.model, plan.compute.device
     visible, hidden = masks(plan.seed, 0, rows, model.grid.patches, plan.pretrain.visible(model.grid.patches))
-    given = normalise(images, plan.image)
+    given = normalize(images, plan.image)
     was_training = autoencoder.training
     autoencoder.eval()
     painted = autoencoder(given.to(device), visible.to(device), hidden.to(device)).float().cpu()

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...data.loader import Batch, Pictures
-from ...data.transforms import normalise
+from ...data.loader import Batch, ImageStore
+from ...data.preprocess import normalize
 from ...errors import DataError
 from ...model.vit import ViT, create_model
 from ...randomness import derive
@@ -32,7 +32,7 @@ from .unlabelled import Shown, further, shown
 NAME, TITLE = "pretrain", "pre-training"
 
 
-def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:
+def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore) -> Iterator[Event]:
     """Pre-train `model` as the plan says, from where it stands; at once if that has been done in this run.
 
     Afterwards the weights that the training begins with lie in the run folder.
@@ -59,7 +59,7 @@ def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures:
     yield Note(f"Pre-training is done; the weights that the training begins with are in {run.path / started.START}.")
 
 
-def seen(plan: Plan, dataset: Dataset, pictures: Pictures) -> Shown:
+def seen(plan: Plan, dataset: Dataset, pictures: ImageStore) -> Shown:
     """What the phase looks at.
 
     Raises:
@@ -79,7 +79,7 @@ def sized(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
     return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch=batch_for(count)))
 
 
-def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
+def seconds_per_step(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
     """Of pre-training here, on a model of its own."""
     autoencoder = Autoencoder(create_model(plan.model, plan.seed), plan.pretrain, plan.seed)
     return preludes.seconds_per_step(prelude_of(plan, autoencoder, seen(plan, dataset, pictures), steps=1000))
@@ -93,7 +93,7 @@ def prelude_of(plan: Plan, autoencoder: Autoencoder, looked_at: Shown, steps: in
     patches = model.grid.patches
 
     def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
-        images = normalise(augment(batch, recipe, seed, epoch, plan.compute.device), plan.image)
+        images = normalize(augment(batch, recipe, seed, epoch, plan.compute.device), plan.image)
         hiding = masks(seed, epoch, batch.keys, patches, settings.visible(patches))
         visible, hidden = (part.to(images.device) for part in hiding)
         aims = aims_of(images, hidden, model.patch, settings.normalise)

@@ -12,18 +12,16 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from ...data.decoding.endings import ENDINGS
-from ...data.decoding.formats import ENOUGH, recognise
-from ...data.decoding.stored import file_bytes, read
-from ...data.loader import Pictures, Resident, load
-from ...data.open import BUILT_IN, folder_reader, open_source
-from ...data.parallel import in_order
-from ...data.regions import Cut
+from ...data.decoding.decode import read_file_bytes, read_image
+from ...data.decoding.decoded_image import IMAGE_EXTENSIONS, SIGNATURE_BYTES, sniff_format
+from ...data.loader import ImageStore, InMemoryImageStore, load_images
+from ...data.open import BUILT_IN, find_folder_reader, open_source
+from ...data.parallel import map_in_order
+from ...data.preprocess import preprocess_image
+from ...data.random_crop import RandomResizedCrop
 from ...data.settings import DataSettings
-from ...data.source import Picture, Source
+from ...data.source import MANIFEST_EXTENSIONS, ImageInput, Source
 from ...data.sources.class_folders import open_class_folders
-from ...data.table_names import MANIFESTS
-from ...data.transforms import prepare
 from ...errors import DataError
 from ...spec import ImageSpec
 from ..dataset import MEMORY, RESIDENT_BYTES, Dataset
@@ -34,7 +32,7 @@ from ..plan import Plan
 class Shown:
     """What pre-training looks at."""
 
-    pictures: Pictures
+    pictures: ImageStore
     blocks: Int64[np.ndarray, " n"] | None
     names: Sequence[str]
     """Of the rows that `pictures` are read by."""
@@ -43,7 +41,7 @@ class Shown:
     """A hash of the further pictures; empty where there are none."""
 
 
-def shown(plan: Plan, dataset: Dataset, trained_on: Pictures, cut: Cut | None) -> Shown:
+def shown(plan: Plan, dataset: Dataset, trained_on: ImageStore, cut: RandomResizedCrop | None) -> Shown:
     """The pictures of the train split and those of `pretrain.pictures` that are not in the data, in whichever split.
 
     What --exclude or --skip-bad has taken out of the data is not taken in again.
@@ -54,14 +52,14 @@ def shown(plan: Plan, dataset: Dataset, trained_on: Pictures, cut: Cut | None) -
     if plan.pretrain.pictures:
         return _with_more(plan, dataset, cut)
     blocks, names = dataset.blocks("train"), dataset.source.ids
-    if isinstance(trained_on, Resident):  # the same pixels, cut in another way
+    if isinstance(trained_on, InMemoryImageStore):  # the same pixels, cut in another way
         spec = plan.image
-        again = Resident(trained_on.images, trained_on.indices, cut, spec.interpolation, spec.antialias)
+        again = InMemoryImageStore(trained_on.images, trained_on.indices, cut, spec.interpolation, spec.antialias)
         return Shown(again, blocks, names)
     return Shown(dataset.training_pictures(plan.image, cut, plan.compute.workers), blocks, names)
 
 
-def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
+def _with_more(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | None) -> Shown:
     more = further(plan.pretrain.pictures, plan.data)
     arrays = plan.data.source == MEMORY or any(_holds_values(each) for each in (dataset.source, more))
     known = set(_marks(dataset.source, arrays))
@@ -69,7 +67,7 @@ def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
     new = np.array([row for row, mark in enumerate(marks) if mark not in known], dtype=np.int64)
     left = {"that are in the data already": len(more) - len(new)}
     if plan.data.skip_bad:
-        good = np.fromiter(in_order(partial(_is_readable, spec=plan.image), _chosen(more, new)), bool, len(new))
+        good = np.fromiter(map_in_order(partial(_is_readable, spec=plan.image), _chosen(more, new)), bool, len(new))
         left["that cannot be read"] = int((~good).sum())
         new = new[good]
     train = dataset.splits["train"]
@@ -85,7 +83,7 @@ def _with_more(plan: Plan, dataset: Dataset, cut: Cut | None) -> Shown:
     told = " and ".join(f"{count:,} {why}" for why, count in left.items() if count)
     rows = np.arange(len(pictures))
     try:
-        loaded = load(source, rows, plan.image, RESIDENT_BYTES, plan.compute.workers, cut, training=True)
+        loaded = load_images(source, rows, plan.image, RESIDENT_BYTES, plan.compute.workers, cut, training=True)
     except DataError as error:
         raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
     digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
@@ -100,12 +98,14 @@ def further(name: str, settings: DataSettings) -> Source:
         DataError: there is nothing of that name, it holds no pictures, or cannot be read.
     """
     path = Path(name).expanduser()
-    if path.is_dir() and folder_reader(path) is open_class_folders:
+    if path.is_dir() and find_folder_reader(path) is open_class_folders:
         return _folder(path)
     try:
         return open_source(name, DataSettings(source=name, data_root=settings.data_root if name in BUILT_IN else ""))
     except DataError as error:
-        other = " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFESTS else ""
+        other = (
+            " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFEST_EXTENSIONS else ""
+        )
         raise DataError(
             "--pretrain.pictures takes a folder of pictures, however they lie in it, or what a training takes as its "
             f"SOURCE. {error}{other}"
@@ -137,23 +137,23 @@ def _folder(folder: Path) -> Source:
 
 def _is_picture(path: Path) -> bool:
     if path.name[0] == "." or path.suffix:
-        return path.name[0] != "." and path.suffix.lower() in ENDINGS
+        return path.name[0] != "." and path.suffix.lower() in IMAGE_EXTENSIONS
     if not path.is_file():  # a pipe would be waited for
         return False
     try:
         with path.open("rb") as file:
-            return recognise(file.read(ENOUGH)) is not None
+            return sniff_format(file.read(SIGNATURE_BYTES)) is not None
     except OSError:
         return False
 
 
-def _chosen(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[Picture]:
+def _chosen(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[ImageInput]:
     return [source.pictures[row] for row in rows.tolist()]
 
 
-def _is_readable(picture: Picture, spec: ImageSpec) -> bool:
+def _is_readable(picture: ImageInput, spec: ImageSpec) -> bool:
     try:
-        prepare(picture, spec)
+        preprocess_image(picture, spec)
     except DataError:
         return False
     return True
@@ -171,16 +171,16 @@ def _holds_values(source: Source) -> bool:
 
 def _marks(source: Source, values: bool) -> Iterator[bytes]:
     """A hash of what each picture stores: of the file's bytes, or of the values in it."""
-    return in_order(_mark_of_values if values else _mark_of_bytes, source.pictures)
+    return map_in_order(_mark_of_values if values else _mark_of_bytes, source.pictures)
 
 
-def _stored(picture: Picture) -> bytes | np.ndarray:
+def _stored(picture: ImageInput) -> bytes | np.ndarray:
     if isinstance(picture, np.ndarray):
         return picture
-    return file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
+    return read_file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
 
 
-def _mark_of_bytes(picture: Picture) -> bytes:
+def _mark_of_bytes(picture: ImageInput) -> bytes:
     try:
         content = _stored(picture)
     except DataError as error:
@@ -188,9 +188,9 @@ def _mark_of_bytes(picture: Picture) -> bytes:
     return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).digest()
 
 
-def _mark_of_values(picture: Picture) -> bytes:
+def _mark_of_values(picture: ImageInput) -> bytes:
     try:
-        values = read(picture, ImageSpec()).values
+        values = read_image(picture, ImageSpec()).values
     except DataError as error:
         return str(error).encode()
     return hashlib.sha256(f"{values.dtype} {values.shape} ".encode() + values.tobytes()).digest()

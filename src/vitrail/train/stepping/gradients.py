@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from ...data.transforms import normalise
+from ...data.preprocess import normalize
 from ..engines.engine import Engine
 from ..plan import Plan
 from ..teacher.lesson import Lesson
@@ -38,7 +38,7 @@ def measured(engine: Engine, loss: LossOf, plan: Plan) -> Measure:
     dtype = FORMATS[plan.compute.number_format]
 
     def measure(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
-        x = normalise(images, plan.image)
+        x = normalize(images, plan.image)
         with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
             outputs = engine.answer(x, rows)
         return loss(outputs, targets)[0], outputs

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from ...data.order import shares
+from ...data.sampler import iter_step_indices
 from ..recipe import Recipe
 
 ASKED = 50
@@ -25,7 +25,7 @@ def warning(
     """A sentence if more than a tenth of the first batches are of one class; targets that are no classes have none."""
     if targets.ndim > 1 or min(recipe.batch // recipe.repeats, len(rows)) < SMALLEST:
         return None
-    first = islice(shares(rows, recipe.batch, seed, 0, recipe.repeats, blocks), ASKED)
+    first = islice(iter_step_indices(rows, recipe.batch, seed, 0, recipe.repeats, blocks), ASKED)
     alike = sum(len(set(targets[share.places].tolist())) == 1 for share in first)
     if alike <= SHARE * ASKED:
         return None

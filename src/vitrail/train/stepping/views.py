@@ -13,21 +13,20 @@ import torch
 from jaxtyping import Float, Float64, Int, UInt8
 from torch import Tensor
 
-from ...data.augment import crop_and_flip, resized
-from ...data.augmenting import policies
-from ...data.augmenting.erasing import ERASING_DRAWS, erase
-from ...data.augmenting.mixing import MIXING_DRAWS, mix
-from ...data.augmenting.wandering import WANDERING_DRAWS, wander
+from ...data.augment import policies
+from ...data.augment.crops import crop_and_flip, resize_images
+from ...data.augment.geometry import AFFINE_DRAWS, random_affine
+from ...data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, mix_batch, random_erasing
 from ...data.loader import Batch
-from ...data.regions import Cut
+from ...data.random_crop import RandomResizedCrop
 from ...randomness import uniform
 from ..plan import Plan
 from ..recipe import Recipe
 
 
-def cut_of(recipe: Recipe, seed: int) -> Cut | None:
+def cut_of(recipe: Recipe, seed: int) -> RandomResizedCrop | None:
     """What the loader cuts out of the training pictures; None where the recipe asks for no resized crops."""
-    return Cut(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
+    return RandomResizedCrop(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
 
 
 def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
@@ -40,13 +39,13 @@ def augment(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "
     if recipe.transpose:
         images = transposed(images, uniform(seed, "transpose", epoch, batch.keys, 1)[:, 0])
     if recipe.turn or recipe.stretch or recipe.move:
-        keys = uniform(seed, "wander", epoch, batch.keys, WANDERING_DRAWS)
-        images = wander(images, keys, recipe.turn, recipe.stretch, recipe.move)
+        keys = uniform(seed, "wander", epoch, batch.keys, AFFINE_DRAWS)
+        images = random_affine(images, keys, recipe.turn, recipe.stretch, recipe.move)
     moves = _moves(batch, recipe, seed, epoch)
     if moves is not None:
-        images = policies.apply(images, moves)
+        images = policies.apply_operations(images, moves)
     if recipe.erase:
-        images = erase(images, uniform(seed, "erase", epoch, batch.keys, ERASING_DRAWS), recipe.erase)
+        images = random_erasing(images, uniform(seed, "erase", epoch, batch.keys, ERASING_DRAWS), recipe.erase)
     return images
 
 
@@ -58,7 +57,7 @@ def mixed(
     if not recipe.mixup and not recipe.cutmix:
         return images, targets
     keys = uniform(seed, "mix", epoch, batch.keys, MIXING_DRAWS)
-    return mix(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+    return mix_batch(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
 
 
 def transposed(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:
@@ -73,18 +72,18 @@ def sized(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tens
     if grid == plan.model.grid:
         return images
     size = grid.rows * plan.model.patch[0], grid.columns * plan.model.patch[1]
-    return resized(images, size, plan.image.interpolation)
+    return resize_images(images, size, plan.image.interpolation)
 
 
-def _moves(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.Moves | None:
+def _moves(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.AugmentationOps | None:
     """What the recipe's policy does to each picture."""
     size = (batch.images.shape[2], batch.images.shape[3])
     if recipe.augment == "rand":
         keys = uniform(seed, "rand augment", epoch, batch.keys, policies.RAND_DRAWS * recipe.augment_count)
-        return policies.rand_augment(keys, recipe.augment_magnitude, size)
+        return policies.draw_rand_augment(keys, recipe.augment_magnitude, size)
     if recipe.augment == "trivial":
         keys = uniform(seed, "trivial augment", epoch, batch.keys, policies.TRIVIAL_DRAWS)
-        return policies.trivial_augment(keys, size)
+        return policies.draw_trivial_augment(keys, size)
     if recipe.augment == "three":
-        return policies.three_augment(uniform(seed, "three augment", epoch, batch.keys, policies.THREE_DRAWS))
+        return policies.draw_three_augment(uniform(seed, "three augment", epoch, batch.keys, policies.THREE_DRAWS))
     return None

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ...data.loader import Batch, Pictures
-from ...data.transforms import normalise
+from ...data.loader import Batch, ImageStore
+from ...data.preprocess import normalize
 from ...model.attention import TokenPositions
 from ...model.vit import ViT, create_model
 from ...randomness import derive
@@ -59,7 +59,7 @@ class Follower(nn.Module):
 
 
 def features(
-    run: RunFolder, plan: Plan, model: ViT, teacher: Known, dataset: Dataset, pictures: Pictures
+    run: RunFolder, plan: Plan, model: ViT, teacher: Known, dataset: Dataset, pictures: ImageStore
 ) -> Iterator[Event]:
     """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
 
@@ -76,14 +76,14 @@ def features(
     yield Note(f"The model has learnt the teacher's features; its weights are in {run.path / started.START}.")
 
 
-def measured(plan: Plan, teacher: Known, dataset: Dataset, pictures: Pictures) -> float:
+def measured(plan: Plan, teacher: Known, dataset: Dataset, pictures: ImageStore) -> float:
     """Seconds of a step here, on a model of its own."""
     follower = Follower(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
     return preludes.seconds_per_step(prelude_of(plan, follower, teacher, dataset, pictures, steps=1000))
 
 
 def prelude_of(
-    plan: Plan, follower: Follower, teacher: Known, dataset: Dataset, pictures: Pictures, steps: int = 0
+    plan: Plan, follower: Follower, teacher: Known, dataset: Dataset, pictures: ImageStore, steps: int = 0
 ) -> Prelude:
     """The learning of features of a plan; with `steps` of that length."""
     device, recipe, seed = plan.compute.device, plan.recipe, derive(plan.seed, NAME)
@@ -95,8 +95,8 @@ def prelude_of(
         shown = augment(batch, recipe, seed, epoch, device)
         with torch.autocast(shown.device.type, torch.bfloat16, enabled=low):
             with torch.no_grad():
-                theirs = teacher.model.dense(normalise(adapted(shown, teacher.spec), teacher.spec))
-            ours = follower(normalise(shown, plan.image))
+                theirs = teacher.model.dense(normalize(adapted(shown, teacher.spec), teacher.spec))
+            ours = follower(normalize(shown, plan.image))
         return unlikeness(ours, on_grid(theirs.float(), plan.model.grid))
 
     return Prelude(

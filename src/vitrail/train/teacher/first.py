@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from ...data.loader import Batch, Pictures
-from ...data.transforms import normalise
+from ...data.loader import Batch, ImageStore
+from ...data.preprocess import normalize
 from ...evaluate.collect import collect
 from ...evaluate.glance import glance
 from ...files import safetensors_file
@@ -30,7 +30,7 @@ RATE = 3e-3
 """AdamW's, at its peak."""
 
 
-def first(run: RunFolder, plan: Plan, dataset: Dataset, pictures: Pictures) -> Iterator[Event]:
+def first(run: RunFolder, plan: Plan, dataset: Dataset, pictures: ImageStore) -> Iterator[Event]:
     """Train the CNN of a plan, unless the run has one; it then lies in the run folder.
 
     Raises:
@@ -67,7 +67,7 @@ def fresh(plan: Plan) -> CNN:
     return network
 
 
-def prelude_of(plan: Plan, network: CNN, dataset: Dataset, pictures: Pictures, steps: int = 0) -> Prelude:
+def prelude_of(plan: Plan, network: CNN, dataset: Dataset, pictures: ImageStore, steps: int = 0) -> Prelude:
     """The training of the CNN; with `steps` of that length."""
     seed, task, recipe = derive(plan.seed, NAME), dataset.source.task, plan.recipe
     targets = dataset.learnt("train")
@@ -77,7 +77,7 @@ def prelude_of(plan: Plan, network: CNN, dataset: Dataset, pictures: Pictures, s
     def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
         shown = augment(batch, recipe, seed, epoch, plan.compute.device)
         shown, expected = mixed(shown, batch, recipe, seed, epoch, plan.model.outputs)
-        outputs: Tensor = network(normalise(shown, plan.image))
+        outputs: Tensor = network(normalize(shown, plan.image))
         return measure(outputs, expected)
 
     return Prelude(

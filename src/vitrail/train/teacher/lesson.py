@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-from ...data.augment import resized
+from ...data.augment.crops import resize_images
+from ...data.preprocess import normalize
 from ...data.source import Task
-from ...data.transforms import normalise
 from ...evaluate.scaling import Scaling
 from ...spec import ImageSpec
 from ..stepping.objective import Loss
@@ -42,7 +42,7 @@ class Lesson:
         Args:
             images: augmented and mixed, of the model's size, with all their patches.
         """
-        said: Tensor = self.network(normalise(adapted(images, self.spec), self.spec)).float()
+        said: Tensor = self.network(normalize(adapted(images, self.spec), self.spec)).float()
         said = said[:, list(self.order)] if self.order else said
         if self.scales is None:
             return said
@@ -62,7 +62,7 @@ class Lesson:
 def adapted(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B c h w"]:
     """Pictures with another model's size and channels: grey is repeated, colour weighed to grey as the eye does."""
     if tuple(images.shape[-2:]) != spec.size:
-        images = resized(images, spec.size, spec.interpolation, spec.antialias)
+        images = resize_images(images, spec.size, spec.interpolation, spec.antialias)
     if images.shape[1] == 1 and spec.channels == 3:
         return images.expand(-1, 3, -1, -1)
     if images.shape[1] == 3 and spec.channels == 1:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import torch
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...model.vit import ViT
 from .. import prelude as preludes
 from ..dataset import Dataset
@@ -23,7 +23,7 @@ from .settings import CNN
 
 
 def taught(
-    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: Pictures
+    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore
 ) -> Generator[Event, None, Lesson | None]:
     """Everything of the teacher that comes before the training; who is asked during it, or None.
 
@@ -82,7 +82,7 @@ def check(plan: Plan, dataset: Dataset) -> None:
             order_of(teacher, dataset)
 
 
-def seconds_per_step(plan: Plan, dataset: Dataset, pictures: Pictures) -> float:
+def seconds_per_step(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
     """Of what comes before the training."""
     if plan.teacher.model == CNN:
         network = first.fresh(plan)

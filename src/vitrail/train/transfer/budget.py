@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...errors import UsageError
 from ...evaluate.collect import collect, made_ready
 from ...evaluate.pooled import Pooled
@@ -35,7 +35,7 @@ def settle(
     plan: Plan,
     wishes: Wishes,
     reasons: Reasons,
-    pictures: Pictures,
+    pictures: ImageStore,
     dataset: Dataset,
     spent: float = 0.0,
     dry_run: bool = False,
@@ -60,14 +60,14 @@ def settle(
     return plan, found if plan.recipe.steps else NO_STEPS, spent
 
 
-def seconds_before(plan: Plan, pictures: Pictures, dataset: Dataset) -> float:
+def seconds_before(plan: Plan, pictures: ImageStore, dataset: Dataset) -> float:
     """Seconds for what comes before the steps: all features, some of which are measured now, and all probes."""
     looked = len(dataset.splits["train"]) * (1 + mirrored(plan, dataset)) + len(dataset.splits["val"])
     probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MOST_NUMBERS)
     return feature_seconds(plan, pictures) * looked + probes
 
 
-def feature_seconds(plan: Plan, pictures: Pictures) -> float:
+def feature_seconds(plan: Plan, pictures: ImageStore) -> float:
     """Seconds that the features of one picture take, after one batch that warms up."""
     compute = plan.compute
     pooled = made_ready(Pooled(create_model(plan.model, plan.seed).to(compute.device)), compute.number_format)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...evaluate.collect import collect
 from ...model.vit import ViT
 from ..dataset import Dataset, class_of
@@ -90,7 +90,7 @@ def _put(model: ViT, start: Mapping[str, Tensor], tuned: Mapping[str, Tensor], s
 
 
 def _judged(
-    model: ViT, plan: Plan, dataset: Dataset, pictures: Pictures, share: float, rows: NDArray[np.int64]
+    model: ViT, plan: Plan, dataset: Dataset, pictures: ImageStore, share: float, rows: NDArray[np.int64]
 ) -> Tried | None:
     source = dataset.source
     if not len(rows):

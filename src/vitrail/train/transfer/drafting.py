@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...errors import UsageError
 from ...runtime import Runtime
 from ..dataset import Dataset
@@ -48,7 +48,7 @@ def settled(
     plan: Plan,
     wishes: Wishes,
     reasons: Reasons,
-    pictures: Pictures,
+    pictures: ImageStore,
     dataset: Dataset,
     spent: float,
     dry_run: bool,

@@ -18,7 +18,7 @@ from jaxtyping import Float32
 from torch import nn
 
 from ... import config
-from ...data.loader import Pictures
+from ...data.loader import ImageStore
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.collect import collect, made_ready
 from ...evaluate.pooled import Pooled
@@ -136,7 +136,7 @@ def forget(run: RunFolder) -> None:
 
 
 def _computed(
-    pooled: nn.Module, plan: Plan, pictures: Pictures, rows: np.ndarray, count: int, batch: int
+    pooled: nn.Module, plan: Plan, pictures: ImageStore, rows: np.ndarray, count: int, batch: int
 ) -> Iterator[tuple[Float32[np.ndarray, "b P"], int]]:
     """Portions of whole batches, so that somebody can watch, and how many pictures at once each took.
 
@@ -151,7 +151,7 @@ def _computed(
 
 
 def _fitting(
-    pooled: nn.Module, plan: Plan, pictures: Pictures, rows: np.ndarray, batch: int
+    pooled: nn.Module, plan: Plan, pictures: ImageStore, rows: np.ndarray, batch: int
 ) -> tuple[Float32[np.ndarray, "b P"], int]:
     """The features of a portion, with the first of batch, batch/2, batch/4, ... for which there is memory."""
     while batch:

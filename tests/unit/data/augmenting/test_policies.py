@@ -8,19 +8,19 @@ import torch
 from scipy.stats import chisquare
 from torchvision.transforms.v2 import RandAugment, TrivialAugmentWide
 
-from vitrail.data.augmenting import colours, geometry, tones
-from vitrail.data.augmenting.policies import (
-    CHOICES,
-    FUNCTIONS,
+from vitrail.data.augment import color, geometry
+from vitrail.data.augment.policies import (
+    OPERATION_FUNCTIONS,
     RAND_DRAWS,
+    RANDAUGMENT_OPERATIONS,
     THREE_DRAWS,
     TRIVIAL_DRAWS,
-    Moves,
+    AugmentationOps,
     Operation,
-    apply,
-    rand_augment,
-    three_augment,
-    trivial_augment,
+    apply_operations,
+    draw_rand_augment,
+    draw_three_augment,
+    draw_trivial_augment,
 )
 from vitrail.randomness import uniform
 
@@ -45,7 +45,7 @@ def keys(draws: int, n: int = N) -> np.ndarray:
     return uniform(0, "policy", 0, np.arange(n), draws)
 
 
-def amounts_of(moves: Moves, operation: Operation) -> np.ndarray:
+def amounts_of(moves: AugmentationOps, operation: Operation) -> np.ndarray:
     return moves.amounts[moves.operations == operation]
 
 
@@ -58,12 +58,17 @@ def in_their_words(operation: Operation, magnitudes: torch.Tensor) -> np.ndarray
 
 
 def test_the_fourteen_are_torchvisions():
-    assert len(CHOICES) == 14 == len(RandAugment._AUGMENTATION_SPACE) == len(TrivialAugmentWide._AUGMENTATION_SPACE)
+    assert (
+        len(RANDAUGMENT_OPERATIONS)
+        == 14
+        == len(RandAugment._AUGMENTATION_SPACE)
+        == len(TrivialAugmentWide._AUGMENTATION_SPACE)
+    )
     assert set(THEIRS.values()) | {"Identity", "AutoContrast", "Equalize"} == set(RandAugment._AUGMENTATION_SPACE)
 
 
 def test_rand_augment_chooses_every_operation_as_often_in_every_round():
-    moves = rand_augment(keys(3 * RAND_DRAWS), 9.0, (32, 32))
+    moves = draw_rand_augment(keys(3 * RAND_DRAWS), 9.0, (32, 32))
     assert moves.operations.shape == (N, 3)
     for operations in moves.operations.T:
         assert chisquare(np.bincount(operations, minlength=15)[1:]).pvalue > 1e-3
@@ -74,7 +79,7 @@ def test_rand_augment_chooses_every_operation_as_often_in_every_round():
 @pytest.mark.parametrize("bin_", [0, 9, 27, 30])
 @pytest.mark.parametrize("operation", THEIRS, ids=THEIRS.values())
 def test_amounts_of_rand_augment_are_torchvisions_to_either_side(operation, bin_):
-    moves = rand_augment(keys(2 * RAND_DRAWS), bin_ / 3, (40, 60))
+    moves = draw_rand_augment(keys(2 * RAND_DRAWS), bin_ / 3, (40, 60))
     magnitudes, signed = RandAugment._AUGMENTATION_SPACE[THEIRS[operation]]
     strongest = magnitudes(31, 40, 60)[bin_]
     sides = torch.stack([strongest, -strongest]) if signed else strongest[None]
@@ -87,7 +92,7 @@ def test_amounts_of_rand_augment_are_torchvisions_to_either_side(operation, bin_
 
 @pytest.mark.parametrize("operation", THEIRS, ids=THEIRS.values())
 def test_amounts_of_trivial_augment_are_torchvisions_each_as_often(operation):
-    moves = trivial_augment(keys(TRIVIAL_DRAWS), (40, 60))
+    moves = draw_trivial_augment(keys(TRIVIAL_DRAWS), (40, 60))
     magnitudes, signed = TrivialAugmentWide._AUGMENTATION_SPACE[THEIRS[operation]]
     theirs = magnitudes(31, 40, 60)
     expected = in_their_words(operation, torch.cat([theirs, -theirs]) if signed else theirs)
@@ -99,13 +104,13 @@ def test_amounts_of_trivial_augment_are_torchvisions_each_as_often(operation):
 
 
 def test_trivial_augment_moves_small_pictures_by_their_side_at_most():
-    moves = trivial_augment(keys(TRIVIAL_DRAWS), (8, 20))
+    moves = draw_trivial_augment(keys(TRIVIAL_DRAWS), (8, 20))
     assert np.abs(amounts_of(moves, Operation.TRANSLATE_Y)).max() == 8
     assert np.abs(amounts_of(moves, Operation.TRANSLATE_X)).max() == 20
 
 
 def test_three_augment_does_one_of_three_and_then_jitters_in_every_order():
-    moves = three_augment(keys(THREE_DRAWS))
+    moves = draw_three_augment(keys(THREE_DRAWS))
     first, jitter = moves.operations[:, 0], moves.operations[:, 1:]
     three = (Operation.GREY, Operation.SOLARISE, Operation.BLUR)
     assert chisquare([(first == operation).sum() for operation in three]).pvalue > 1e-3
@@ -135,15 +140,15 @@ def test_a_batch_is_carried_out_picture_by_picture_and_round_by_round():
     )
     amounts = np.array([[30.0, 0.0], [0.0, 0.0], [-12.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
     before = images.clone()
-    found = apply(images, Moves(operations, amounts))
+    found = apply_operations(images, AugmentationOps(operations, amounts))
     one, none = np.array([1.0]), np.zeros(1)
     assert torch.equal(images, before)
-    assert torch.equal(found[:1], tones.invert(geometry.rotate(images[:1], np.array([30.0])), none))
-    assert torch.equal(found[1:2], tones.equalise(images[1:2], none))
-    assert torch.equal(found[2:3], colours.blur(geometry.rotate(images[2:3], np.array([-12.0])), one))
-    assert torch.equal(found[3:4], colours.grey(images[3:4], none))
+    assert torch.equal(found[:1], color.invert(geometry.rotate(images[:1], np.array([30.0])), none))
+    assert torch.equal(found[1:2], color.equalize(images[1:2], none))
+    assert torch.equal(found[2:3], color.gaussian_blur(geometry.rotate(images[2:3], np.array([-12.0])), one))
+    assert torch.equal(found[3:4], color.to_grayscale(images[3:4], none))
     assert torch.equal(found[4], images[4])
 
 
 def test_every_operation_but_identity_has_its_function():
-    assert set(FUNCTIONS) == set(Operation) - {Operation.IDENTITY}
+    assert set(OPERATION_FUNCTIONS) == set(Operation) - {Operation.IDENTITY}

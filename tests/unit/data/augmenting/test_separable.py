@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.augment import resized_crop
-from vitrail.data.augmenting.separable import blurred, cut_and_resized, filtered, gaussian_weights
-from vitrail.data.regions import Cut
+from vitrail.data.augment.color import crop_and_resize, gaussian_blur_radius, gaussian_blur_weights, separable_filter
+from vitrail.data.augment.crops import resized_crop
+from vitrail.data.random_crop import RandomResizedCrop
 
 CPU = torch.device("cpu")
 
@@ -17,8 +17,8 @@ CPU = torch.device("cpu")
 def test_blurs_by_products_and_by_convolutions_are_the_same_bits(size):
     images = torch.randint(0, 256, (20, 3, *size), dtype=torch.uint8)
     sigmas = np.linspace(0.1, 2.0, 20)
-    down, across = (gaussian_weights(sigmas, side, 6, CPU) for side in size)
-    assert torch.equal(filtered(images, down, across), blurred(images, sigmas, 6))
+    down, across = (gaussian_blur_weights(sigmas, side, 6, CPU) for side in size)
+    assert torch.equal(separable_filter(images, down, across), gaussian_blur_radius(images, sigmas, 6))
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
@@ -27,8 +27,11 @@ def test_resized_crops_by_products_are_those_of_the_one_resize(size, interpolati
     rows, columns = torch.meshgrid(torch.linspace(0, 9, 70), torch.linspace(0, 9, 90), indexing="ij")
     values = torch.sin(rows + torch.arange(75).view(25, 3, 1, 1) * 0.7) * 60 + torch.cos(columns * 0.6) * 60 + 127
     values[..., 35:, 30:] += 15
-    images, boxes = values.clamp(0, 255).to(torch.uint8), Cut(0).boxes(np.arange(25), 0, np.tile([70, 90], (25, 1)))
-    ours = cut_and_resized(images, torch.from_numpy(boxes), size, interpolation)
+    images, boxes = (
+        values.clamp(0, 255).to(torch.uint8),
+        RandomResizedCrop(0).boxes(np.arange(25), 0, np.tile([70, 90], (25, 1))),
+    )
+    ours = crop_and_resize(images, torch.from_numpy(boxes), size, interpolation)
     difference = (ours.int() - resized_crop(images, boxes, size, interpolation).int()).abs()
     assert difference.max() <= (2 if interpolation == "bicubic" else 1)
     assert (difference > 1).float().mean() < 1e-3
@@ -37,27 +40,29 @@ def test_resized_crops_by_products_are_those_of_the_one_resize(size, interpolati
 def test_a_box_of_the_size_itself_is_only_cut_out():
     images = torch.randint(0, 256, (3, 4, 20, 30), dtype=torch.uint8)
     boxes = torch.tensor([[0, 0, 8, 9], [12, 21, 8, 9], [5, 6, 8, 9]])
-    cut = cut_and_resized(images, boxes, (8, 9), "bicubic")
+    cut = crop_and_resize(images, boxes, (8, 9), "bicubic")
     assert torch.equal(cut[1], images[1, :, 12:20, 21:30]) and torch.equal(cut[2], images[2, :, 5:13, 6:15])
 
 
 def test_flat_pictures_stay_flat_at_any_size():
     images = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1).expand(256, 1, 50, 40)
-    boxes = torch.from_numpy(Cut(0).boxes(np.arange(256), 0, np.tile([50, 40], (256, 1))))
+    boxes = torch.from_numpy(RandomResizedCrop(0).boxes(np.arange(256), 0, np.tile([50, 40], (256, 1))))
     for size in ((7, 9), (64, 64)):
-        cut = cut_and_resized(images, boxes, size, "bicubic")
+        cut = crop_and_resize(images, boxes, size, "bicubic")
         assert torch.equal(cut, images[:, :, :1, :1].expand(256, 1, *size))
 
 
 @pytest.mark.parametrize("shape", [(1, 30, 41), (3, 9, 9), (5, 64, 17)])
 def test_products_see_one_picture_at_a_time(shape):
     images = torch.randint(0, 256, (16, *shape), dtype=torch.uint8)
-    boxes = torch.from_numpy(Cut(0).boxes(np.arange(16), 0, np.tile(shape[1:], (16, 1))))
+    boxes = torch.from_numpy(RandomResizedCrop(0).boxes(np.arange(16), 0, np.tile(shape[1:], (16, 1))))
     sigmas = np.linspace(0.1, 2.0, 16)
 
     def products(part: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        down, across = (gaussian_weights(sigmas[part], side, 6, CPU) for side in shape[1:])
-        return cut_and_resized(images[part], boxes[part], (24, 33), "bicubic"), filtered(images[part], down, across)
+        down, across = (gaussian_blur_weights(sigmas[part], side, 6, CPU) for side in shape[1:])
+        return crop_and_resize(images[part], boxes[part], (24, 33), "bicubic"), separable_filter(
+            images[part], down, across
+        )
 
     together = products(list(range(16)))
     for part in ([5], [15, 0, 3], list(range(0, 16, 2))):

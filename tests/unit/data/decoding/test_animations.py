@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from corpus.writing import encoded, photo
-from vitrail.data.decoding.stored import parse
+from vitrail.data.decoding.decode import parse_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -24,12 +24,12 @@ def test_a_later_frame_of_an_animation_is_refused_and_not_silently_the_first(kin
     with pytest.raises(
         DataError, match=rf"^of {name} files only the first frame is read, not the 2 that --image\.page"
     ):
-        parse(data, ImageSpec(page=2))
+        parse_image(data, ImageSpec(page=2))
     for page in (0, 1):
-        found = parse(data, ImageSpec(page=page))
+        found = parse_image(data, ImageSpec(page=page))
         assert found.values.max() < 40
         assert found.remarks == ("first of several frames",)
 
 
 def test_a_page_means_nothing_to_a_png_without_frames():
-    assert np.array_equal(parse(encoded(photo(), "PNG"), ImageSpec(page=2)).values, photo())
+    assert np.array_equal(parse_image(encoded(photo(), "PNG"), ImageSpec(page=2)).values, photo())

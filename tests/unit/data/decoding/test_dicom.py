@@ -10,10 +10,9 @@ import pytest
 
 from corpus.films import DEFLATED, JPEG, JPEG_2000, LOSSLESS_JPEG, file, film, packed, short, text
 from corpus.writing import encoded, photo
-from vitrail.data.decode import decode
+from vitrail.data.decoding.decode import decode_image, parse_image, read_image
+from vitrail.data.decoding.decoded_image import DecodedImage
 from vitrail.data.decoding.dicom import has_window
-from vitrail.data.decoding.stored import parse, read
-from vitrail.data.decoding.values import Stored
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -24,13 +23,13 @@ INTERCEPT, SLOPE, CENTRE, WIDTH = (0x28, 0x1052), (0x28, 0x1053), (0x28, 0x1050)
 PIXELS = (0x7FE0, 0x10)
 
 
-def opened(data: bytes, **settings: object) -> Stored:
-    return parse(data, ImageSpec(**settings))
+def opened(data: bytes, **settings: object) -> DecodedImage:
+    return parse_image(data, ImageSpec(**settings))
 
 
 def test_a_film_of_12_bits_keeps_its_numbers_and_its_name_says_nothing(tmp_path):
     (tmp_path / "IM000001").write_bytes(film(RAMP, bits=12))
-    found = read(tmp_path / "IM000001", ImageSpec())
+    found = read_image(tmp_path / "IM000001", ImageSpec())
     assert found.kind == "DICOM"
     assert found.values.dtype == np.uint16
     assert np.array_equal(found.values, RAMP)
@@ -195,7 +194,7 @@ def test_size_is_checked_from_the_header():
 def test_a_film_goes_through_the_one_decoder():
     white_is_zero = {INTERPRETATION: text("CS", "MONOCHROME1")}
     data = film(RAMP, bits=12, more=white_is_zero)
-    levels = decode(data, ImageSpec(low=0, high=4095))
+    levels = decode_image(data, ImageSpec(low=0, high=4095))
     assert np.array_equal(levels[:, :, 0], np.rint((4095 - RAMP) * (255 / 4095)).astype(np.uint8))
 
 

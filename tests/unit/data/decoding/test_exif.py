@@ -9,17 +9,17 @@ import pytest
 from PIL import Image
 
 from corpus.writing import exif, orientation
-from vitrail.data.decoding import exif as reading
-from vitrail.data.decoding.values import Stored
+from vitrail.data.decoding import decoded_image as reading
+from vitrail.data.decoding.decoded_image import DecodedImage
 
 
 @pytest.mark.parametrize("way", range(1, 9))
 def test_pillows_own_blocks_are_read_in_both_byte_orders(way):
     block = Image.Exif()
     block[0x0112] = way
-    assert reading.orientation(block.tobytes()) == way
-    assert reading.orientation(orientation(way)) == way
-    assert reading.orientation(orientation(way).removeprefix(b"Exif\0\0")) == way
+    assert reading.read_orientation(block.tobytes()) == way
+    assert reading.read_orientation(orientation(way)) == way
+    assert reading.read_orientation(orientation(way).removeprefix(b"Exif\0\0")) == way
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def test_pillows_own_blocks_are_read_in_both_byte_orders(way):
     ],
 )
 def test_blocks_without_an_orientation_are_upright_and_nonsense_is_unreadable(block, found):
-    assert reading.orientation(block) == found
+    assert reading.read_orientation(block) == found
 
 
 def test_opacity_is_turned_with_the_picture():
     values = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    turned = reading.upright(Stored(values, values + 100), [orientation(6)])
+    turned = reading.apply_exif(DecodedImage(values, values + 100), [orientation(6)])
     assert np.array_equal(turned.alpha, turned.values + 100)
     assert turned.values.shape == (4, 3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from corpus.films import Elements, film, short, text
+from vitrail.data.decoding.decode import parse_image
 from vitrail.data.decoding.dicom import has_window
-from vitrail.data.decoding.stored import parse
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -30,7 +30,7 @@ def window(centre: str, width: str, function: str = "LINEAR") -> Elements:
 
 
 def values(data: bytes, **settings: object) -> np.ndarray:
-    return parse(data, ImageSpec(**settings)).values
+    return parse_image(data, ImageSpec(**settings)).values
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from corpus.writing import PNG, chunk, encoded, grey, inserted, photo, png, png16
-from vitrail.data.decoding.stored import parse
-from vitrail.data.decoding.values import Stored
+from vitrail.data.decoding.decode import parse_image
+from vitrail.data.decoding.decoded_image import DecodedImage
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
 
-def opened(data: bytes) -> Stored:
-    return parse(data, ImageSpec())
+def opened(data: bytes) -> DecodedImage:
+    return parse_image(data, ImageSpec())
 
 
 def test_one_colour_of_16_bits_is_clear():

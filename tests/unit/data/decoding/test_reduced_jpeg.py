@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.decode import decode
-from vitrail.data.decoding.reduced_jpeg import plain, reduction
+from vitrail.data.decoding.decode import decode_image
+from vitrail.data.decoding.jpeg import choose_reduction, open_reducible_jpeg
 from vitrail.spec import ImageSpec
 
 LIMIT = 50_000_000
@@ -31,7 +31,7 @@ def shrunk(values: np.ndarray, by: int) -> np.ndarray:
 @pytest.mark.parametrize("by", [1, 2, 4, 8])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_a_reduced_picture_is_near_the_shrunk_one(by, mode, smooth, encode):
-    picture = plain(encode(Image.fromarray(smooth).convert(mode), "JPEG", quality=90), LIMIT)
+    picture = open_reducible_jpeg(encode(Image.fromarray(smooth).convert(mode), "JPEG", quality=90), LIMIT)
     assert (picture.height, picture.width, picture.channels) == (203, 317, len(mode))
     small = picture.decode(by)
     assert small.shape == (-(-203 // by), -(-317 // by), len(mode))
@@ -46,8 +46,8 @@ def test_a_reduced_picture_is_upright(way, smooth, encode):
     exif = Image.Exif()
     exif[0x0112] = way
     data = encode(smooth, "JPEG", quality=90, exif=exif)
-    upright = decode(data, ImageSpec())
-    picture = plain(data, LIMIT)
+    upright = decode_image(data, ImageSpec())
+    picture = open_reducible_jpeg(data, LIMIT)
     assert (picture.height, picture.width) == upright.shape[:2]
     assert np.array_equal(picture.decode(), upright)
     small, expected = picture.decode(4), shrunk(upright, 4)
@@ -67,19 +67,19 @@ def test_what_is_not_plain_is_left_to_the_exact_decoder(smooth, encode, bomb):
         bomb,
         b"",
     ):
-        assert plain(data, LIMIT) is None
-    assert plain(encode(smooth, "JPEG"), 203 * 317 - 1) is None
-    assert plain(encode(smooth, "JPEG"), 203 * 317) is not None
+        assert open_reducible_jpeg(data, LIMIT) is None
+    assert open_reducible_jpeg(encode(smooth, "JPEG"), 203 * 317 - 1) is None
+    assert open_reducible_jpeg(encode(smooth, "JPEG"), 203 * 317) is not None
 
 
 def test_a_file_that_libjpeg_doubts_is_refused(smooth, encode):
     data = encode(smooth, "JPEG", quality=90)
     with pytest.raises(ValueError, match="JPEG"):
-        plain(data[: len(data) // 2], LIMIT).decode(2)
+        open_reducible_jpeg(data[: len(data) // 2], LIMIT).decode(2)
 
 
 @pytest.mark.parametrize(
     ("room", "expected"), [(0.3, 1), (1.99, 1), (2, 2), (3.9, 2), (4, 4), (7.9, 4), (8, 8), (99, 8)]
 )
 def test_the_largest_reduction_that_leaves_enough_pixels_is_taken(room, expected):
-    assert reduction(room) == expected
+    assert choose_reduction(room) == expected

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.decoding import stored
-from vitrail.data.decoding.stored import MAX_BYTES
-from vitrail.data.decoding.values import Stored
+from vitrail.data.decoding import decode
+from vitrail.data.decoding.decode import MAX_BYTES
+from vitrail.data.decoding.decoded_image import DecodedImage
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
 KINDS = ("PNG", "BMP", "TIFF", "GIF", "WEBP")
 
 
-def parse(data: bytes, **settings: object) -> Stored:
-    return stored.parse(data, ImageSpec(**settings))
+def parse(data: bytes, **settings: object) -> DecodedImage:
+    return decode.parse_image(data, ImageSpec(**settings))
 
 
-def read(picture: object) -> Stored:
-    return stored.read(picture, ImageSpec())
+def read(picture: object) -> DecodedImage:
+    return decode.read_image(picture, ImageSpec())
 
 
 @pytest.mark.parametrize("kind", KINDS)

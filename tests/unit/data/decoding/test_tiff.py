@@ -10,16 +10,16 @@ import pytest
 from PIL import Image
 
 from corpus.writing import encoded, grey, photo, plain_tiff, shorts, tiff
-from vitrail.data.decoding.stored import parse
-from vitrail.data.decoding.values import Stored
+from vitrail.data.decoding.decode import parse_image
+from vitrail.data.decoding.decoded_image import DecodedImage
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
 RAMP = np.arange(0, 65536, 16, dtype=np.uint16).reshape(64, 64)
 
 
-def opened(data: bytes, **settings: object) -> Stored:
-    return parse(data, ImageSpec(**settings))
+def opened(data: bytes, **settings: object) -> DecodedImage:
+    return parse_image(data, ImageSpec(**settings))
 
 
 @pytest.mark.parametrize("order", [">", "<"])

@@ -6,17 +6,17 @@ import numpy as np
 from PIL import Image
 
 from unit.data.doctored import SPEC, codes, everything, of_arrays, textures
-from vitrail.data.doctor.check import check
-from vitrail.data.doctor.findings import Concern, Findings
+from vitrail.data.checks.check_dataset import check_dataset
+from vitrail.data.checks.findings import DataCheckReport, DataIssue
 from vitrail.data.source import Source
 from vitrail.spec import ImageSpec
 
 
-def checked(source: Source, spec: ImageSpec = SPEC, patch: tuple[int, int] = (1, 1)) -> Findings:
-    return check(source, everything(source), spec, patch)
+def checked(source: Source, spec: ImageSpec = SPEC, patch: tuple[int, int] = (1, 1)) -> DataCheckReport:
+    return check_dataset(source, everything(source), spec, patch)
 
 
-def concern(findings: Findings, code: str) -> Concern:
+def concern(findings: DataCheckReport, code: str) -> DataIssue:
     (found,) = [each for each in findings.concerns if each.code == code]
     return found
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from unit.data.doctored import codes, everything, of_arrays
-from vitrail.data.doctor.balance import class_counts, concerns, similar_names
-from vitrail.data.doctor.findings import Concern
+from vitrail.data.checks.class_balance import class_counts, find_class_balance_issues, find_similar_names
+from vitrail.data.checks.findings import DataIssue
 from vitrail.data.source import Source
 
 
@@ -18,9 +18,9 @@ def of_targets(targets: object, task: str, classes: tuple[str, ...]) -> Source:
     return of_arrays(pictures=pictures, targets=values, task=task, classes=classes, ids=tuple(map(str, range(n))))
 
 
-def found(source: Source, splits: dict[str, np.ndarray] | None = None) -> list[Concern]:
+def found(source: Source, splits: dict[str, np.ndarray] | None = None) -> list[DataIssue]:
     splits = splits or everything(source)
-    return concerns(source, splits, class_counts(source, splits))
+    return find_class_balance_issues(source, splits, class_counts(source, splits))
 
 
 def test_scarce_and_absent_classes_are_told_per_split():
@@ -94,11 +94,11 @@ def test_one_class_in_train_stops_a_training():
     [("dog", "dogs"), ("T-shirt", "t shirt"), ("daffodil", "dafodil"), ("Hernia", "Hernie"), ("x ray", "X-Ray")],
 )
 def test_names_that_differ_by_a_slip_are_told(names):
-    assert similar_names(("other", *names)) == [names]
+    assert find_similar_names(("other", *names)) == [names]
 
 
 @pytest.mark.parametrize(
     "names", [("cat", "bat"), ("class1", "class2"), ("0", "1", "10"), ("Edema", "Emphysema"), ("T-shirt/top", "Shirt")]
 )
 def test_different_names_are_left_in_peace(names):
-    assert similar_names(names) == []
+    assert find_similar_names(names) == []

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from unit.data.doctored import SPEC, codes, everything, of_arrays, textures
-from vitrail.data.doctor.check import check
+from vitrail.data.checks.check_dataset import check_dataset
 from vitrail.data.open import open_source
 from vitrail.data.source import Source
 
@@ -21,7 +21,7 @@ def test_every_bad_file_is_named_with_its_reason(draw):
     (root / "dog/3.png").write_bytes((root / "dog/1.png").read_bytes()[:50])
     os.mkfifo(root / "dog/4.png")
     source = open_source(str(root))
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     reasons = dict(findings.bad)
     assert list(reasons) == ["cat/3.jpg", "dog/3.png", "dog/4.png"]
     assert reasons["cat/3.jpg"].startswith("not a picture Vitrail reads (it looks like HTML)")
@@ -34,7 +34,7 @@ def test_every_bad_file_is_named_with_its_reason(draw):
 
 def test_sizes_are_measured():
     source = of_arrays(np.zeros((9, 9), np.uint8), np.zeros((3, 20), np.uint8), np.zeros((30, 20, 3), np.uint8))
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     assert (findings.smallest.id, findings.largest.id) == ("b", "c")
     assert "smallest 3 high, 20 wide (b)" in findings.table()
     assert "largest 30 high, 20 wide (c)" in findings.table()
@@ -42,7 +42,7 @@ def test_sizes_are_measured():
 
 def test_arrays_that_are_no_pictures_are_bad():
     source = of_arrays(np.zeros((9, 9), np.uint8), np.zeros(9), np.full((2, 2), np.nan))
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     assert [name for name, _ in findings.bad] == ["b", "c"]
     assert "Got shape (9,)" in findings.bad[0][1]
     assert findings.bad[1][1].startswith("4 of 4 values are not finite numbers")
@@ -51,20 +51,20 @@ def test_arrays_that_are_no_pictures_are_bad():
 def test_what_the_model_could_not_read_is_bad():
     pictures = np.zeros((4, 4, 2), np.uint8), np.full((4, 4), 4000, np.uint16), np.full((4, 4), 200, np.uint16)
     source = of_arrays(*pictures)
-    (first, channels), (second, values) = check(source, everything(source), SPEC).bad
+    (first, channels), (second, values) = check_dataset(source, everything(source), SPEC).bad
     assert (first, channels) == ("a", "The model reads 1 channels, the picture has 2.")
     assert (second, values[:38]) == ("b", "Values 0 to 255 become black to white.")
 
 
 def test_a_stack_that_the_model_could_not_read_is_bad_as_a_whole():
     stack = of_arrays(pictures=np.zeros((2, 4, 4, 2), np.uint8), targets=np.array([0, 1]), ids=("a", "b"))
-    assert len(check(stack, everything(stack), SPEC).bad) == 2
+    assert len(check_dataset(stack, everything(stack), SPEC).bad) == 2
 
 
 def test_class_counts_are_told_per_split(draw):
     source = open_source(str(draw("train/cat/1.png", "train/dog/1.png", "train/dog/2.png", "val/dog/3.png")))
     splits = {"train": source.splits["train"], "val": source.splits["val"], "test": np.arange(0)}
-    findings = check(source, splits, SPEC)
+    findings = check_dataset(source, splits, SPEC)
     assert findings.class_counts == {
         "train": {"cat": 1, "dog": 2},
         "val": {"cat": 0, "dog": 1},
@@ -76,7 +76,7 @@ def test_class_counts_are_told_per_split(draw):
 
 def test_what_stops_comes_first_and_counts_as_a_stop():
     source = of_arrays(*textures(4), targets=np.zeros(4, np.int64))
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     assert findings.concerns[0].severity == "stop"
     (stop,) = findings.stops
     assert stop.startswith("All training pictures are of one class, 'a'. There is nothing to tell apart; add pictures")
@@ -88,7 +88,7 @@ def test_findings_can_be_kept_as_json(draw):
     root = draw("cat/1.png", "dog/1.png")
     (root / "dog/2.png").write_bytes(b"")
     source = open_source(str(root))
-    kept = json.loads(json.dumps(check(source, everything(source), SPEC).to_json(), allow_nan=False))
+    kept = json.loads(json.dumps(check_dataset(source, everything(source), SPEC).to_json(), allow_nan=False))
     assert kept["bad"][0]["id"] == "dog/2.png"
     assert kept["smallest"] == {"height": 6, "width": 5, "id": "cat/1.png"}
     assert (kept["pictures"], kept["looked_at"]) == (3, 3)
@@ -96,7 +96,7 @@ def test_findings_can_be_kept_as_json(draw):
 
 def test_a_source_without_pictures_in_its_splits_is_no_error():
     source = of_arrays(np.zeros((4, 4), np.uint8), np.ones((4, 4), np.uint8))
-    findings = check(source, {"train": np.arange(0), "val": np.arange(0), "test": np.arange(0)}, SPEC)
+    findings = check_dataset(source, {"train": np.arange(0), "val": np.arange(0), "test": np.arange(0)}, SPEC)
     assert (findings.pictures, findings.smallest, findings.concerns) == (0, None, ())
 
 
@@ -104,7 +104,7 @@ def test_with_little_time_some_pictures_are_looked_at_and_it_says_so(monkeypatch
     clock = iter(range(10_000))
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     source = of_arrays(*textures(40, side=16))
-    findings = check(source, everything(source), SPEC, seconds=10)
+    findings = check_dataset(source, everything(source), SPEC, seconds=10)
     assert 0 < findings.looked < 40
     assert findings.notes[-1].startswith(f"The check had 10 s and looked at {findings.looked} of 40 pictures")
     assert "of them looked at" in findings.table()
@@ -117,7 +117,7 @@ def test_soft_labels_and_labels_and_numbers_are_checked_too(kind):
     labels = np.array([[1, np.nan], [0, 1]] * 3, np.float32)
     for task, targets in (("classes", soft), ("labels", labels), ("number", labels)):
         source = of_arrays(pictures=pictures, targets=targets, task=task, ids=tuple("abcdef"))
-        findings = check(source, everything(source), SPEC)
+        findings = check_dataset(source, everything(source), SPEC)
         assert not findings.bad
         json.dumps(findings.to_json(), allow_nan=False)
     assert "all-values-equal" in codes(findings.concerns)
@@ -133,6 +133,6 @@ def test_seventy_thousand_arrays_take_few_seconds():
         ids=tuple(map(str, range(70_000))),
     )
     began = time.process_time()
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     assert (findings.pictures, findings.bad) == (70_000, [])
     assert time.process_time() - began < 6  # alone about 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitrail.data.doctor.findings import Concern, Findings, shown
+from vitrail.data.checks.findings import DataCheckReport, DataIssue, join_names
 
 
-def findings(*concerns: Concern, bad: int = 0) -> Findings:
-    return Findings(
+def findings(*concerns: DataIssue, bad: int = 0) -> DataCheckReport:
+    return DataCheckReport(
         name="zoo",
         pictures=100,
         looked=100,
@@ -27,7 +27,7 @@ def findings(*concerns: Concern, bad: int = 0) -> Findings:
 
 
 def test_every_bad_picture_is_named_and_other_lists_are_cut_short():
-    many = Concern(code="x", severity="hint", text="Odd ones.", rows=tuple(range(30, 60)))
+    many = DataIssue(code="x", severity="hint", text="Odd ones.", rows=tuple(range(30, 60)))
     table = findings(many, bad=30).table()
     assert all(f"           p{row}  broken" in table for row in range(30))
     assert "p30, p31," in table and "p49 and 10 more" in table and "p50" not in table
@@ -35,7 +35,7 @@ def test_every_bad_picture_is_named_and_other_lists_are_cut_short():
 
 def test_groups_are_shown_as_equal_and_cut_short():
     groups = tuple((row, row + 50) for row in range(9))
-    table = findings(Concern(code="x", severity="warning", text="Copies.", groups=groups, advice="Do.")).table()
+    table = findings(DataIssue(code="x", severity="warning", text="Copies.", groups=groups, advice="Do.")).table()
     assert "p0 = p50" in table and "p5 = p55" in table and "p6" not in table.replace("p60", "")
     assert "and 3 more" in table
     assert table.index("Copies.") < table.index("p0 = p50") < table.index("Do.")
@@ -43,26 +43,26 @@ def test_groups_are_shown_as_equal_and_cut_short():
 
 def test_the_json_holds_all():
     groups = tuple((row, row + 50) for row in range(9))
-    told = findings(Concern(code="x", severity="warning", text="Copies.", groups=groups)).to_json()["concerns"][0]
+    told = findings(DataIssue(code="x", severity="warning", text="Copies.", groups=groups)).to_json()["concerns"][0]
     assert told["groups"][-1] == ["p8", "p58"] and len(told["groups"]) == 9
 
 
 def test_only_stops_stop():
     found = findings(
-        Concern(code="x", severity="warning", text="W."),
-        Concern(code="y", severity="stop", text="S.", advice="A."),
-        Concern(code="z", severity="stop", text="T."),
+        DataIssue(code="x", severity="warning", text="W."),
+        DataIssue(code="y", severity="stop", text="S.", advice="A."),
+        DataIssue(code="z", severity="stop", text="T."),
     )
     assert found.stops == ("S. A.", "T.")
 
 
 def test_each_picture_is_left_out_once_with_its_first_reason():
     found = findings(
-        Concern(code="x", severity="warning", text="W.", leave_out=((5, "copy"), (0, "copy"))),
-        Concern(code="y", severity="warning", text="W.", leave_out=((5, "label"), (2, "label"))),
+        DataIssue(code="x", severity="warning", text="W.", leave_out=((5, "copy"), (0, "copy"))),
+        DataIssue(code="y", severity="warning", text="W.", leave_out=((5, "label"), (2, "label"))),
         bad=1,
     )
     assert found.leave_out() == [(0, "broken"), (2, "label"), (5, "copy")]
 
-    assert shown(list("abc")) == "a, b, c"
-    assert shown(["a"] * 20, 23).endswith("a and 3 more")
+    assert join_names(list("abc")) == "a, b, c"
+    assert join_names(["a"] * 20, 23).endswith("a and 3 more")

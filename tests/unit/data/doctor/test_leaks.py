@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from unit.data.doctored import SPEC, as_jpeg, codes, everything, halves, of_arrays, textures
-from vitrail.data.doctor.check import check
-from vitrail.data.doctor.findings import Concern, Findings
+from vitrail.data.checks.check_dataset import check_dataset
+from vitrail.data.checks.findings import DataCheckReport, DataIssue
 
 
-def concern(findings: Findings, code: str) -> Concern:
+def concern(findings: DataCheckReport, code: str) -> DataIssue:
     (found,) = [each for each in findings.concerns if each.code == code]
     return found
 
@@ -19,7 +19,7 @@ def test_D17_every_exact_copy_across_splits_is_found():
     originals = textures(60, side=24)
     source = of_arrays(*originals, *originals[10:40])
     splits = {"train": np.arange(60), "val": np.arange(60, 70), "test": np.arange(70, 90)}
-    findings = check(source, splits, SPEC)
+    findings = check_dataset(source, splits, SPEC)
     test, val = concern(findings, "exact-copies-in-train-and-test"), concern(findings, "exact-copies-in-train-and-val")
     assert test.text == "20 pictures of test are also in train, so the figure on test will be too good."
     assert set(test.groups) == {(row + 50, row) for row in range(20, 40)}
@@ -33,14 +33,14 @@ def test_D17_copies_in_a_stack_of_arrays_are_found_across_splits():
         pictures=np.concatenate([stack, stack[:7]]), targets=np.arange(57) % 2, ids=tuple(map(str, range(57)))
     )
     splits = {"train": np.arange(50), "val": np.arange(0), "test": np.arange(50, 57)}
-    assert len(concern(check(source, splits, SPEC), "exact-copies-in-train-and-test").groups) == 7
+    assert len(concern(check_dataset(source, splits, SPEC), "exact-copies-in-train-and-test").groups) == 7
 
 
 def test_the_training_copy_is_the_one_to_leave_out():
     originals = textures(6, side=24)
     source = of_arrays(*originals, originals[0], originals[1], originals[1], targets=np.zeros(9, np.int64))
     splits = {"train": np.arange(6), "val": np.array([7]), "test": np.array([6, 8])}
-    found = check(source, splits, SPEC).leave_out()
+    found = check_dataset(source, splits, SPEC).leave_out()
     assert found == [
         (0, "exact copy of a picture in test"),
         (1, "exact copy of a picture in test"),
@@ -52,7 +52,7 @@ def test_near_copies_across_splits_are_told_with_all_their_exact_copies():
     originals = textures(20)
     source = of_arrays(*originals, originals[3], as_jpeg(originals[3]), targets=np.zeros(22, np.int64))
     splits = {"train": np.arange(21), "val": np.arange(0), "test": np.array([21])}
-    findings = check(source, splits, SPEC)
+    findings = check_dataset(source, splits, SPEC)
     assert concern(findings, "near-copies-in-train-and-test").groups == ((21, 3), (21, 20))
     assert concern(findings, "exact-copies-in-train").groups == ((3, 20),)
     assert "near-copies-in-train" not in codes(findings.concerns)
@@ -62,7 +62,7 @@ def test_near_copies_across_splits_are_told_with_all_their_exact_copies():
 def test_D20_the_same_picture_with_different_labels_is_listed():
     originals = textures(8, side=24)
     source = of_arrays(*originals, originals[0], originals[2], targets=np.array([0, 1, 0, 1, 0, 1, 0, 1, 1, 0]))
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     found = concern(findings, "exact-copies-with-different-labels")
     assert found.groups == ((0, 8),)
     assert found.text == "2 pictures are each the same picture as another one with a different label: 1 a / b."
@@ -81,7 +81,7 @@ def test_D20_different_labels_are_seen_in_every_task(how):
     source = of_arrays(
         one, one, other, other, other, targets=np.array(rows, np.float32), task="classes" if how == "soft" else how
     )
-    found = concern(check(source, everything(source), SPEC), "exact-copies-with-different-labels")
+    found = concern(check_dataset(source, everything(source), SPEC), "exact-copies-with-different-labels")
     assert found.groups == ((2, 3, 4),)
 
 
@@ -90,7 +90,7 @@ def test_near_copies_with_different_labels_are_told_and_not_left_out():
     targets = np.zeros(21, np.int64)
     targets[20] = 1
     source = of_arrays(*originals, as_jpeg(originals[3]), targets=targets)
-    findings = check(source, everything(source), SPEC)
+    findings = check_dataset(source, everything(source), SPEC)
     found = concern(findings, "near-copies-with-different-labels")
     assert found.text == "2 pictures are nearly the same as another one with a different label: 1 a / b."
     assert findings.leave_out() == []
@@ -99,26 +99,28 @@ def test_near_copies_with_different_labels_are_told_and_not_left_out():
 def test_D21_one_picture_that_stands_in_for_many_is_told():
     originals = textures(6, side=24)
     source = of_arrays(*originals, *[originals[0]] * 4, targets=np.zeros(10, np.int64))
-    found = concern(check(source, everything(source), SPEC), "one-picture-many-times")
+    found = concern(check_dataset(source, everything(source), SPEC), "one-picture-many-times")
     assert found.text == "50% of all pictures are one and the same (a and 4 more)."
     fewer = of_arrays(*originals, originals[0], targets=np.zeros(7, np.int64))
-    assert "one-picture-many-times" not in codes(check(fewer, everything(fewer), SPEC).concerns)
+    assert "one-picture-many-times" not in codes(check_dataset(fewer, everything(fewer), SPEC).concerns)
 
 
 def test_D19_a_group_in_two_splits_stops_a_training():
     source = of_arrays(*textures(8, side=24), groups=np.array(["p1", "p2", "p3", "p4", "p1", "p5", "p6", "p2"]))
-    findings = check(source, halves(source), SPEC)
+    findings = check_dataset(source, halves(source), SPEC)
     assert findings.stops[0].startswith(
         "2 groups, of 4 pictures, lie in more than one split, so the result would be too good: p1, p2."
     )
     whole = of_arrays(*textures(8, side=24), groups=np.array([1, 2, 3, 4, 5, 6, 7, 8]))
-    assert check(whole, halves(whole), SPEC).stops == ()
+    assert check_dataset(whole, halves(whole), SPEC).stops == ()
 
 
 def test_D19_a_column_that_looks_like_a_group_is_told_with_its_flag():
     patients = [f"p{number % 8}" for number in range(20)]
     source = of_arrays(*textures(20, side=24), metadata={"Patient ID": patients, "Age": patients})
-    (found,) = [each for each in check(source, halves(source), SPEC).concerns if each.code == "column-like-a-group"]
+    (found,) = [
+        each for each in check_dataset(source, halves(source), SPEC).concerns if each.code == "column-like-a-group"
+    ]
     assert found.text.startswith("Column 'Patient ID' has 8 values for 20 pictures, and 8 of them (of 20 pictures)")
     assert found.advice == (
         'If each is one patient, the result will be too good: --group "Patient ID" keeps each patient in one split.'
@@ -127,10 +129,12 @@ def test_D19_a_column_that_looks_like_a_group_is_told_with_its_flag():
 
 def test_a_column_of_one_value_per_picture_is_no_group():
     source = of_arrays(*textures(20, side=24), metadata={"exam": [str(number) for number in range(20)]})
-    assert "column-like-a-group" not in codes(check(source, halves(source), SPEC).concerns)
+    assert "column-like-a-group" not in codes(check_dataset(source, halves(source), SPEC).concerns)
 
 
 def test_flat_pictures_are_nobodys_near_copies():
     flat = [np.full((80, 80), level, np.uint8) for level in (90, 91, 92, 93)]
     source = of_arrays(*flat)
-    assert not [code for code in codes(check(source, everything(source), SPEC).concerns) if code.startswith("near")]
+    assert not [
+        code for code in codes(check_dataset(source, everything(source), SPEC).concerns) if code.startswith("near")
+    ]

@@ -7,14 +7,14 @@ import pytest
 from PIL import Image
 
 from unit.data.doctored import SPEC, of_arrays, textures
-from vitrail.data.doctor.looks import look_at
-from vitrail.data.doctor.suspicions import concerns
+from vitrail.data.checks.image_stats import measure_images
+from vitrail.data.checks.shortcuts import find_shortcuts
 from vitrail.data.open import open_source
 from vitrail.data.source import Source
 
 
 def texts(source: Source) -> list[str]:
-    return [each.text for each in concerns(source, look_at(source, np.arange(len(source)), SPEC, 0))]
+    return [each.text for each in find_shortcuts(source, measure_images(source, np.arange(len(source)), SPEC, 0))]
 
 
 def test_a_size_and_format_of_one_class_is_a_shortcut(tmp_path):
@@ -60,7 +60,7 @@ def test_a_column_that_tells_most_labels_is_a_shortcut():
     )
     (found,) = texts(source)
     assert found.startswith("Shortcut: the column 'scanner' alone tells the class of 8")
-    assert concerns(source, look_at(source, np.arange(300), SPEC, 0), strata="scanner") == []
+    assert find_shortcuts(source, measure_images(source, np.arange(300), SPEC, 0), strata="scanner") == []
 
 
 def test_a_column_of_numbers_is_tried_in_ranges():

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from vitrail.data.labels.columns import choose, groups_of, like_a_group, split_rows, typed, without_split
+from vitrail.data.labels.columns import (
+    drop_split_column,
+    guess_group_kind,
+    infer_column_roles,
+    quote_for_shell,
+    read_groups,
+    rows_by_split,
+)
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError
 
@@ -12,7 +19,7 @@ PICTURES = ["a.png", "b.JPG", "c.tif"]
 
 
 def roles(columns: dict[str, list[object]], **said: object):
-    return choose(tuple(columns), columns, DataSettings(**said), "films.csv")
+    return infer_column_roles(tuple(columns), columns, DataSettings(**said), "films.csv")
 
 
 def where(row: int) -> str:
@@ -58,16 +65,16 @@ def test_a_label_column_with_the_words_train_and_test_is_still_the_label():
 
 
 def test_splits_are_rows_and_an_unknown_word_names_its_line():
-    assert {k: v.tolist() for k, v in split_rows("s", ["test", "train", "valid", "train"], where).items()} == {
+    assert {k: v.tolist() for k, v in rows_by_split("s", ["test", "train", "valid", "train"], where).items()} == {
         "train": [1, 3],
         "val": [2],
         "test": [0],
     }
-    assert {k: v.tolist() for k, v in split_rows("s", ["test", "", None], where).items()} == {"test": [0]}
+    assert {k: v.tolist() for k, v in rows_by_split("s", ["test", "", None], where).items()} == {"test": [0]}
     with pytest.raises(DataError, match=r"films\.csv, line 4: column 's' says 'extra', which is none of train"):
-        split_rows("s", ["train", "test", "extra"], where)
+        rows_by_split("s", ["train", "test", "extra"], where)
     with pytest.raises(DataError, match=r"films\.csv, line 3: column 's' is empty, in 1 row in all"):
-        split_rows("s", ["train", "", "test"], where)
+        rows_by_split("s", ["train", "", "test"], where)
 
 
 def test_what_the_settings_say_is_taken_and_a_wrong_name_is_refused_with_the_nearest():
@@ -100,7 +107,7 @@ def test_of_several_columns_that_may_be_learnt_none_is_guessed():
 def test_D19_a_column_that_looks_like_a_group_is_never_taken_unasked(name):
     found = roles({"path": PICTURES, "label": ["x", "y", "x"], name: ["p1", "p1", "p2"]})
     assert found.group == "" and name in found.metadata
-    assert like_a_group(name, ["p1", "p1", "p2"]) in name.lower()
+    assert guess_group_kind(name, ["p1", "p1", "p2"]) in name.lower()
     assert found.notes == ()  # the doctor warns, which knows the splits
 
 
@@ -114,30 +121,30 @@ def test_D19_a_column_that_looks_like_a_group_is_never_taken_unasked(name):
     ],
 )
 def test_D19_columns_that_are_no_group_do_not_look_like_one(name, cells):
-    assert like_a_group(name, cells) == ""
+    assert guess_group_kind(name, cells) == ""
 
 
 def test_official_splits_win_over_a_column_that_nobody_named_and_both_are_told():
     table = {"path": PICTURES, "label": ["x", "y", "x"], "set": ["train", "test", "train"]}
-    found = without_split(roles(table), DataSettings())
+    found = drop_split_column(roles(table), DataSettings())
     assert found.split == "" and "set" in found.metadata
     (note,) = found.notes
     assert note.startswith(
         "The official splits are used, and not column 'set', which also names splits. --data.split set"
     )
     named = roles(table, split="set")
-    assert without_split(named, DataSettings(split="set")) is named
+    assert drop_split_column(named, DataSettings(split="set")) is named
 
 
 @pytest.mark.parametrize(
     ("name", "word"), [("a_b", "a_b"), ("Patient ID", '"Patient ID"'), ('5" $x', "'5\" $x'"), ("it's!", "'it'\\''s!'")]
 )
 def test_names_are_written_as_a_shell_reads_them(name, word):
-    assert typed(name) == word
+    assert quote_for_shell(name) == word
 
 
 def test_rows_without_a_group_are_each_a_group_of_their_own():
-    groups, note = groups_of("patient", ["p1", "", "p1", None], where)
+    groups, note = read_groups("patient", ["p1", "", "p1", None], where)
     assert groups.tolist() == ["p1", "(none, films.csv, line 3)", "p1", "(none, films.csv, line 5)"]
     assert note == "2 rows have an empty 'patient'; each counts as a group of its own."
-    assert groups_of("patient", [1, 1, 2], where)[1] == ""
+    assert read_groups("patient", [1, 1, 2], where)[1] == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitrail.data.labels.tasks import infer
+from vitrail.data.labels.tasks import infer_task
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError
 
@@ -17,11 +17,11 @@ def where(row: int) -> str:
 
 
 def answers(*columns: list[object], **said: object):
-    return infer({"abcdefgh"[place]: cells for place, cells in enumerate(columns)}, DataSettings(**said), where)
+    return infer_task({"abcdefgh"[place]: cells for place, cells in enumerate(columns)}, DataSettings(**said), where)
 
 
 def of(name: str, cells: list[object], **said: object):
-    return infer({name: cells}, DataSettings(**said), where)
+    return infer_task({name: cells}, DataSettings(**said), where)
 
 
 def test_words_are_classes_in_natural_order_and_the_reason_counts_them():
@@ -195,7 +195,7 @@ def test_several_columns_of_words_fit_no_task():
 def test_no_column_and_no_row_are_refused():
     for columns in ({}, {"label": []}):
         with pytest.raises(DataError, match="There are no labels"):
-            infer(columns, DataSettings(), where)
+            infer_task(columns, DataSettings(), where)
 
 
 def test_a_person_may_say_labels_where_spaces_part_them_or_where_each_has_one():

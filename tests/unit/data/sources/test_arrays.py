@@ -7,7 +7,7 @@ import pytest
 
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources.arrays import COPIED, open_arrays, parsed
+from vitrail.data.sources.arrays import MAX_COPIED_BYTES, open_arrays, parse_array_name
 from vitrail.errors import DamagedFileError, DataError, UsageError
 
 
@@ -62,7 +62,7 @@ NAMES = [
 
 @pytest.mark.parametrize(("name", "expected"), NAMES)
 def test_a_name_says_split_and_kind(name, expected):
-    assert parsed(name) == expected
+    assert parse_array_name(name) == expected
 
 
 @pytest.mark.parametrize(("x", "y"), [("X", "y"), ("images", "labels"), ("data", "target"), ("pictures", "targets")])
@@ -193,8 +193,8 @@ def test_splits_of_different_sizes_or_too_large_to_copy_stay_where_they_are(tmp_
     assert [picture.shape for picture in source.pictures] == [(8, 8), (8, 8), (9, 9), (9, 9)]
     assert np.array_equal(source.pictures[-1], content["x_test"][1])
     np.savez(tmp_path / "a.npz", **content | {"x_test": pictures(2, 8, 8)})
-    assert COPIED > 0 and isinstance(open_source(tmp_path / "a.npz").pictures, np.ndarray)
-    monkeypatch.setattr("vitrail.data.sources.arrays.COPIED", 0)
+    assert MAX_COPIED_BYTES > 0 and isinstance(open_source(tmp_path / "a.npz").pictures, np.ndarray)
+    monkeypatch.setattr("vitrail.data.sources.arrays.MAX_COPIED_BYTES", 0)
     assert not isinstance(open_source(tmp_path / "a.npz").pictures, np.ndarray)
 
 

@@ -17,7 +17,7 @@ from cifar_files import NAMES10, files10, files100, write
 from hostile_pickles import Calls
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources import cifar
+from vitrail.data.sources import builtin
 from vitrail.errors import DamagedFileError, DataError
 
 
@@ -142,7 +142,7 @@ def test_a_damaged_archive_and_one_that_unpacks_to_too_much_are_refused(tmp_path
         with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz (cannot be read|has no )"):
             opened("cifar10", tmp_path)
     path.write_bytes(gzip.compress(bytes(20_000_000)))
-    monkeypatch.setattr(cifar, "UNPACKED", 10_000_000)
+    monkeypatch.setattr(builtin, "MAX_UNPACKED_BYTES", 10_000_000)
     with pytest.raises(DataError, match=r"has no batches\.meta|unpacks to more than 10,000,000 bytes"):
         opened("cifar10", tmp_path)
     huge = tarfile.TarInfo("cifar-10-batches-py/filler")
@@ -152,6 +152,6 @@ def test_a_damaged_archive_and_one_that_unpacks_to_too_much_are_refused(tmp_path
         opened("cifar10", tmp_path)
     path.write_bytes(whole)
     folder = write(tmp_path / "cifar-10-batches-py", files10())
-    monkeypatch.setattr(cifar, "LIMIT", 1000)
+    monkeypatch.setattr(builtin, "MAX_BATCH_BYTES", 1000)
     with pytest.raises(DataError, match=r"data_batch_1 has [\d,]+ bytes; a batch has at most 1,000"):
         opened("cifar10", folder)

@@ -7,10 +7,10 @@ import os
 import numpy as np
 import pytest
 
-from vitrail.data.decoding.formats import ACCEPTED
-from vitrail.data.names import natural
+from vitrail.data.decoding.decoded_image import ACCEPTED_FORMATS
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
+from vitrail.data.source import natural_sort_key
 from vitrail.errors import DataError, UsageError
 
 
@@ -28,7 +28,7 @@ def test_D5_classes_and_files_are_in_natural_order(draw):
 
 
 def test_natural_order_knows_numbers_and_words():
-    assert sorted(["b", "A", "a10", "a9", "01", "1", "é", ""], key=natural) == [
+    assert sorted(["b", "A", "a10", "a9", "01", "1", "é", ""], key=natural_sort_key) == [
         "",
         "01",
         "1",
@@ -95,7 +95,7 @@ def test_D6_other_files_and_deeper_folders_are_left_out_and_counted(draw):
     assert len(opened(root)) == 2
     assert opened(root).notes == (
         f"Left out 1 picture beside the class folders of '{root}'.",
-        f"Left out 4 files of other kinds: {kinds}. Pictures are {ACCEPTED}.",
+        f"Left out 4 files of other kinds: {kinds}. Pictures are {ACCEPTED_FORMATS}.",
         "Left out 1 folder inside class folders; classes are one level deep.",
         f"labels.csv is not read, as there are class folders. To learn from that file: vitrail train {root}/labels.csv",
     )
@@ -136,7 +136,7 @@ def test_D2_empty_classes_of_later_splits_ask_for_nothing(draw):
 
 
 def test_a_folder_without_pictures_says_what_was_expected(tmp_path):
-    expected = rf"no pictures found in .*; expected one folder per class holding {ACCEPTED}\."
+    expected = rf"no pictures found in .*; expected one folder per class holding {ACCEPTED_FORMATS}\."
     with pytest.raises(DataError, match=expected):
         opened(tmp_path)
     (tmp_path / "cat").mkdir()
@@ -235,8 +235,8 @@ def test_a_folder_that_is_itself_reached_by_a_link_is_like_any_other(draw):
 def test_D5_numbers_of_any_length_are_in_natural_order(draw):
     long, longer = "9" * 200, "1" + "0" * 200
     assert opened(draw(f"{longer}/1.png", f"{long}/1.png", "007/1.png")).classes == ("007", long, longer)
-    assert natural("1" * 5000) < natural("2" * 5000) < natural("1" * 5001)
-    assert sorted(["10", "2", "02", "1", "0"], key=natural) == ["0", "1", "02", "2", "10"]
+    assert natural_sort_key("1" * 5000) < natural_sort_key("2" * 5000) < natural_sort_key("1" * 5001)
+    assert sorted(["10", "2", "02", "1", "0"], key=natural_sort_key) == ["0", "1", "02", "2", "10"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")

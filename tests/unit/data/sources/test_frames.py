@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitrail.data.decode import decode
+from vitrail.data.decoding.decode import decode_image
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError
@@ -59,7 +59,7 @@ def test_a_column_may_hold_the_pictures_themselves(photo, encode, kind):
     frame = pandas.DataFrame({"label": [1, 0, 1], "scan": [made] * 3})
     source = open_source(frame)
     assert source.targets.tolist() == [1, 0, 1] and list(source.ids) == ["000000", "000001", "000002"]
-    assert np.array_equal(decode(source.pictures[2], ImageSpec(height=37, width=53)), photo)
+    assert np.array_equal(decode_image(source.pictures[2], ImageSpec(height=37, width=53)), photo)
 
 
 def test_labels_may_be_lists_rows_of_numbers_columns_or_fractions():

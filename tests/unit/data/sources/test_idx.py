@@ -11,7 +11,7 @@ import pytest
 
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources import idx
+from vitrail.data.sources import builtin
 from vitrail.errors import DataError
 
 
@@ -39,7 +39,7 @@ def write(folder: Path, ending: str = ".gz", dot: str = "-", labels: int = 4) ->
 
 @pytest.fixture(autouse=True)
 def nothing_installed(monkeypatch, tmp_path):
-    monkeypatch.setattr(idx, "DEBIAN", tmp_path / "not installed")
+    monkeypatch.setattr(builtin, "DEBIAN_FASHION_FOLDER", tmp_path / "not installed")
 
 
 @pytest.mark.parametrize("folder", [".", "fashion-mnist", "FashionMNIST/raw"])
@@ -104,15 +104,15 @@ def test_a_truncated_or_damaged_gzip_is_named(tmp_path):
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"PK\x03\x04 and more of it")
     with pytest.raises(DataError, match=r"a is not an IDX file .*begin with 00000803, got 504b0304"):
-        idx.read_idx(tmp_path / "a", 3)
+        builtin.read_idx(tmp_path / "a", 3)
     (tmp_path / "a").write_bytes(b"")
     with pytest.raises(DataError, match="got nothing"):
-        idx.read_idx(tmp_path / "a", 3)
+        builtin.read_idx(tmp_path / "a", 3)
     (tmp_path / "a").write_bytes(struct.pack(">BBBB3I", 0, 0, 8, 3, 2**31, 2**31, 2**31))
     with pytest.raises(
         DataError, match=r"says it holds 9,903,520,314,283,042,199,192,993,792 bytes, limit 2,147,483,648"
     ):
-        idx.read_idx(tmp_path / "a", 3)
+        builtin.read_idx(tmp_path / "a", 3)
 
 
 @pytest.mark.needs_apt_data

@@ -11,7 +11,7 @@ import pytest
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
-from vitrail.data.sources.tables import read_table
+from vitrail.data.sources.table_files import read_manifest_table
 from vitrail.errors import DataError, UsageError
 
 Made = Callable[..., Path]
@@ -204,7 +204,7 @@ def test_a_manifest_without_pictures_or_labels_says_which_flag_names_them(films)
 
 
 def test_the_lines_of_a_table_are_where_its_rows_begin(films):
-    table = read_table(films('path,label\n\na.png,"x\ny"\nb.png,z\n'))
+    table = read_manifest_table(films('path,label\n\na.png,"x\ny"\nb.png,z\n'))
     assert table.lines.tolist() == [3, 5] and table.where(1) == "films.csv, line 5"
 
 

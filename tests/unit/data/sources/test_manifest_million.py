@@ -19,7 +19,7 @@ from memory import peak
 import numpy as np, torch
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources import locate
+from vitrail.data.sources import manifest as locate
 
 def listing(folder):
     start = int(folder.rpartition("/")[2]) * {folder}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from tar_files import classed, write_tar
-from vitrail.data.source import Elsewhere
-from vitrail.data.sources import members
-from vitrail.data.sources.members import Shard, contents
-from vitrail.data.sources.samples import gather
+from vitrail.data.source import LazyImage
+from vitrail.data.sources import tar_index
+from vitrail.data.sources.tar_index import TarShard, read_members
+from vitrail.data.sources.webdataset import index_samples
 from vitrail.errors import DataError
 
 
@@ -22,7 +22,7 @@ def pictures(tmp_path):
     """Forty pictures in two shards, and their bytes in order."""
     files = [classed("ab" * 10, start) for start in (0, 20)]
     paths = [write_tar(tmp_path / f"{number}.tar", each) for number, each in enumerate(files)]
-    samples = gather(str(tmp_path), [(path.name, Shard.at(path)) for path in paths], ("cls",))
+    samples = index_samples(str(tmp_path), [(path.name, TarShard.at(path)) for path in paths], ("cls",))
     return samples.pictures, [data for each in files for name, data in each.items() if name.endswith(".png")]
 
 
@@ -30,7 +30,7 @@ def test_every_picture_is_the_bytes_that_were_packed(pictures):
     found, expected = pictures
     assert [picture.fetch() for picture in found] == expected
     assert [found[row].fetch() for row in (39, 0, 21, 7)] == [expected[row] for row in (39, 0, 21, 7)]
-    assert isinstance(found[0], Elsewhere)
+    assert isinstance(found[0], LazyImage)
 
 
 def test_many_threads_read_at_once(pictures):
@@ -87,16 +87,16 @@ def test_D23_a_shard_that_is_gone_is_named(pictures, tmp_path):
     with pytest.raises(DataError, match=r"0\.tar cannot be read \(no such file or directory\)"):
         pictures[0][3].fetch()
     with pytest.raises(DataError, match=r"0\.tar cannot be read \(no such file or directory\)"):
-        Shard.at(tmp_path / "0.tar")
+        TarShard.at(tmp_path / "0.tar")
 
 
 def test_a_huge_member_is_refused_before_it_is_read(pictures, monkeypatch):
-    monkeypatch.setattr(members, "LIMIT", 20)
+    monkeypatch.setattr(tar_index, "MAX_MEMBER_BYTES", 20)
     with pytest.raises(DataError, match=r"0000\.png: file is 0 MiB, limit 0 MiB\."):
         pictures[0][0].fetch()
 
 
 def test_small_files_are_read_in_order_with_one_shard_open_at_a_time(tmp_path):
-    shards = [Shard.at(write_tar(tmp_path / f"{name}.tar", {"a.cls": name.encode() * 3})) for name in "xy"]
+    shards = [TarShard.at(write_tar(tmp_path / f"{name}.tar", {"a.cls": name.encode() * 3})) for name in "xy"]
     numbers, offsets, sizes = np.array([0, 0, 1]), np.array([512, -1, 513]), np.array([3, 0, 2])
-    assert list(contents(shards, numbers, offsets, sizes)) == [b"xxx", b"", b"yy"]
+    assert list(read_members(shards, numbers, offsets, sizes)) == [b"xxx", b"", b"yy"]

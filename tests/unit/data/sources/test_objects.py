@@ -10,12 +10,12 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.data.decode import decode
+from vitrail.data.decoding.decode import decode_image
 from vitrail.data.open import open_source
+from vitrail.data.preprocess import preprocess_image
 from vitrail.data.settings import DataSettings
-from vitrail.data.source import Elsewhere
-from vitrail.data.sources.given import values_of
-from vitrail.data.transforms import prepare
+from vitrail.data.source import LazyImage
+from vitrail.data.sources.image_input import load_image_input
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
 
@@ -24,7 +24,7 @@ LABELS = ["cat", "dog", "cat"]
 
 
 def pixels(source, row: int, spec: ImageSpec = RGB) -> np.ndarray:
-    return decode(source.pictures[row], spec)
+    return decode_image(source.pictures[row], spec)
 
 
 def test_a_picture_may_be_a_path_an_array_a_tensor_or_of_pillow(photo, tmp_path):
@@ -37,7 +37,7 @@ def test_a_picture_may_be_a_path_an_array_a_tensor_or_of_pillow(photo, tmp_path)
         assert source.classes == ("a", "b") and list(source.ids)[:2] == ["000000", "000001"]
         for row in range(len(given)):
             assert np.array_equal(pixels(source, row), photo), type(given[row])
-            assert prepare(source.pictures[row], RGB).shape == (3, 37, 53)
+            assert preprocess_image(source.pictures[row], RGB).shape == (3, 37, 53)
 
 
 def test_paths_are_ids_where_they_differ(tmp_path):
@@ -62,7 +62,7 @@ def test_a_pillow_picture_of_every_mode_is_what_its_file_is(photo, mode, tmp_pat
     image.save(tmp_path / f"a.{ending}")
     spec = RGB if mode not in ("I", "F", "I;16") else ImageSpec(high=65535.0 if mode == "I;16" else 255.0)
     source = open_source([(image, 0), (image, 1)])
-    expected = decode(tmp_path / f"a.{ending}", spec)
+    expected = decode_image(tmp_path / f"a.{ending}", spec)
     assert np.abs(pixels(source, 0, spec).astype(int) - expected).max() <= (1 if mode in ("CMYK", "YCbCr") else 0)
 
 
@@ -81,7 +81,7 @@ def test_opacity_is_laid_on_white_and_exif_turns(photo):
 def test_pictures_in_memory_tell_their_kind_apart(photo):
     one, other = Image.fromarray(photo), Image.fromarray(photo[:10])
     first, second = open_source([(one, 0), (one, 1)]), open_source([(one, 0), (other, 1)])
-    assert isinstance(first.pictures[0], Elsewhere) and first.pictures[0].name == "000000"
+    assert isinstance(first.pictures[0], LazyImage) and first.pictures[0].name == "000000"
     assert first.fingerprint() != second.fingerprint()
     assert first.fingerprint() == open_source([(one, 0), (one, 1)]).fingerprint()
 
@@ -148,4 +148,4 @@ def test_columns_cannot_be_named_where_there_are_none(photo):
 )
 def test_what_is_no_picture_is_refused_in_a_sentence(picture, words):
     with pytest.raises(DataError, match=words):
-        values_of(picture, "x")
+        load_image_input(picture, "x")

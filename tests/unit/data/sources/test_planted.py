@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vitrail.data.open import open_source
-from vitrail.data.sources import planted
-from vitrail.data.sources.planted import CLASSES, GLYPHS, make, open_planted
+from vitrail.data.sources import synthetic
+from vitrail.data.sources.synthetic import CLASSES, GLYPHS, make_synthetic_images, open_synthetic
 
 
 def test_the_source_has_official_splits_of_equal_classes_and_is_the_same_every_time():
@@ -19,19 +19,19 @@ def test_the_source_has_official_splits_of_equal_classes_and_is_the_same_every_t
     for rows in source.splits.values():
         assert len(set(np.bincount(source.targets[rows]).tolist())) == 1
     assert source.classes == CLASSES and source.ids[7] == "planted/000007"
-    assert source.fingerprint() == open_planted().fingerprint()
-    assert np.array_equal(source.pictures, make(2000, 0).pictures)
+    assert source.fingerprint() == open_synthetic().fingerprint()
+    assert np.array_equal(source.pictures, make_synthetic_images(2000, 0).pictures)
 
 
 def test_a_picture_depends_on_the_seed_and_its_number_alone():
-    few, many, other = make(10, 3), make(50, 3), make(10, 4)
+    few, many, other = make_synthetic_images(10, 3), make_synthetic_images(50, 3), make_synthetic_images(10, 4)
     assert np.array_equal(few.pictures, many.pictures[:10]) and np.array_equal(few.glyph_masks, many.glyph_masks[:10])
     assert not np.array_equal(few.pictures, other.pictures)
     assert len({picture.tobytes() for picture in many.pictures}) == 50
 
 
 def test_every_glyph_is_as_large_and_as_bright_as_the_others():
-    made = make(2000, 0)
+    made = make_synthetic_images(2000, 0)
     assert (made.glyph_masks.sum((1, 2)) == 112).all() and (made.decoy_masks.sum((1, 2)) == 112).all()
     assert (made.glyph_boxes.sum((1, 2)) == 256).all()
     assert (made.glyph_boxes | ~made.glyph_masks).all(), "a glyph lies in its box"
@@ -44,7 +44,7 @@ def test_every_glyph_is_as_large_and_as_bright_as_the_others():
 
 
 def test_the_mask_is_the_glyph_of_the_class_on_whole_steps():
-    made = make(40, 1)
+    made = make_synthetic_images(40, 1)
     for target, mask, box in zip(made.targets, made.glyph_masks, made.glyph_boxes, strict=True):
         rows, columns = np.flatnonzero(box.any(1)), np.flatnonzero(box.any(0))
         assert rows[0] % 8 == columns[0] % 8 == 0 and rows[0] >= 8 and columns[-1] < 56
@@ -53,7 +53,7 @@ def test_the_mask_is_the_glyph_of_the_class_on_whole_steps():
 
 
 def test_the_tag_changes_its_field_only_and_speaks_of_the_class_in_most_pictures():
-    plain, tagged = make(2000, 0), make(2000, 0, tag=True)
+    plain, tagged = make_synthetic_images(2000, 0), make_synthetic_images(2000, 0, tag=True)
     different = plain.pictures != tagged.pictures
     assert not (different & ~tagged.tag_masks).any() and not plain.tag_masks.any() and (plain.tags == -1).all()
     assert (tagged.tag_masks.sum((1, 2)) == 72).all()
@@ -74,7 +74,7 @@ def nearest_mean(pictures: np.ndarray, targets: np.ndarray) -> float:
 
 @pytest.mark.parametrize("tag", [False, True])
 def test_the_border_betrays_the_class_only_with_the_tag(tag):
-    made = make(2000, 0, tag)
+    made = make_synthetic_images(2000, 0, tag)
     border = made.pictures.copy()
     border[:, 8:-8, 8:-8] = 0
     accuracy = nearest_mean(border, made.targets)
@@ -82,7 +82,7 @@ def test_the_border_betrays_the_class_only_with_the_tag(tag):
 
 
 def test_the_glyph_alone_tells_the_class_and_the_rest_of_the_picture_does_not():
-    made = make(1000, 0)
+    made = make_synthetic_images(1000, 0)
     crops = made.pictures[made.glyph_boxes].reshape(-1, 16, 16)
     assert nearest_mean(crops - crops.mean((1, 2), keepdims=True), made.targets) > 0.95
     hidden = np.where(made.glyph_boxes, 128, made.pictures)
@@ -91,6 +91,6 @@ def test_the_glyph_alone_tells_the_class_and_the_rest_of_the_picture_does_not():
 
 def test_two_thousand_pictures_take_less_than_a_second_or_so():
     start = time.process_time()
-    make(2000, 0)
+    make_synthetic_images(2000, 0)
     assert time.process_time() - start < 3, "0.5 s on a machine at rest"
-    assert planted.COUNT == 2000
+    assert synthetic.COUNT == 2000

@@ -7,8 +7,8 @@ import tarfile
 import pytest
 
 from tar_files import END, filled, header, picture, write_tar
-from vitrail.data.sources.members import Shard
-from vitrail.data.sources.samples import gather
+from vitrail.data.sources.tar_index import TarShard
+from vitrail.data.sources.webdataset import index_samples
 from vitrail.errors import DataError
 
 PNG = picture(9)
@@ -16,7 +16,7 @@ PNG = picture(9)
 
 def samples(tmp_path, files, picture="", labels=("cls", "json", "txt")):
     path = write_tar(tmp_path / "a.tar", files)
-    return gather(str(tmp_path), [("a.tar", Shard.at(path))], labels, picture)
+    return index_samples(str(tmp_path), [("a.tar", TarShard.at(path))], labels, picture)
 
 
 def names(found):
@@ -108,7 +108,7 @@ def test_links_are_left_out_and_say_how_to_pack_what_they_lead_to(tmp_path):
         entry = tarfile.TarInfo("2.png")
         entry.type, entry.linkname = tarfile.SYMTYPE, "../../../etc/passwd"
         tar.addfile(entry)
-    found = gather(str(tmp_path), [("a.tar", Shard.at(path))], ())
+    found = index_samples(str(tmp_path), [("a.tar", TarShard.at(path))], ())
     assert names(found) == ["1.png"]
     assert found.notes[0].startswith("Left out 1 links and devices") and "--hard-dereference" in found.notes[0]
 
@@ -124,12 +124,12 @@ def test_D13_names_that_lead_elsewhere_become_harmless_text(tmp_path):
 
 def test_names_in_no_known_encoding_become_text_that_any_file_can_hold(tmp_path):
     (tmp_path / "a.tar").write_bytes(header(b"caf\xe9.png", len(PNG)) + filled(PNG) + END)
-    found = gather(str(tmp_path), [("a.tar", Shard.at(tmp_path / "a.tar"))], ())
+    found = index_samples(str(tmp_path), [("a.tar", TarShard.at(tmp_path / "a.tar"))], ())
     assert list(found.ids) == [r"a.tar/caf\xe9"]
 
 
 def test_equal_names_in_different_shards_are_different_samples(tmp_path):
     paths = [write_tar(tmp_path / f"{name}.tar", {"1.png": picture(number)}) for number, name in enumerate("ab")]
-    found = gather(str(tmp_path), [(path.name, Shard.at(path)) for path in paths], ())
+    found = index_samples(str(tmp_path), [(path.name, TarShard.at(path)) for path in paths], ())
     assert list(found.ids) == ["a.tar/1", "b.tar/1"] and found.numbers.tolist() == [0, 1]
     assert [member.fetch() for member in found.pictures] == [picture(0), picture(1)]

@@ -11,7 +11,7 @@ import pytest
 from tar_files import classed, picture, write_tar
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources import shard_labels
+from vitrail.data.sources import webdataset
 from vitrail.errors import DataError
 
 SETTINGS = DataSettings()
@@ -153,7 +153,7 @@ def test_damaged_labels_are_named(files, words, tmp_path):
 
 
 def test_of_many_samples_some_thousand_decide_which_fields_are_read_of_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_labels, "SEEN", 10)
+    monkeypatch.setattr(webdataset, "SAMPLED_FIELDS", 10)
     fields = [{"label": n % 2, "camera": n % 3, "file": f"f{n}"} for n in range(100)]
     source = opened(tmp_path, with_json(*fields))
     assert source.targets.tolist() == [n % 2 for n in range(100)]

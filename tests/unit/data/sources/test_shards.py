@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tar_files import classed, picture, write_tar
-from vitrail.data.decode import decode
-from vitrail.data.doctor.check import check
+from vitrail.data.checks.check_dataset import check_dataset
+from vitrail.data.decoding.decode import decode_image
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources.shards import braces, open_folder, open_shards, split_of
+from vitrail.data.sources.webdataset import expand_braces, open_shard_folder, open_shards, split_from_shard_name
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
 
@@ -78,13 +78,13 @@ BRACES = {
 
 @pytest.mark.parametrize(("text", "names"), BRACES.items())
 def test_braces_are_written_out_as_a_shell_does(text, names):
-    assert braces(text) == names
+    assert expand_braces(text) == names
 
 
 @pytest.mark.parametrize("text", ["{0..99999999999}.tar", "{0..9999}{0..9999}.tar"])
 def test_too_many_names_are_refused_before_they_are_made(text):
     with pytest.raises(DataError, match="names more than 1,000,000 shards"):
-        braces(text)
+        expand_braces(text)
 
 
 def test_missing_shards_are_counted_and_named(tmp_path):
@@ -110,19 +110,19 @@ SPLITS = {
 
 @pytest.mark.parametrize(("name", "split"), SPLITS.items())
 def test_names_and_folders_tell_the_official_split(name, split):
-    assert split_of(Path(name)) == split
+    assert split_from_shard_name(Path(name)) == split
 
 
 def test_a_name_of_two_splits_is_refused():
     with pytest.raises(DataError, match=r"train-test-0\.tar says test and train\. Rename it"):
-        split_of(Path("train-test-0.tar"))
+        split_from_shard_name(Path("train-test-0.tar"))
 
 
 @pytest.mark.parametrize("names", [("train-0.tar", "train-1.tar", "val-0.tar", "test-0.tar"),
                                    ("train/0.tar", "train/1.tar", "val/0.tar", "test/0.tar")])  # fmt: skip
 def test_official_splits_are_kept(names, tmp_path):
     four_shards(tmp_path, names)
-    splits = open_folder(tmp_path, SETTINGS).splits
+    splits = open_shard_folder(tmp_path, SETTINGS).splits
     assert {name: len(rows) for name, rows in splits.items()} == {"train": 8, "val": 4, "test": 4}
     assert np.array_equal(np.sort(np.concatenate(list(splits.values()))), np.arange(16))
 
@@ -174,12 +174,12 @@ def test_pictures_beside_the_shards_ask_which_are_meant(tmp_path):
 def test_packed_shards_are_left_out_and_named(tmp_path):
     four_shards(tmp_path)
     (tmp_path / "b.tar.gz").write_bytes(b"")
-    notes = open_folder(tmp_path, SETTINGS).notes
+    notes = open_shard_folder(tmp_path, SETTINGS).notes
     assert notes == ("Left out 1 packed shards, such as b.tar.gz; unpack them to use them.",)
     for path in tmp_path.glob("*.tar"):
         path.unlink()
     with pytest.raises(DataError, match=r"No tar shards were found in .* Unpack the 1 packed ones, such as b\.tar\.gz"):
-        open_folder(tmp_path, SETTINGS)
+        open_shard_folder(tmp_path, SETTINGS)
 
 
 def test_hidden_files_and_folders_are_not_looked_at(tmp_path):
@@ -201,7 +201,7 @@ def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "scandir", refusing)
     with pytest.raises(DataError, match=r"closed cannot be listed \(permission denied\)"):
-        open_folder(tmp_path, SETTINGS)
+        open_shard_folder(tmp_path, SETTINGS)
 
 
 def test_the_doctor_names_members_that_are_no_pictures(tmp_path, bomb):
@@ -212,7 +212,7 @@ def test_the_doctor_names_members_that_are_no_pictures(tmp_path, bomb):
         "0004.png": b"",
     }
     source = open_source(write_tar(tmp_path / "a.tar", files))
-    findings = check(source, {"train": np.arange(8)}, ImageSpec())
+    findings = check_dataset(source, {"train": np.arange(8)}, ImageSpec())
     assert [name for name, _ in findings.bad] == ["a.tar/0001", "a.tar/0002", "a.tar/0003", "a.tar/0004"]
     words = ("169 Mpx", "HTML", "truncated", "empty")
     assert all(word in reason for word, (_, reason) in zip(words, findings.bad, strict=True))
@@ -223,7 +223,7 @@ def test_a_picture_looks_the_same_in_a_shard_and_in_a_folder(tmp_path, photo, en
     data = encode(photo, "JPEG")
     (tmp_path / "1.jpg").write_bytes(data)
     source = open_source(write_tar(tmp_path / "a.tar", {"1.jpg": data, "1.cls": b"x", "2.jpg": data, "2.cls": b"y"}))
-    assert np.array_equal(decode(source.pictures[1], ImageSpec()), decode(tmp_path / "1.jpg", ImageSpec()))
+    assert np.array_equal(decode_image(source.pictures[1], ImageSpec()), decode_image(tmp_path / "1.jpg", ImageSpec()))
 
 
 def test_a_setting_that_shards_have_no_use_for_is_refused(tmp_path):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.decode import decode
+from vitrail.data.decoding.decode import decode_image
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
-from vitrail.data.sources.given import one_picture
-from vitrail.data.sources.stacks import stack_of
+from vitrail.data.sources.arrays import normalize_stack
+from vitrail.data.sources.image_input import check_single_image
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 
@@ -38,9 +38,9 @@ def test_D22_values_that_are_not_finite_are_said_of_their_picture_alone(wrong):
     values = np.zeros((4, 8, 8), np.float32)
     values[2, 3, 3] = wrong
     source = open_source((values, LABELS))
-    assert (decode(source.pictures[0], ImageSpec()) == 0).all()
+    assert (decode_image(source.pictures[0], ImageSpec()) == 0).all()
     with pytest.raises(DataError, match=r"1 of 64 values are not finite numbers \(NaN or infinity\)"):
-        decode(source.pictures[2], ImageSpec())
+        decode_image(source.pictures[2], ImageSpec())
 
 
 @pytest.mark.parametrize(
@@ -57,20 +57,20 @@ def test_D22_values_that_are_not_finite_are_said_of_their_picture_alone(wrong):
 )
 def test_D22_channels_are_the_end_with_few_of_them(shape, expected):
     values = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    found, notes = stack_of(values, "x")
+    found, notes = normalize_stack(values, "x")
     assert found.shape == expected
     turned = shape != expected
     assert np.array_equal(found, values.transpose(0, 2, 3, 1) if turned else values)
     assert notes == ((f"x: the shape {list(shape)} was read as [n, channels, height, width].",) if turned else ())
-    assert np.array_equal(one_picture(values[0], "x"), found[0])
+    assert np.array_equal(check_single_image(values[0], "x"), found[0])
 
 
 @pytest.mark.parametrize("shape", [(5, 3, 32, 3), (5, 4, 9, 1), (5, 28, 28, 28), (5, 20, 64, 24)])
 def test_D22_channels_that_may_be_at_either_end_are_refused(shape):
     with pytest.raises(DataError, match=r"x: in a picture of shape .*, the channels may be first or last\. Give"):
-        stack_of(np.zeros(shape, np.uint8), "x")
+        normalize_stack(np.zeros(shape, np.uint8), "x")
     if shape[1] <= 4:
-        assert stack_of(np.zeros(shape, np.uint8), "x", is_tensor=True)[0].shape == (5, *shape[2:], shape[1])
+        assert normalize_stack(np.zeros(shape, np.uint8), "x", is_tensor=True)[0].shape == (5, *shape[2:], shape[1])
 
 
 @pytest.mark.parametrize(
@@ -88,11 +88,11 @@ def test_D22_channels_that_may_be_at_either_end_are_refused(shape):
 )
 def test_D22_arrays_that_hold_no_pictures_are_refused_in_a_sentence(values, words):
     with pytest.raises(DataError, match=words):
-        stack_of(values, "x")
+        normalize_stack(values, "x")
 
 
 def test_D22_truth_values_become_black_and_white():
-    found, _ = stack_of(np.array([[[True, False]]]), "x")
+    found, _ = normalize_stack(np.array([[[True, False]]]), "x")
     assert found.dtype == np.uint8 and found.tolist() == [[[255, 0]]]
 
 

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from tar_files import END, filled, header, picture, write_tar
-from vitrail.data.sources.tars import entries, quoted
+from vitrail.data.sources.tar_index import iter_tar_entries, quote_tar_name
 from vitrail.errors import DataError
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
@@ -21,7 +21,7 @@ FILES = {"a.png": b"1" * 700, "empty.cls": b"", "folder/b.jpg": b"22", "c.txt": 
 
 
 def found(path):
-    return [(entry.name, entry.offset, entry.size, entry.kind) for entry in entries(path)]
+    return [(entry.name, entry.offset, entry.size, entry.kind) for entry in iter_tar_entries(path)]
 
 
 def as_the_library_finds(path):
@@ -43,14 +43,14 @@ def test_every_file_is_found_where_the_standard_library_finds_it(layout, tmp_pat
 def test_names_that_fit_into_no_header_are_read(layout, tmp_path):
     names = ["x" * 99, "x" * 100, "x" * 101, "long/" * 60 + "b.png", "é" * 80 + ".png", "雪/🐈.png", "c.png"]
     path = write_tar(tmp_path / "a.tar", dict.fromkeys(names, b"12"), FORMATS[layout])
-    assert [entry.name for entry in entries(path)] == names
+    assert [entry.name for entry in iter_tar_entries(path)] == names
     assert found(path) == as_the_library_finds(path)
 
 
 def test_names_of_up_to_256_bytes_are_joined_from_both_fields_of_old_headers(tmp_path):
     names = ["folder/" * 20 + "b.png", "a" * 100]
     path = write_tar(tmp_path / "a.tar", dict.fromkeys(names, b"12"))
-    assert [entry.name for entry in entries(path)] == names
+    assert [entry.name for entry in iter_tar_entries(path)] == names
 
 
 def test_names_in_no_known_encoding_survive(tmp_path):
@@ -69,7 +69,7 @@ def test_folders_links_and_devices_are_told_from_files(tmp_path):
         entry = tarfile.TarInfo("f")
         entry.size = 1
         tar.addfile(entry, io.BytesIO(b"x"))
-    assert [(entry.name.rstrip("/"), entry.kind) for entry in entries(path)] == [
+    assert [(entry.name.rstrip("/"), entry.kind) for entry in iter_tar_entries(path)] == [
         ("d", "folder"), ("s", "link"), ("h", "link"), ("p", "other"), ("f", "file"),
     ]  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_hostile_headers_are_refused_in_words(data, words, tmp_path):
 def test_comments_for_all_files_are_harmless(tmp_path):
     data = pax(line(b"comment=made by git"), kind=b"g") + header(b"a.png", 1) + filled(b"x") + END
     (tmp_path / "a.tar").write_bytes(data)
-    assert [entry.name for entry in entries(tmp_path / "a.tar")] == ["a.png"]
+    assert [entry.name for entry in iter_tar_entries(tmp_path / "a.tar")] == ["a.png"]
 
 
 def test_a_header_of_many_small_lines_takes_no_long_time(tmp_path):
@@ -226,5 +226,5 @@ def test_a_header_of_many_small_lines_takes_no_long_time(tmp_path):
 
 
 def test_names_in_messages_stay_on_one_line():
-    assert quoted("a\nb\x1b[31m\udce9") == r"'a\nb\x1b[31m\\xe9'"
-    assert len(quoted("x" * 5000)) < 210
+    assert quote_tar_name("a\nb\x1b[31m\udce9") == r"'a\nb\x1b[31m\\xe9'"
+    assert len(quote_tar_name("x" * 5000)) < 210

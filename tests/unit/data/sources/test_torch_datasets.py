@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset, random_split
 
-from vitrail.data.decode import decode
+from vitrail.data.decoding.decode import decode_image
 from vitrail.data.open import open_source
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError, UsageError
@@ -49,7 +49,7 @@ def test_pictures_of_every_form_are_fetched_when_they_are_needed(form):
     assert source.name == "counting" and source.targets.tolist() == [0, 1] * 5 and source.ids[3] == "000003"
     before = list(dataset.fetched)
     assert before[3] == 0, "no picture is fetched to learn the labels"
-    assert (decode(source.pictures[3], SPEC) == 3).all() and dataset.fetched[3] == 1
+    assert (decode_image(source.pictures[3], SPEC) == 3).all() and dataset.fetched[3] == 1
     source.fingerprint()
     assert dataset.fetched[4] == before[4]
 
@@ -83,7 +83,7 @@ def test_parts_of_data_sets_keep_their_labels_without_reading_pictures():
     dataset.classes = ["even", "odd"]
     source = open_source(Subset(dataset, [1, 2, 3, 9]))
     assert source.targets.tolist() == [1, 0, 1, 1] and source.classes == ("even", "odd")
-    assert (decode(source.pictures[3], SPEC) == 9).all()
+    assert (decode_image(source.pictures[3], SPEC) == 9).all()
     part, _ = random_split(Subset(dataset, range(10)), [8, 2], torch.Generator().manual_seed(0))
     assert len(open_source(part)) == 8
     both = ConcatDataset([Subset(dataset, [0, 1]), dataset])
@@ -103,7 +103,7 @@ def test_an_image_folder_of_torchvision_keeps_its_classes(draw):
     root = draw("dog/1.png", "cat/1.png", "cat/2.png")
     source = open_source(torchvision.datasets.ImageFolder(root))
     assert source.classes == ("cat", "dog") and source.targets.tolist() == [0, 0, 1] and not source.notes
-    assert decode(source.pictures[2], ImageSpec()).shape == (6, 5, 3)
+    assert decode_image(source.pictures[2], ImageSpec()).shape == (6, 5, 3)
     as_tensors = torchvision.datasets.ImageFolder(root, torchvision.transforms.ToTensor())
     assert open_source(as_tensors).pictures[0].fetch().dtype == np.float32
 
@@ -142,7 +142,7 @@ def test_only_one_thread_at_a_time_is_inside_the_data_set():
 
     source = open_source(Slow(labels=[row % 2 for row in range(10)]))
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda row: decode(source.pictures[row], SPEC)[0, 0, 0], range(10)))
+        found = list(pool.map(lambda row: decode_image(source.pictures[row], SPEC)[0, 0, 0], range(10)))
     assert found == list(range(10)) and most == 1
 
 

@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_sample_image
 from torch import Tensor
 
-from vitrail.data.transforms import resize
+from vitrail.data.preprocess import resize_batch
 
 
 @functools.cache
@@ -21,4 +21,4 @@ def photographs(side: int, count: int = 12) -> Tensor:
         top, left = 20 + 40 * (number % 5), 30 + 35 * number
         piece = photograph[top : top + 200, left : left + 200].transpose(2, 0, 1)
         found.append(torch.from_numpy(np.ascontiguousarray(piece)))
-    return resize(torch.stack(found), (side, side), "bicubic")
+    return resize_batch(torch.stack(found), (side, side), "bicubic")

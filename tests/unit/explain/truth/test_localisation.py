@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitrail.data.sources.planted import CLASSES, GLYPHS, make, make_pairs
+from vitrail.data.sources.synthetic import CLASSES, GLYPHS, make_synthetic_images, make_synthetic_pairs
 from vitrail.errors import UsageError
 from vitrail.explain.truth.evidence import find, perfect
 from vitrail.explain.truth.localisation import class_sensitivity, correlation, covered, land
@@ -14,7 +14,7 @@ from vitrail.spec import Grid
 
 @pytest.mark.parametrize("grid", [Grid(8, 8), Grid(16, 16), Grid(4, 4), Grid(7, 9)])
 def test_a_perfect_map_of_planted_evidence_points_at_it(grid):
-    planted = make(60, 0, tag=True)
+    planted = make_synthetic_images(60, 0, tag=True)
     found = find(perfect(planted, grid), planted)
     assert (found.pointing == 1).all()
     assert found.in_box.min() >= 0.24 and found.in_box.mean() > 5 * found.chance_box
@@ -22,7 +22,7 @@ def test_a_perfect_map_of_planted_evidence_points_at_it(grid):
 
 
 def test_on_patches_that_outline_the_glyph_a_perfect_map_has_all_its_mass_there():
-    planted = make(60, 0)
+    planted = make_synthetic_images(60, 0)
     found = find(perfect(planted, Grid(8, 8)), planted)
     np.testing.assert_allclose(found.in_box, 1)
     np.testing.assert_allclose(found.in_mask, 112 / 256)
@@ -32,7 +32,7 @@ def test_on_patches_that_outline_the_glyph_a_perfect_map_has_all_its_mass_there(
 
 
 def test_a_random_map_has_what_chance_gives():
-    planted = make(2000, 0)
+    planted = make_synthetic_images(2000, 0)
     found = find(np.random.default_rng(0).random((2000, 8, 8)), planted)
     assert found.chance_pointing == pytest.approx(4 / 64) and found.chance_box == pytest.approx(256 / 4096)
     assert found.chance_mask == pytest.approx(112 / 4096)
@@ -42,7 +42,7 @@ def test_a_random_map_has_what_chance_gives():
 
 
 def test_a_flat_map_has_chance_and_the_decoys_map_has_nothing_on_the_glyph():
-    planted = make(20, 0)
+    planted = make_synthetic_images(20, 0)
     flat = find(np.ones((20, 8, 8)), planted)
     np.testing.assert_allclose(flat.pointing, 4 / 64)
     np.testing.assert_allclose(flat.in_box, 256 / 4096)
@@ -68,7 +68,7 @@ def test_shares_are_those_of_a_picture_large_enough_for_both(grid):
 
 
 def test_maps_that_follow_the_class_are_told_from_maps_that_are_blind_to_it():
-    pairs = make_pairs(24, 0)
+    pairs = make_synthetic_pairs(24, 0)
     own = tuple(covered(boxes, Grid(8, 8)) for boxes in pairs.glyph_boxes.swapaxes(0, 1))
     targets = (pairs.glyph_boxes[:, 0], pairs.glyph_boxes[:, 1])
     found = class_sensitivity(own, targets)
@@ -103,7 +103,7 @@ def test_what_cannot_be_judged_is_refused():
 
 
 def test_pictures_of_pairs_hold_two_different_glyphs_in_all_twelve_orders():
-    pairs = make_pairs(48, 3)
+    pairs = make_synthetic_pairs(48, 3)
     assert (pairs.targets[:, 0] != pairs.targets[:, 1]).all()
     assert len({tuple(row) for row in pairs.targets[:12]}) == 12
     assert not pairs.glyph_boxes.all(1).any(), "the boxes do not overlap"
@@ -112,12 +112,12 @@ def test_pictures_of_pairs_hold_two_different_glyphs_in_all_twelve_orders():
             rows, columns = np.flatnonzero(box.any(1)), np.flatnonzero(box.any(0))
             assert np.array_equal(mask[np.ix_(rows, columns)], GLYPHS[target])
             assert picture[mask].mean() - picture[box & ~mask].mean() > 50
-    few = make_pairs(5, 3)
+    few = make_synthetic_pairs(5, 3)
     assert np.array_equal(few.pictures, pairs.pictures[:5]) and len(CLASSES) == 4
 
 
 def test_a_tag_in_some_pictures_only_is_refused():
-    made = make(6, 0, tag=True)
+    made = make_synthetic_images(6, 0, tag=True)
     made.tag_masks[:2] = False
     with pytest.raises(UsageError, match=r"on in all pictures or in none\. Got 4 of 6"):
         find(np.ones((6, 8, 8)), made)

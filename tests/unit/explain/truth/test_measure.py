@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plain_sums import averaging, pictures, shuffled_values
-from vitrail.data.sources.planted import GLYPHS, make, make_pairs
+from vitrail.data.sources.synthetic import GLYPHS, make_synthetic_images, make_synthetic_pairs
 from vitrail.errors import UsageError
 from vitrail.explain.truth.differences import differences, verdict
 from vitrail.explain.truth.evidence import images_of
@@ -100,8 +100,8 @@ def blind(model, images, classes):
 
 def planted_truth():
     shape = ViTConfig(image_size=(64, 64), patch=(8, 8), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
-    planted = make(32, 5, tag=True)
-    known = Known(planted=planted, pairs=make_pairs(24, 6), spec=SPEC)
+    planted = make_synthetic_images(32, 5, tag=True)
+    known = Known(planted=planted, pairs=make_synthetic_pairs(24, 6), spec=SPEC)
     images, classes = images_of(planted.pictures, SPEC), torch.from_numpy(planted.targets)
     return measure(
         {"matching": matching, "bright": blind},

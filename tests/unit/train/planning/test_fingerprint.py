@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from vitrail.data.decoding import dicom
+from vitrail.data.preprocess import preprocess_stack
 from vitrail.data.source import Source
-from vitrail.data.transforms import prepare_stack
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 from vitrail.train.planning import fingerprint as looking
@@ -66,7 +66,7 @@ def test_fractions_are_never_rounded_up_to_a_count_of_bits(low, high, range_, ki
     assert (seen.low, seen.high) == pytest.approx(range_)
     expected = "fractions: " if range_ == (0, 1) else "fractions, of which the largest is white: "
     assert seen.range_reason.startswith(f"{expected}the pictures looked at store {low:g} to {high:g} in 4")
-    prepared = prepare_stack(pictures, ImageSpec(height=30, width=30, channels=1, low=seen.low, high=seen.high))
+    prepared = preprocess_stack(pictures, ImageSpec(height=30, width=30, channels=1, low=seen.low, high=seen.high))
     assert len(prepared.unique()) > 150, "the grey scale is used"
 
 
@@ -85,7 +85,7 @@ def test_8_bit_masks_of_0_and_1_are_refused_because_no_stretch_would_follow():
         found(masks, policy="percentile")
     assert found(masks * 9, policy="percentile").high == 9.0
     deep = found(masks.astype(np.uint16), policy="percentile")
-    levels = prepare_stack(masks.astype(np.uint16), ImageSpec(height=10, width=10, low=deep.low, high=deep.high))
+    levels = preprocess_stack(masks.astype(np.uint16), ImageSpec(height=10, width=10, low=deep.low, high=deep.high))
     assert levels.unique().tolist() == [0, 255]
 
 
@@ -135,12 +135,12 @@ def films_are_read(monkeypatch) -> None:
     """A film through its window is bright; its stored values are 12 bits deep."""
 
     def read(picture: Film, spec: ImageSpec):
-        from vitrail.data.decoding.values import Stored
+        from vitrail.data.decoding.decoded_image import DecodedImage
 
         top = 65535 if spec.window == "file" else 4000
-        return Stored(np.array([[0, top]], np.uint16), kind="DICOM")
+        return DecodedImage(np.array([[0, top]], np.uint16), kind="DICOM")
 
-    monkeypatch.setattr(looking, "read", read)
+    monkeypatch.setattr(looking, "read_image", read)
     monkeypatch.setattr(dicom, "has_window", lambda data, page: b"window" in data)
 
 

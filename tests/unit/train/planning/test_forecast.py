@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.source import Source
 from vitrail.train.dataset import Dataset
 from vitrail.train.events import Note
@@ -67,7 +67,7 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
         ids=tuple(map(str, range(20))),
     )  # fmt: skip
     dataset = Dataset(source, {"train": np.arange(8), "val": np.arange(8, 18), "test": np.arange(18, 20)})
-    pictures = Resident(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
+    pictures = InMemoryImageStore(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 1.0)
     plan = dataclasses.replace(Plan(), start=StartSettings(weights="x", average=(0.5, 1.0)), recipe=Recipe(steps=4))
 
@@ -87,7 +87,7 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
         ids=tuple(map(str, range(150))),
     )  # fmt: skip
     parts = {"train": np.arange(50), "val": np.arange(50, 70), "test": np.arange(70, 150)}
-    pictures = Resident(torch.zeros(50, 1, 4, 4, dtype=torch.uint8))
+    pictures = InMemoryImageStore(torch.zeros(50, 1, 4, 4, dtype=torch.uint8))
     monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 0.01)
     watch = Watch()
     watch.decoding = 5.0  # a tenth of a second a picture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.train.dataset import Dataset
@@ -37,7 +37,7 @@ def settled(images: np.ndarray, classes: int = 2, overrides: dict[str, str] | No
     ids = tuple(map(str, range(len(images))))
     source = Source(name="drawn", classes=names, pictures=images, targets=targets, ids=ids)
     plan = Plan(recipe=Recipe(flip=flip), image=dataclasses.replace(Plan().image, height=16, width=16))
-    pictures, reasons = Resident(torch.from_numpy(images)[:, None]), {}
+    pictures, reasons = InMemoryImageStore(torch.from_numpy(images)[:, None]), {}
     wishes = Wishes(data=DataSettings(), overrides=overrides or {})
     dataset = Dataset(source, {"train": np.arange(len(images))})
     return turned(plan, pictures, dataset, wishes, reasons).recipe, reasons

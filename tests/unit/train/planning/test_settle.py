@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.loader import Resident
+from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.model.registry import config_from_name
@@ -46,7 +46,7 @@ def settled(monkeypatch):
         pace = Pace(((Phase(0.0, 1.0), seconds),))
         monkeypatch.setattr(pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
         wishes, reasons = Wishes(data=DataSettings(), model=model, overrides=overrides or {}), {}
-        pictures = Resident(torch.from_numpy(IMAGES)[:, None])
+        pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
         found, told = settle.settle(plan, wishes, reasons, pictures, DATASET, **more)
         return found, reasons, asked, told
 
@@ -85,7 +85,7 @@ def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(
     measure = lambda plan, *rest: Pace(((Phase(0.0, 1.0), next(paces)),))  # noqa: E731
     monkeypatch.setattr(pace, "measure", measure)
     reasons = {}
-    pictures = Resident(torch.from_numpy(IMAGES)[:, None])
+    pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
     slower, _ = settle.settle(minutes(1.0), Wishes(data=DataSettings()), reasons, pictures, DATASET)
     assert slower.recipe.steps == 300
     assert reasons["recipe.mixup"].startswith(f"{slower.recipe.epochs(COUNT):,.0f} epochs, ")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.augmenting.mixing import MIXING_DRAWS, mix
+from vitrail.data.augment.mixing import MIXING_DRAWS, mix_batch
 from vitrail.randomness import uniform
 from vitrail.train.recipe import Recipe
 from vitrail.train.stepping.objective import classes_loss, labels_loss, loss_for, mean, numbers_loss
@@ -133,6 +133,6 @@ def test_mixed_targets_are_unknown_where_either_is():
     keys = uniform(0, "mix", 0, np.arange(3), MIXING_DRAWS)
     images = torch.zeros(3, 1, 4, 4, dtype=torch.uint8)
     targets = torch.tensor([[1.0, torch.nan], [0.0, 1.0], [1.0, 0.0]])
-    _, mixed = mix(images, targets, keys, 1.0, 0.0, 2)
+    _, mixed = mix_batch(images, targets, keys, 1.0, 0.0, 2)
     assert not mixed[:, 0].isnan().any() and 1 <= int(mixed[:, 1].isnan().sum()) <= 2
     assert float(mean(*labels_loss(torch.zeros(3, 2), mixed))) == pytest.approx(np.log(2), rel=1e-5)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.data.augment import crop_and_flip
-from vitrail.data.augmenting import policies
-from vitrail.data.augmenting.erasing import ERASING_DRAWS, erase
-from vitrail.data.augmenting.wandering import WANDERING_DRAWS, wander
-from vitrail.data.loader import Batch, Resident
-from vitrail.data.regions import Cut
+from vitrail.data.augment import policies
+from vitrail.data.augment.crops import crop_and_flip
+from vitrail.data.augment.geometry import AFFINE_DRAWS, random_affine
+from vitrail.data.augment.mixing import ERASING_DRAWS, random_erasing
+from vitrail.data.loader import Batch, InMemoryImageStore
+from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.randomness import uniform
@@ -76,7 +76,7 @@ def batch_of(rows: list[int], copies: list[int] | None = None) -> Batch:
 
 
 def run(targets: np.ndarray, stop: int, found: Learner, plan: Plan, start: int = 0) -> list[float]:
-    pictures = Resident(IMAGES, cut=cut_of(plan.recipe, plan.seed))
+    pictures = InMemoryImageStore(IMAGES, cut=cut_of(plan.recipe, plan.seed))
     return [step.loss for step in itertools.islice(train(found, pictures, targets, plan, start), stop)]
 
 
@@ -97,9 +97,11 @@ def test_views_are_made_in_the_order_that_is_promised():
     batch = batch_of([4, 9, 17, 23])
     recipe = Recipe(crop_padding=2, flip=True, turn=9, stretch=0.2, move=0.1, augment="three", erase=0.7)
     by_hand = crop_and_flip(batch.images, uniform(5, "crop and flip", 2, batch.indices, 3), 2, True)
-    by_hand = wander(by_hand, uniform(5, "wander", 2, batch.indices, WANDERING_DRAWS), 9, 0.2, 0.1)
-    by_hand = policies.apply(by_hand, policies.three_augment(uniform(5, "three augment", 2, batch.indices, 6)))
-    by_hand = erase(by_hand, uniform(5, "erase", 2, batch.indices, ERASING_DRAWS), 0.7)
+    by_hand = random_affine(by_hand, uniform(5, "wander", 2, batch.indices, AFFINE_DRAWS), 9, 0.2, 0.1)
+    by_hand = policies.apply_operations(
+        by_hand, policies.draw_three_augment(uniform(5, "three augment", 2, batch.indices, 6))
+    )
+    by_hand = random_erasing(by_hand, uniform(5, "erase", 2, batch.indices, ERASING_DRAWS), 0.7)
     assert torch.equal(augment(batch, recipe, 5, 2), by_hand)
 
 
@@ -119,16 +121,16 @@ def test_the_magnitude_and_the_count_of_rand_augment_are_the_recipes():
 
 
 def test_a_cut_keeps_to_the_recipes_smallest_area():
-    assert cut_of(Recipe(crop_scale=0.35), 7) == Cut(7, scale=(0.35, 1.0))
+    assert cut_of(Recipe(crop_scale=0.35), 7) == RandomResizedCrop(7, scale=(0.35, 1.0))
 
 
 def test_a_cut_mirrors_and_then_nothing_mirrors_again():
     recipe = Recipe(crop_scale=1.0, flip=True)
-    assert cut_of(recipe, 7) == Cut(7, scale=(1.0, 1.0), mirror=True)
+    assert cut_of(recipe, 7) == RandomResizedCrop(7, scale=(1.0, 1.0), mirror=True)
     batch = batch_of(list(range(30)))
     assert augment(batch, recipe, 0, 0) is batch.images
-    square = Cut(7, scale=(1.0, 1.0), ratio=(1.0, 1.0), mirror=True)
-    shown = Resident(IMAGES, cut=square).take(batch.indices, 4)
+    square = RandomResizedCrop(7, scale=(1.0, 1.0), ratio=(1.0, 1.0), mirror=True)
+    shown = InMemoryImageStore(IMAGES, cut=square).take(batch.indices, 4)
     mirrored = torch.from_numpy(square.mirrored(batch.indices, 4))
     assert 5 < mirrored.sum() < 25
     assert torch.equal(shown, torch.where(mirrored[:, None, None, None], IMAGES.flip(-1), IMAGES))
@@ -163,7 +165,7 @@ def test_a_batch_that_lost_pictures_is_shown_and_kept_as_before():
 
 
 def test_epochs_count_different_pictures_and_steps_count_views():
-    pictures = Resident(IMAGES, cut=cut_of(EVERYTHING, 0))
+    pictures = InMemoryImageStore(IMAGES, cut=cut_of(EVERYTHING, 0))
     steps = list(train(learner(PLAN), pictures, TARGETS, PLAN))
     assert steps[-1].epoch == pytest.approx(8 * 4 / 30)
     assert all(step.pictures == 8 for step in steps)
@@ -198,6 +200,6 @@ def test_a_model_learns_at_two_sizes_with_a_learned_table_and_dropped_patches():
     plan = dataclasses.replace(PLAN, model=model, recipe=recipe)
     learner = prepare(create_model(model, 0), plan)
     before = learner.model.positions.table.detach().clone()
-    losses = [step.loss for step in train(learner, Resident(IMAGES), np.arange(30) % 3, plan)]
+    losses = [step.loss for step in train(learner, InMemoryImageStore(IMAGES), np.arange(30) % 3, plan)]
     assert len(losses) == 8 and np.isfinite(losses).all()
     assert not torch.equal(before, learner.model.positions.table)

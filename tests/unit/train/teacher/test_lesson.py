@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from vitrail.data.transforms import normalise
+from vitrail.data.preprocess import normalize
 from vitrail.evaluate.scaling import Scaling
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -149,7 +149,7 @@ def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_
     average, _ = backward(engine, measured(engine, loss, plan), loss, shown, 3, parts, lesson=lesson)
     ours = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
-    logits = model(normalise(images, plan.image))
+    logits = model(normalize(images, plan.image))
     apart = F.kl_div((logits / 2).log_softmax(1), (said / 2).softmax(1), reduction="batchmean") * 4
     expected = 0.7 * F.cross_entropy(logits, targets, weights) + 0.3 * apart
     expected.backward()

@@ -1,0 +1,263 @@
+"""Filters along rows and columns as two matrix products a picture, with bits that depend on nothing but the picture.
+
+Weights are whole multiples of 2**-15 and grey levels whole numbers below 256, so that every sum of their products is
+a whole number below 2**24, which float32 holds exactly: order of summation, batch, device and threads change nothing.
+Sums are rounded to grey levels after the columns and again after the rows, as Pillow and torch do for uint8.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float32, Float64, Int64, UInt8
+from torch import Tensor
+
+from ...spec import Interpolation
+from .geometry import to_device
+
+UNIT = 2.0**15
+
+
+def separable_filter(
+    images: UInt8[Tensor, "n C H W"], down: Float32[Tensor, "n h H"], across: Float32[Tensor, "n w W"]
+) -> UInt8[Tensor, "n C h w"]:
+    """Each picture's columns mixed by its `across`, then its rows by its `down`; each row of weights sums to 1.
+
+    The sum of a row's weights without their signs must stay below 2, which every resize and blur keeps.
+    """
+    n, C, H, W = images.shape
+    h, w = down.shape[1], across.shape[1]
+    rows = images.reshape(n, C * H, W).float() @ _to_integer_weights(across).transpose(1, 2)  # [n, C * H, w]
+    columns = _to_grey_levels(rows).view(n, C, H, w).transpose(2, 3).reshape(n, C * w, H)
+    mixed = _to_grey_levels(columns @ _to_integer_weights(down).transpose(1, 2))  # [n, C * w, h]
+    return mixed.view(n, C, w, h).transpose(2, 3).to(torch.uint8).contiguous()
+
+
+def crop_and_resize(
+    images: UInt8[Tensor, "n C H W"], boxes: Int64[Tensor, "n 4"], size: tuple[int, int], interpolation: Interpolation
+) -> UInt8[Tensor, "n C h w"]:
+    """Each picture's box (top, left, height, width), antialiased, as (height, width) pixels."""
+    tops, lefts, heights, widths = boxes.unbind(1)
+    down = _resize_weights(tops, heights, images.shape[2], size[0], interpolation)
+    return separable_filter(images, down, _resize_weights(lefts, widths, images.shape[3], size[1], interpolation))
+
+
+def gaussian_blur_radius(
+    images: UInt8[Tensor, "n C H W"], sigmas: Float64[np.ndarray, " n"], radius: int
+) -> UInt8[Tensor, "n C H W"]:
+    """Each picture blurred by a normal curve cut off `radius` pixels away, and mirrored at its edge.
+
+    On a CPU by convolutions, which are faster there; the bits are those of the products.
+    """
+    H, W = images.shape[2:]
+    if images.device.type != "cpu":
+        down = gaussian_blur_weights(sigmas, H, radius, images.device)
+        return separable_filter(images, down, gaussian_blur_weights(sigmas, W, radius, images.device))
+    values = images.flatten(0, 1)[None].float()  # [1, n * C, H, W]
+    for dimension, side in ((3, W), (2, H)):
+        curves = to_device(_gaussian_kernels(sigmas, min(radius, side - 1)), images.device) * UNIT  # [n, taps]
+        values = _convolve_1d(values, curves.repeat_interleave(images.shape[1], 0), dimension)
+    return values.view(images.shape).to(torch.uint8)
+
+
+def gaussian_blur_weights(
+    sigmas: Float64[np.ndarray, " n"], side: int, radius: int, device: torch.device
+) -> Float32[Tensor, "n side side"]:
+    """Weights that blur a side; its edge pixels are not repeated, and a radius without room is cut to side - 1."""
+    radius = min(radius, side - 1)
+    curves = _gaussian_kernels(sigmas, radius)
+    places = np.abs(np.arange(side)[:, None] + np.arange(-radius, radius + 1))  # [side, taps]
+    places = to_device((side - 1) - np.abs((side - 1) - places), device)
+    taps = to_device(curves, device)[:, None].expand(-1, side, -1)  # [n, side, taps]
+    weights = torch.zeros(len(sigmas), side, side, device=device)
+    return weights.scatter_add_(2, places.expand(len(sigmas), -1, -1), taps)
+
+
+def _resize_weights(
+    starts: Int64[Tensor, " n"], lengths: Int64[Tensor, " n"], inputs: int, outputs: int, interpolation: Interpolation
+) -> Float32[Tensor, "n outputs inputs"]:
+    """Weights that stretch the pixels start .. start + length of a side of `inputs` pixels to `outputs` pixels.
+
+    Antialiased: where the side shrinks, the kernel widens with it. Pixels outside the cut have no part in it.
+
+    Source: the triangle and the cubic kernel (a = -0.5) of Pillow, and of torch with antialias=True.
+    """
+    scale = lengths.float() / outputs  # [n] input pixels per output pixel
+    wide = scale.clamp(min=1)[:, None, None]
+    middles = scale[:, None] * (torch.arange(outputs, device=starts.device) + 0.5)  # [n, outputs], from the cut's edge
+    pixels = torch.arange(inputs, device=starts.device) - starts[:, None]  # [n, inputs], from the cut's edge
+    inside = (pixels >= 0) & (pixels < lengths[:, None])
+    kernel = _cubic_kernel if interpolation == "bicubic" else _triangle_kernel
+    weights = kernel((pixels[:, None] + 0.5 - middles[:, :, None]) / wide) * inside[:, None]
+    return weights / weights.sum(2, keepdim=True)
+
+
+def _gaussian_kernels(sigmas: Float64[np.ndarray, " n"], radius: int) -> Float64[np.ndarray, "n taps"]:
+    """Normal curves that sum to 1, of whole multiples of 2**-15, so that what the mirror adds to them stays whole."""
+    curves = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigmas[:, None]) ** 2)
+    return np.rint(curves / curves.sum(1, keepdims=True) * UNIT) / UNIT
+
+
+def _convolve_1d(
+    values: Float32[Tensor, "1 channels H W"], curves: Float32[Tensor, "channels taps"], dimension: int
+) -> Float32[Tensor, "1 channels H W"]:
+    """Grey levels of each channel weighed by its own curve along rows (3) or columns (2)."""
+    radius = curves.shape[1] // 2
+    border = (radius, radius, 0, 0) if dimension == 3 else (0, 0, radius, radius)
+    kernels = curves[:, None, None, :] if dimension == 3 else curves[:, None, :, None]
+    return _to_grey_levels(F.conv2d(F.pad(values, border, mode="reflect"), kernels, groups=len(curves)))
+
+
+def _to_integer_weights(weights: Tensor) -> Tensor:
+    """The weights as whole numbers of 2**-15."""
+    return (weights * UNIT).round_()
+
+
+def _to_grey_levels(sums: Tensor) -> Tensor:
+    """Grey levels of sums of 2**-15, halves rounded up."""
+    return sums.add_(UNIT / 2).mul_(1 / UNIT).floor_().clamp_(0, 255)
+
+
+def _triangle_kernel(x: Tensor) -> Tensor:
+    return (1 - x.abs()).clamp(min=0)
+
+
+def _cubic_kernel(x: Tensor, a: float = -0.5) -> Tensor:
+    x = x.abs()
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = (((x - 5) * x + 8) * x - 4) * a
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+# Other grey levels for the same ones: every change that sees no neighbours is a table of 256 entries per channel.
+#
+# Tables are made of whole numbers or of single float32 products and sums, whose bits are the same in any batch.
+# Values are cut off, not rounded, where a formula leaves a fraction, as Pillow and torchvision do.
+
+
+def adjust_brightness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Levels times `amounts`."""
+    return _apply_tables(images, _clamp_to_uint8(_all_levels(images) * _per_image(amounts, images)))
+
+
+def adjust_contrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Levels away from the picture's mean grey (0), as they are (1), twice as far from it (2).
+
+    The mean is that of the grey picture; with any number of channels but three, that of all values.
+    """
+    values = rgb_to_grayscale(images) if images.shape[1] == 3 else images
+    total = values.sum(dim=(1, 2, 3), dtype=torch.int64)  # whole, so that the order of summation does not matter
+    mean = (total.float() / values[0].numel())[:, None, None]
+    amount = _per_image(amounts, images)
+    return _apply_tables(images, _clamp_to_uint8(_all_levels(images) * amount + mean * (1 - amount)))
+
+
+def posterize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """The first `amounts` bits (0..8) of every level; the others become 0."""
+    masks = 256 - 2 ** (8 - amounts.astype(np.int64))
+    return images & to_device(masks.astype(np.uint8), images.device)[:, None, None, None]
+
+
+def solarize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Levels of at least `amounts` are inverted."""
+    levels = _all_levels(images)
+    inverted = torch.where(levels >= _per_image(amounts, images), 255 - levels, levels)
+    return _apply_tables(images, inverted.to(torch.uint8))
+
+
+def invert(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """255 minus every level; there is no amount of it."""
+    return ~images
+
+
+def autocontrast(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Each channel stretched so that its darkest pixel is 0 and its brightest 255; a flat channel stays."""
+    flat = images.flatten(2)
+    low, high = flat.amin(2, keepdim=True).int(), flat.amax(2, keepdim=True).int()  # [n, C, 1]
+    levels = torch.arange(256, device=images.device)
+    stretched = ((levels - low) * 255).div((high - low).clamp(min=1), rounding_mode="floor").clamp(0, 255)
+    return _apply_tables(images, torch.where(high > low, stretched, levels).to(torch.uint8))
+
+
+def equalize(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Each channel's levels spread so that all are about as frequent, by Pillow's whole-number formula."""
+    flat = images.flatten(2).long()  # [n, C, H * W]
+    counts = torch.zeros(*flat.shape[:2], 256, dtype=torch.int64, device=images.device)
+    counts.scatter_add_(2, flat, torch.ones_like(flat[:1, :1, :1]).expand_as(flat))
+    below = counts.cumsum(2) - counts  # pixels that are darker
+    brightest = counts.gather(2, flat.amax(2, keepdim=True))
+    step = (flat.shape[2] - brightest).div(255, rounding_mode="floor")  # [n, C, 1]
+    spread = (below + step // 2).div(step.clamp(min=1), rounding_mode="floor").clamp(max=255)
+    table = torch.where(step > 0, spread, torch.arange(256, device=images.device))
+    return _apply_tables(images, table.to(torch.uint8))
+
+
+def rgb_to_grayscale(images: UInt8[Tensor, "n 3 H W"]) -> UInt8[Tensor, "n 1 H W"]:
+    """0.299 red + 0.587 green + 0.114 blue in 65536ths, rounded: Pillow's grey, in whole numbers."""
+    red, green, blue = images.to(torch.int32).unbind(1)
+    weighted = red * 19595 + green * 38470 + blue * 7471 + 0x8000
+    return (weighted >> 16).to(torch.uint8)[:, None]
+
+
+def _all_levels(images: Tensor) -> Tensor:
+    return torch.arange(256, device=images.device, dtype=torch.float32)
+
+
+def _per_image(amounts: np.ndarray, images: Tensor) -> Tensor:
+    return to_device(amounts, images.device)[:, None, None]
+
+
+def _clamp_to_uint8(values: Tensor) -> Tensor:
+    return values.clamp_(0, 255).to(torch.uint8)
+
+
+def _apply_tables(images: UInt8[Tensor, "n C H W"], tables: UInt8[Tensor, "n c 256"]) -> UInt8[Tensor, "n C H W"]:
+    """Every level by its picture's table; one table serves all channels, or each has its own."""
+    n, C, H, W = images.shape
+    tables = tables.expand(n, C, 256)
+    return tables.gather(2, images.reshape(n, C, H * W).long()).view(n, C, H, W)
+
+
+# Changes that look at a pixel's other channels or at its neighbours: saturation, grey, sharpness, blur.
+
+BLUR_RADIUS = 6
+"""Pixels that a blur reaches to each side: three deviations of the strongest, 2."""
+
+
+def adjust_saturation(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Grey (0), as it is (1), twice as far from grey (2). Any number of channels but three has no colour and stays."""
+    if images.shape[1] != 3:
+        return images
+    amount = to_device(amounts, images.device)[:, None, None, None]
+    blended = images.float().mul_(amount).add_(rgb_to_grayscale(images) * (1 - amount))
+    return blended.clamp_(0, 255).to(torch.uint8)
+
+
+def to_grayscale(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """The grey picture in all three channels; any other number of channels stays. There is no amount of it."""
+    return rgb_to_grayscale(images).expand_as(images) if images.shape[1] == 3 else images
+
+
+def adjust_sharpness(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """Softened (0), as it is (1), twice as far from soft (2); the outermost pixels stay.
+
+    Soft is the mean of a pixel's 3 x 3 neighbourhood in which it counts five times itself, as in Pillow.
+    """
+    if min(images.shape[-2:]) < 3:
+        return images
+    whole = images.to(torch.int16)
+    rows = whole[..., :-2] + whole[..., 1:-1] + whole[..., 2:]
+    around = rows[..., :-2, :] + rows[..., 1:-1, :] + rows[..., 2:, :]  # at most 9 * 255
+    inner = whole[..., 1:-1, 1:-1]
+    soft = ((around + 4 * inner).float() / 13).round_()  # a whole number over 13 is never a half
+    amount = to_device(amounts, images.device)[:, None, None, None]
+    changed = inner.float().add_((soft - inner) * (1 - amount)).clamp_(0, 255).to(torch.uint8)
+    kept = images.clone()
+    kept[..., 1:-1, 1:-1] = changed
+    return kept
+
+
+def gaussian_blur(images: UInt8[Tensor, "n C H W"], amounts: Float64[np.ndarray, " n"]) -> UInt8[Tensor, "n C H W"]:
+    """A Gaussian blur of `amounts` pixels' deviation, above 0 and up to 2; the picture is mirrored at its edge."""
+    return gaussian_blur_radius(images, amounts, BLUR_RADIUS)

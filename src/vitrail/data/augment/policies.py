@@ -1,0 +1,189 @@
+"""Which operation, how strongly, for which picture: RandAugment, TrivialAugment, 3-Augment, and their operations.
+
+A policy turns the numbers drawn for each picture into `Moves`: rounds of one operation per picture. `apply` carries
+them out, the pictures of one operation together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum, auto
+
+import numpy as np
+from jaxtyping import Float64, Int64, UInt8
+from torch import Tensor
+
+from . import color, geometry
+from .geometry import to_device
+
+
+class Operation(IntEnum):
+    """What can be done to a picture. Amounts are what the functions of geometry, tones and colours say."""
+
+    IDENTITY = auto()
+    SHEAR_X = auto()
+    SHEAR_Y = auto()
+    TRANSLATE_X = auto()
+    TRANSLATE_Y = auto()
+    ROTATE = auto()
+    BRIGHTNESS = auto()
+    SATURATION = auto()
+    CONTRAST = auto()
+    SHARPNESS = auto()
+    POSTERISE = auto()
+    SOLARISE = auto()
+    AUTO_CONTRAST = auto()
+    EQUALISE = auto()
+    INVERT = auto()
+    GREY = auto()
+    BLUR = auto()
+
+
+OPERATION_FUNCTIONS: dict[Operation, Callable[[Tensor, np.ndarray], Tensor]] = {
+    Operation.SHEAR_X: geometry.shear_x,
+    Operation.SHEAR_Y: geometry.shear_y,
+    Operation.TRANSLATE_X: geometry.translate_x,
+    Operation.TRANSLATE_Y: geometry.translate_y,
+    Operation.ROTATE: geometry.rotate,
+    Operation.BRIGHTNESS: color.adjust_brightness,
+    Operation.SATURATION: color.adjust_saturation,
+    Operation.CONTRAST: color.adjust_contrast,
+    Operation.SHARPNESS: color.adjust_sharpness,
+    Operation.POSTERISE: color.posterize,
+    Operation.SOLARISE: color.solarize,
+    Operation.AUTO_CONTRAST: color.autocontrast,
+    Operation.EQUALISE: color.equalize,
+    Operation.INVERT: color.invert,
+    Operation.GREY: color.to_grayscale,
+    Operation.BLUR: color.gaussian_blur,
+}
+
+
+@dataclass(frozen=True)
+class AugmentationOps:
+    """What happens to each picture, round after round."""
+
+    operations: Int64[np.ndarray, "B rounds"]
+    """Values of `Operation`."""
+    amounts: Float64[np.ndarray, "B rounds"]
+    """How much of it, in the operation's own unit."""
+
+
+def apply_operations(images: UInt8[Tensor, "B C H W"], moves: AugmentationOps) -> UInt8[Tensor, "B C H W"]:
+    """Carry out the moves. A picture's result depends on its own pixels and moves alone."""
+    for operations, amounts in zip(moves.operations.T, moves.amounts.T, strict=True):
+        changed = images.clone()
+        for operation, function in OPERATION_FUNCTIONS.items():
+            rows = np.flatnonzero(operations == operation)
+            if len(rows):
+                place = to_device(rows, images.device)
+                changed.index_copy_(0, place, function(images[place], amounts[rows]))
+        images = changed
+    return images
+
+
+RANDAUGMENT_OPERATIONS = tuple(Operation)[: Operation.EQUALISE]
+"""The fourteen that RandAugment and TrivialAugment choose from."""
+TRIVIAL_LEVELS = 31
+"""Strengths that TrivialAugment chooses from, from none to full."""
+RAND_DRAWS = 2
+"""Numbers that RandAugment takes for each operation; TrivialAugment and 3-Augment take theirs once a picture."""
+TRIVIAL_DRAWS = 3
+THREE_DRAWS = 6
+THREE_JITTER = 0.3
+"""How far 3-Augment's brightness, contrast and saturation stray from 1."""
+
+
+def draw_rand_augment(keys: Float64[np.ndarray, "B draws"], magnitude: float, size: tuple[int, int]) -> AugmentationOps:
+    """As many operations as pairs of keys, each any of the fourteen, all of one strength, to either side.
+
+    Args:
+        magnitude: 0..10, the paper's scale: at 10 turns by 30 degrees, shears by 0.3, moves by 45 % of the side,
+            factors of 0.1 or 1.9. torchvision counts the same range to 30: its 9 is 3 here.
+        size: (height, width) of the pictures.
+
+    Source: Cubuk et al. 2020, "RandAugment"; operations and ranges of torchvision's RandAugment.
+    """
+    operations = (keys[:, 0::2] * len(RANDAUGMENT_OPERATIONS)).astype(np.int64) + Operation.IDENTITY
+    far = 150 / 331 * np.array(size)
+    ranges = _MagnitudeRanges(shear=0.3, move_x=far[1], move_y=far[0], turn=30.0, factor=0.9, bits=4)
+    return AugmentationOps(
+        operations, _operation_amounts(operations, np.full(operations.shape, magnitude / 10), keys[:, 1::2], ranges)
+    )
+
+
+def draw_trivial_augment(keys: Float64[np.ndarray, "B 3"], size: tuple[int, int]) -> AugmentationOps:
+    """One operation, any of the fourteen, of any strength, to either side.
+
+    Moves reach 32 pixels, but never beyond the side: a smaller picture is treated as the paper's of 32 x 32, or
+    more than a third of all moves would leave nothing of one of 20 pixels.
+
+    Source: Müller and Hutter 2021, "TrivialAugment", its wide space.
+    """
+    operations = (keys[:, :1] * len(RANDAUGMENT_OPERATIONS)).astype(np.int64) + Operation.IDENTITY
+    strengths = (keys[:, 1:2] * TRIVIAL_LEVELS).astype(np.int64) / (TRIVIAL_LEVELS - 1)
+    height, width = size
+    ranges = _MagnitudeRanges(
+        shear=0.99, move_x=min(32, width), move_y=min(32, height), turn=135.0, factor=0.99, bits=6
+    )
+    return AugmentationOps(operations, _operation_amounts(operations, strengths, keys[:, 2:], ranges))
+
+
+def draw_three_augment(keys: Float64[np.ndarray, "B 6"]) -> AugmentationOps:
+    """Grey, solarised (from 128) or blurred (deviation 0.1 to 2), then brightness, contrast, saturation, in any order.
+
+    Source: Touvron et al. 2022, "DeiT III", section 3.1, with its colour jitter of 0.3.
+    """
+    first = np.array([Operation.GREY, Operation.SOLARISE, Operation.BLUR])[(keys[:, 0] * 3).astype(np.int64)]
+    strength = np.where(first == Operation.SOLARISE, 128.0, 0.1 + 1.9 * keys[:, 1])
+    order = _JITTER_ORDERS[(keys[:, 2] * len(_JITTER_ORDERS)).astype(np.int64)]  # [B, 3]
+    factors = 1 + THREE_JITTER * (2 * keys[:, 3:] - 1)
+    operations = np.concatenate([first[:, None], _JITTER_OPERATIONS[order]], axis=1)
+    return AugmentationOps(
+        operations, np.concatenate([strength[:, None], np.take_along_axis(factors, order, 1)], axis=1)
+    )
+
+
+_JITTER_OPERATIONS = np.array([Operation.BRIGHTNESS, Operation.CONTRAST, Operation.SATURATION])
+_JITTER_ORDERS = np.array([[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]])
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MagnitudeRanges:
+    """Amounts at full strength."""
+
+    shear: float
+    move_x: float
+    move_y: float
+    turn: float
+    factor: float
+    bits: int
+    """How many of the eight are lost."""
+
+
+def _operation_amounts(
+    operations: Int64[np.ndarray, "B rounds"],
+    strengths: Float64[np.ndarray, "B rounds"],
+    signs: Float64[np.ndarray, "B rounds"],
+    ranges: _MagnitudeRanges,
+) -> Float64[np.ndarray, "B rounds"]:
+    """What a strength in 0..1 means for each operation; half of those with two sides go the other way."""
+    signed = np.where(signs < 0.5, -strengths, strengths)
+    by_operation = {
+        Operation.SHEAR_X: signed * ranges.shear,
+        Operation.SHEAR_Y: signed * ranges.shear,
+        Operation.TRANSLATE_X: signed * ranges.move_x,
+        Operation.TRANSLATE_Y: signed * ranges.move_y,
+        Operation.ROTATE: signed * ranges.turn,
+        Operation.BRIGHTNESS: 1 + signed * ranges.factor,
+        Operation.SATURATION: 1 + signed * ranges.factor,
+        Operation.CONTRAST: 1 + signed * ranges.factor,
+        Operation.SHARPNESS: 1 + signed * ranges.factor,
+        Operation.POSTERISE: np.rint(8 - strengths * ranges.bits),
+        Operation.SOLARISE: 255 * (1 - strengths),
+    }
+    amounts = np.zeros_like(strengths)
+    for operation, values in by_operation.items():
+        amounts = np.where(operations == operation, values, amounts)
+    return amounts

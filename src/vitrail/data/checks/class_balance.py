@@ -1,0 +1,197 @@
+"""What there is to learn: how many pictures of each class, which labels are unknown, which values cannot be right."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..source import Source
+from .findings import MAX_SHOWN, DataIssue, join_names
+
+MIN_TRAIN_IMAGES = 10
+"""Training pictures of a class below which it is mentioned."""
+OUTLIER_DEVIATIONS = 12.0
+"""Distance from the median, in robust deviations, from which a number is an outlier."""
+MAX_IMBALANCE_RATIO = 100
+"""Times by which the largest class exceeds the smallest before that is mentioned."""
+MIN_TYPO_LENGTH = 6
+"""Letters from which a name that differs in one letter is taken for a slip of the pen."""
+
+Splits = Mapping[str, NDArray[np.int64]]
+Counts = dict[str, dict[str, int]]
+
+
+def class_counts(source: Source, splits: Splits) -> Counts:
+    """Pictures of each class, or with each label, in each split; nothing for numbers. Soft labels count by their
+    likeliest class."""
+    if source.task == "number":
+        return {}
+    found = {}
+    for split, rows in splits.items():
+        if source.task == "labels":
+            counts = (source.targets[rows] >= 0.5).sum(0)  # NaN is not
+        else:
+            numbers = source.targets[rows].argmax(1) if source.soft else source.targets[rows]
+            counts = np.bincount(numbers, minlength=len(source.classes))
+        found[split] = dict(zip(source.classes, counts.tolist(), strict=True))
+    return found
+
+
+def find_class_balance_issues(source: Source, splits: Splits, counts: Counts) -> list[DataIssue]:
+    """Scarce and absent classes, unknown labels, constant and impossible values, names that differ by a slip."""
+    train = splits.get("train", np.zeros(0, np.int64))
+    found = [*_check_scarce_classes(counts), *_check_imbalance(counts)]
+    if source.task == "classes":
+        found += _check_single_class(counts)
+    else:
+        found += _check_unknown_labels(source, splits)
+        found += _check_constant_targets(source, train)
+    if source.task == "number":
+        found += _check_outliers(source, splits)
+    return [*found, *_check_similar_names(source.classes)]
+
+
+def _check_scarce_classes(counts: Counts) -> Iterator[DataIssue]:
+    """Classes that will be hard to learn, or that a split cannot judge."""
+    for split, found in counts.items():
+        if not any(found.values()):
+            continue
+        least = MIN_TRAIN_IMAGES if split == "train" else 1
+        scarce = [f"{name!r} ({count})" for name, count in found.items() if count < least]
+        absent = [name for name, count in found.items() if count == 0]
+        if scarce:
+            yield DataIssue(
+                code=f"few-pictures-in-{split}",
+                severity="warning" if absent else "hint",
+                text=f"Few pictures in {split}: {join_names(scarce)}.",
+                advice=f"{split} cannot judge a class that it does not have." if absent and split != "train" else "",
+            )
+
+
+def _check_imbalance(counts: Counts) -> Iterator[DataIssue]:
+    train = {name: count for name, count in counts.get("train", {}).items() if count}
+    if not train:
+        return
+    most, least = max(train, key=train.__getitem__), min(train, key=train.__getitem__)
+    if train[most] >= MAX_IMBALANCE_RATIO * train[least] and train[least] >= MIN_TRAIN_IMAGES:
+        yield DataIssue(
+            code="uneven-classes",
+            severity="hint",
+            text=f"{most!r} has {train[most] / train[least]:.0f} times as many training pictures as {least!r} "
+            f"({train[most]:,} and {train[least]:,}).",
+            advice="Judge by balanced accuracy.",
+        )
+
+
+def _check_single_class(counts: Counts) -> Iterator[DataIssue]:
+    train = counts.get("train", {})
+    if sum(train.values()) and sum(count > 0 for count in train.values()) < 2:
+        yield DataIssue(
+            code="one-class",
+            severity="stop",
+            text=f"All training pictures are of one class, {max(train, key=train.__getitem__)!r}.",
+            advice="There is nothing to tell apart; add pictures of another class to train.",
+        )
+
+
+def _check_unknown_labels(source: Source, splits: Splits) -> Iterator[DataIssue]:
+    """How many values are unknown, column by column."""
+    rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
+    if not len(rows):
+        return
+    shares = np.isnan(source.targets[rows]).mean(0)
+    known = [f"{name!r} {share:.1%}" for name, share in zip(source.classes, shares.tolist(), strict=True) if share > 0]
+    if known:
+        yield DataIssue(
+            code="unknown-labels",
+            severity="hint",
+            text=f"Unknown, and left out of loss and measures: {join_names(known)} of the pictures.",
+        )
+
+
+def _check_constant_targets(source: Source, train: NDArray[np.int64]) -> Iterator[DataIssue]:
+    """Columns in which all known training values are the same, or none is known."""
+    values = source.targets[train]
+    if not len(train):
+        return
+    known = ~np.isnan(values)
+    high = np.where(known, values, -np.inf).max(0)
+    low = np.where(known, values, np.inf).min(0)
+    blank = [name for name, any_known in zip(source.classes, known.any(0).tolist(), strict=True) if not any_known]
+    same = [
+        f"{name!r} ({value:g})"
+        for name, value, flat in zip(source.classes, high.tolist(), (high == low).tolist(), strict=True)
+        if flat
+    ]
+    hopeless = len(blank) + len(same) == len(source.classes)
+    if blank:
+        yield DataIssue(
+            code="nothing-known",
+            severity="stop" if hopeless else "warning",
+            text=f"No training picture has a known value of {join_names(list(map(repr, blank)))}.",
+            advice="Nothing can be learnt of it; choose other columns with --data.targets.",
+        )
+    if same:
+        yield DataIssue(
+            code="all-values-equal",
+            severity="stop" if hopeless else "warning",
+            text=f"All training pictures have the same value of {join_names(same)}.",
+            advice="Nothing can be learnt of it; choose other columns with --data.targets.",
+        )
+
+
+def _check_outliers(source: Source, splits: Splits) -> Iterator[DataIssue]:
+    """The range of each number, and values so far out that they may be slips of the pen."""
+    rows = np.concatenate([*splits.values(), np.zeros(0, np.int64)])
+    for column, name in enumerate(source.classes):
+        values = source.targets[rows, column].astype(np.float64)
+        used, values = rows[~np.isnan(values)], values[~np.isnan(values)]
+        if not len(values):
+            continue
+        median = np.median(values)
+        spread = 1.4826 * np.median(np.abs(values - median))
+        far = used[np.abs(values - median) > OUTLIER_DEVIATIONS * spread] if spread > 0 else used[:0]
+        yield DataIssue(
+            code="range-of-numbers",
+            severity="hint",
+            text=f"{name!r} lies in {values.min():g} to {values.max():g}, median {median:g}.",
+        )
+        if len(far):
+            named = [f"{source.ids[row]} ({source.targets[row, column]:g})" for row in far[:MAX_SHOWN].tolist()]
+            yield DataIssue(
+                code="outliers",
+                severity="warning",
+                text=f"{len(far):,} values of {name!r} lie very far from the rest: {join_names(named, len(far))}.",
+                advice="One of them outweighs thousands of others in the loss. Correct them or leave them out.",
+                rows=tuple(far.tolist()),
+            )
+
+
+def _check_similar_names(names: tuple[str, ...]) -> Iterator[DataIssue]:
+    """Names that differ in spelling only."""
+    pairs = find_similar_names(names)
+    if pairs:
+        yield DataIssue(
+            code="similar-names",
+            severity="warning",
+            text=f"Names that may mean the same: {join_names([f'{one!r} and {other!r}' for one, other in pairs])}.",
+            advice="If they do, put their pictures together.",
+        )
+
+
+def find_similar_names(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Pairs of names that are equal but for case, spacing, punctuation and a plural s, or, if long, for one letter."""
+    exact: defaultdict[str, list[str]] = defaultdict(list)
+    slips: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        letters = "".join(letter for letter in name.casefold() if letter.isalnum())
+        exact[letters.removesuffix("s") if len(letters) > 3 else letters].append(name)
+        if len(letters) >= MIN_TYPO_LENGTH and letters.isalpha():
+            for variant in {letters, *(letters[:i] + letters[i + 1 :] for i in range(len(letters)))}:
+                slips[variant].append(name)
+    groups = [group for group in (*exact.values(), *slips.values()) if len(group) > 1]
+    pairs = {(one, other) for group in groups for i, one in enumerate(group) for other in group[i + 1 :]}
+    return sorted(pairs)

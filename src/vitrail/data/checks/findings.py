@@ -1,0 +1,278 @@
+"""What the doctor found, for people (a table) and for machines (JSON)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import DataError
+from ...files.atomic import write_bytes
+from ...plural import counted
+from ..csv_injection import escape_cell, format_csv_lines, unescape_cell
+from ..source import Source
+
+MAX_SHOWN = 20
+"""Names in a list before it is cut short; the JSON holds all."""
+MAX_SHOWN_GROUPS = 6
+Severity = Literal["stop", "warning", "hint"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageSize:
+    """Height and width of a picture in pixels, and its id."""
+
+    height: int
+    width: int
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataIssue:
+    """One thing that is wrong, suspicious or worth knowing."""
+
+    code: str
+    """A fixed name, for scripts."""
+    severity: Severity
+    """stop: no training begins; warning: the result will be worse or too good; hint: to be known."""
+    text: str
+    """What was found, in a sentence with its count."""
+    advice: str = ""
+    """What to do about it."""
+    rows: tuple[int, ...] = ()
+    """The pictures in question."""
+    groups: tuple[tuple[int, ...], ...] = ()
+    """Rows of pictures that belong together, such as copies."""
+    leave_out: tuple[tuple[int, str], ...] = ()
+    """(row, reason) of pictures that are better left out, for exclude.csv."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DataCheckReport:
+    """What the check found; `bad` and `stops` keep a training from beginning, the rest is to be known."""
+
+    name: str
+    pictures: int
+    """In all splits."""
+    looked: int
+    """Pictures that there was time to look at."""
+    bad: list[tuple[str, str]]
+    """(id, reason) of every picture that cannot be used."""
+    bad_indices: NDArray[np.int64]
+    """Their rows in the source."""
+    class_counts: dict[str, dict[str, int]]
+    """Pictures per class, or with each label, in each split; empty for numbers."""
+    smallest: ImageSize | None
+    largest: ImageSize | None
+    depths: dict[str, int]
+    """Pictures per type of stored value: uint8, uint16, ..."""
+    kinds: dict[str, int]
+    """Pictures per file format."""
+    remarks: dict[str, int]
+    """What the decoder noticed, and how often."""
+    concerns: tuple[DataIssue, ...]
+    """Worst first."""
+    notes: tuple[str, ...]
+    """Those of the source, then the check's own."""
+    ids: Sequence[str] = field(repr=False)
+    """Those of the source."""
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Why a training would not begin although its pictures can be read, with the way out."""
+        return tuple(f"{each.text} {each.advice}".strip() for each in self.concerns if each.severity == "stop")
+
+    def leave_out(self) -> list[tuple[int, str]]:
+        """(row, reason) of all that is better left out, by row: what is unreadable, contradicts itself, or is also in a
+        split that is held out. Each row once, with its first reason."""
+        found = dict(zip(self.bad_indices.tolist(), (reason for _, reason in self.bad), strict=True))
+        for concern in self.concerns:
+            for row, reason in concern.leave_out:
+                found.setdefault(row, reason)
+        return sorted(found.items())
+
+    def table(self) -> str:
+        """All of it as plain text, every bad picture named."""
+        return "\n".join([*self._head(), *self._bad(), *self._concerns(), *self._counts(), *self._ends()])
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for machines; `bad` as objects with id and reason."""
+        return {
+            "name": self.name,
+            "pictures": self.pictures,
+            "looked_at": self.looked,
+            "bad": [{"id": name, "reason": reason} for name, reason in self.bad],
+            "stops": list(self.stops),
+            "concerns": [self._concern_json(each) for each in self.concerns],
+            "class_counts": self.class_counts,
+            "smallest": vars(self.smallest) if self.smallest else None,
+            "largest": vars(self.largest) if self.largest else None,
+            "stored_values": self.depths,
+            "formats": self.kinds,
+            "remarks": self.remarks,
+            "notes": list(self.notes),
+        }
+
+    def _concern_json(self, concern: DataIssue) -> dict[str, Any]:
+        return {
+            "code": concern.code,
+            "severity": concern.severity,
+            "text": concern.text,
+            "advice": concern.advice,
+            "pictures": [self.ids[row] for row in concern.rows],
+            "groups": [[self.ids[row] for row in group] for group in concern.groups],
+        }
+
+    def _head(self) -> list[str]:
+        seen = "" if self.looked == self.pictures else f", {self.looked:,} of them looked at"
+        unusable = f"{len(self.bad):,} of them unusable" if self.bad else "all of them usable"
+        lines = [f"{self.name}: {self.pictures:,} pictures{seen}, {unusable}"]
+        if self.smallest and self.largest:
+            small, large = self.smallest, self.largest
+            if (small.height, small.width) == (large.height, large.width):
+                lines.append(f"  {small.height} high, {small.width} wide")
+            else:
+                lines.append(f"  smallest {small.height} high, {small.width} wide ({small.id})")
+                lines.append(f"  largest {large.height} high, {large.width} wide ({large.id})")
+        if self.kinds:
+            lines.append(f"  stored as {join_counts(self.kinds)}; values {join_counts(self.depths)}")
+        return lines
+
+    def _bad(self) -> list[str]:
+        lines = [f"STOP     {counted(len(self.bad), 'picture')} cannot be used:"] if self.bad else []
+        return lines + [f"           {name}  {reason}" for name, reason in self.bad]
+
+    def _concerns(self) -> list[str]:
+        lines = []
+        for concern in self.concerns:
+            lines.append(f"{SEVERITY_WORDS[concern.severity]:<9}{concern.text}")
+            lines += [
+                f"           {' = '.join(self.ids[row] for row in group)}"
+                for group in concern.groups[:MAX_SHOWN_GROUPS]
+            ]
+            if len(concern.groups) > MAX_SHOWN_GROUPS:
+                lines.append(f"           and {len(concern.groups) - MAX_SHOWN_GROUPS:,} more")
+            if concern.rows and not concern.groups:
+                lines.append(
+                    f"           {join_names([self.ids[row] for row in concern.rows[:MAX_SHOWN]], len(concern.rows))}"
+                )
+            if concern.advice:
+                lines.append(f"           {concern.advice}")
+        return lines
+
+    def _counts(self) -> list[str]:
+        """One line a class, one column a split."""
+        if not self.class_counts:
+            return []
+        splits = list(self.class_counts)
+        names = list(self.class_counts[splits[0]])
+        wide = max(map(len, [*names, "class"]))
+        lines = [f"{'class':<{wide}}" + "".join(f"{split:>9}" for split in splits)]
+        for name in names:
+            lines.append(f"{name:<{wide}}" + "".join(f"{self.class_counts[split][name]:>9,}" for split in splits))
+        return lines
+
+    def _ends(self) -> list[str]:
+        return [f"note: {note}" for note in self.notes]
+
+
+SEVERITY_WORDS: dict[Severity, str] = {"stop": "STOP", "warning": "WARNING", "hint": "hint"}
+
+
+def join_names(names: Sequence[str], total: int | None = None) -> str:
+    """At most twenty names of `total`, and how many there are beside them."""
+    total = len(names) if total is None else total
+    more = f" and {total - MAX_SHOWN:,} more" if total > MAX_SHOWN else ""
+    return f"{', '.join(names[:MAX_SHOWN])}{more}"
+
+
+def join_counts(counts: Mapping[str, int]) -> str:
+    """Counts and what they count: 12 PNG, 3 JPEG."""
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+# The list of pictures to leave out: a CSV that the doctor writes, a person may edit, and `--exclude` takes.
+
+EXCLUDE_COLUMNS = ("id", "path", "reason")
+MAX_NAMED_MISSING = 5
+
+
+def write_exclude_list(path: Path, source: Source, rows: Iterable[tuple[int, str]]) -> None:
+    """Replace a CSV of id, path and reason, one line per (row, reason); `path` is empty where there is no file."""
+    text = "".join(format_csv_lines([EXCLUDE_COLUMNS, *(_exclude_row(source, row, reason) for row, reason in rows)]))
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+
+
+def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
+    """The rows that a list names, ascending, by `id` or, where that is empty or absent, by `path`.
+
+    Raises:
+        DataError: no such file, neither column, or a picture that the source does not have.
+    """
+    ids, paths = _read_ids_and_paths(path)
+    found: list[int] = []
+    for row, name in enumerate(source.ids if ids else ()):
+        if name in ids:
+            found.append(row)
+    missing = set(ids) - {source.ids[row] for row in found}
+    if paths:
+        rows = {
+            os.path.abspath(str(source.pictures[row])): row for row in range(len(source)) if _is_file_row(source, row)
+        }
+        found += [rows[place] for name in paths if (place := os.path.abspath(name)) in rows]
+        missing |= {name for name in paths if os.path.abspath(name) not in rows}
+    if missing:
+        names = ", ".join(sorted(missing)[:MAX_NAMED_MISSING])
+        raise DataError(
+            f"{path} leaves out {counted(len(missing), 'picture')} that {source.name} does not have: {names}"
+            f"{' and more' if len(missing) > MAX_NAMED_MISSING else ''}. Is it the list of another source? Take "
+            f"these lines out of "
+            "it, or write it again with vitrail check SOURCE --out DIR."
+        )
+    return np.unique(np.array(found, dtype=np.int64))
+
+
+def _exclude_row(source: Source, row: int, reason: str) -> list[str]:
+    picture = source.pictures[row]
+    place = str(picture) if isinstance(picture, Path) else ""
+    return [escape_cell(cell) for cell in (source.ids[row], place, reason)]
+
+
+def _read_ids_and_paths(path: Path) -> tuple[set[str], set[str]]:
+    """The ids of a list, and the paths of its lines that have no id."""
+    ids: set[str] = set()
+    paths: set[str] = set()
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig", "surrogateescape")
+    except OSError as error:
+        raise DataError(
+            f"{path}: the list to exclude cannot be read ({(error.strerror or str(error)).lower()})."
+        ) from error
+    first = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)  # a spreadsheet may have saved it with another one than ours
+    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter)
+    columns = [(name or "").strip() for name in table.fieldnames or ()]
+    if not {"id", "path"} & set(columns):
+        raise DataError(
+            f"{path}: a list to exclude needs a first line with id or path among its columns. "
+            f"Got {columns or 'nothing'}."
+        )
+    table.fieldnames = columns
+    for line in table:
+        name, place = (unescape_cell(line.get(column) or "") for column in ("id", "path"))
+        if name:
+            ids.add(name)
+        elif place:
+            paths.add(place)
+    return ids, paths
+
+
+def _is_file_row(source: Source, row: int) -> bool:
+    return not isinstance(source.pictures, np.ndarray) and isinstance(source.pictures[row], Path)

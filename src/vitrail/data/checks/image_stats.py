@@ -1,0 +1,339 @@
+"""One look at one picture, and columns of many looks: all that the doctor knows of pixels.
+
+A picture is decoded once; what stays of it is its size, a hash of its values, a few measures, and of larger pictures a
+sketch of 40 x 40 grey pixels, in which copies are recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int32, Int64, Shaped, UInt8, UInt64
+from numpy.typing import NDArray
+from PIL import Image
+
+from ...errors import DataError
+from ...randomness import uniform
+from ...spec import ImageSpec
+from ..decoding.decode import convert_image, read_image
+from ..decoding.decoded_image import DecodedImage
+from ..parallel import map_in_order
+from ..source import ImageInput, Source
+
+SKETCH_SIDE = 40
+"""Rows and columns of a sketch."""
+MIN_SKETCHED_SIDE = 64
+"""Shorter side in pixels from which a picture is sketched; smaller ones of one set resemble each other too much."""
+BLACK_LEVEL, WHITE_LEVEL = 5, 250
+"""Grey levels up to which a pixel is black, and from which it is white."""
+CHUNK = 4096
+BLOCK_BYTES = 2**24
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageStats:
+    """What one picture is."""
+
+    height: int
+    width: int
+    channels: int
+    """As stored."""
+    depth: str
+    """Type of the stored values: uint8, uint16, ..."""
+    kind: str
+    """Format of the file, or "array"."""
+    remarks: tuple[str, ...]
+    """What the decoder noticed."""
+    grey: bool
+    """One channel, or three that are equal."""
+    digest: int
+    """64-bit hash of the upright stored values; grey hashes the same as one channel or three."""
+    mean: float
+    """Of the grey levels, 0..255, as the model's range shows them."""
+    deviation: float
+    dark: float
+    """Share of pixels that are black."""
+    bright: float
+    """Share of pixels that are white."""
+    sketch: UInt8[np.ndarray, "40 40"] | None
+    """None where the picture is small or no sketch was asked for."""
+
+
+ProgressWrapper = Callable[[Iterator[ImageStats | str], int], Iterator[ImageStats | str]]
+"""Sees looks pass, of which there will be so many."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageStatsTable:
+    """Many looks, column by column, ordered by row; what could not be read is in `bad` instead."""
+
+    rows: Int64[np.ndarray, " n"]
+    """Their rows in the source."""
+    heights: Int32[np.ndarray, " n"]
+    widths: Int32[np.ndarray, " n"]
+    channels: Int32[np.ndarray, " n"]
+    depths: Shaped[np.ndarray, " n"]
+    kinds: Shaped[np.ndarray, " n"]
+    grey: Bool[np.ndarray, " n"]
+    digests: UInt64[np.ndarray, " n"]
+    means: Float32[np.ndarray, " n"]
+    deviations: Float32[np.ndarray, " n"]
+    dark: Float32[np.ndarray, " n"]
+    bright: Float32[np.ndarray, " n"]
+    sketched: Int64[np.ndarray, " s"]
+    """Rows of the pictures that have a sketch."""
+    sketches: UInt8[np.ndarray, "s 40 40"]
+    remarks: dict[str, list[int]]
+    """What the decoder noticed, and the rows where it did."""
+    bad: list[tuple[int, str]]
+    """(row, reason) of what cannot be read."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def measure_images(
+    source: Source,
+    rows: NDArray[np.int64],
+    spec: ImageSpec,
+    most_sketches: int,
+    until: float | None = None,
+    watch: ProgressWrapper | None = None,
+) -> ImageStatsTable:
+    """Look at pictures by as many threads as there are cores; uint8 arrays are looked at as a block, not one by one.
+
+    Args:
+        rows: which, in the order in which they are looked at.
+        most_sketches: of more pictures than this, so many drawn by chance are sketched.
+        until: a value of `time.monotonic` at which no further picture is begun.
+        watch: passes single looks on, and may count them; not asked for a block.
+    """
+    sketch = uniform(0, "sketch", 0, rows, 1)[:, 0] * len(rows) < most_sketches
+    stack = source.pictures
+    if isinstance(stack, np.ndarray) and stack.dtype == np.uint8 and (spec.low, spec.high) == (0, 255):
+        return _concat_stats(list(_measure_stack(stack, rows, sketch, spec, until)))
+    work = ((source.pictures[row], wanted) for row, wanted in zip(rows.tolist(), sketch.tolist(), strict=True))
+    looks = map_in_order(partial(_measure_task, spec=spec), _iter_until(work, until))
+    looks = watch(looks, len(rows)) if watch else looks
+    return _concat_stats([_stack_stats(chunk) for chunk in _iter_chunks(zip(rows.tolist(), looks, strict=False))])
+
+
+def measure_image(picture: ImageInput, spec: ImageSpec, sketch: bool = True) -> ImageStats | str:
+    """One picture, decoded as a training would; or the reason why it cannot be used."""
+    try:
+        stored = read_image(picture, spec)
+        pixels = convert_image(stored, spec)
+    except DataError as error:
+        return str(error).removeprefix(f"{_image_name(picture)}: ")
+    values = stored.values
+    grey = _to_grey_image(pixels)
+    mean, deviation, dark, bright = _grey_level_stats(grey)
+    return ImageStats(
+        height=values.shape[0],
+        width=values.shape[1],
+        channels=1 if values.ndim == 2 else values.shape[2],
+        depth=values.dtype.name,
+        kind=stored.kind,
+        remarks=tuple(stored.remarks),
+        grey=_is_grey(values),
+        digest=hash_image(stored),
+        mean=mean,
+        deviation=deviation,
+        dark=dark,
+        bright=bright,
+        sketch=_make_sketch(grey) if sketch and min(grey.size) >= MIN_SKETCHED_SIDE else None,
+    )
+
+
+def hash_image(stored: DecodedImage) -> int:
+    """64-bit hash of type, shape, values and opacity. Full opacity is none, and grey has one channel."""
+    values = stored.values[..., 0] if stored.values.ndim == 3 and _is_grey(stored.values) else stored.values
+    found = hashlib.blake2b(f"{values.dtype.name} {values.shape}".encode(), digest_size=8)
+    found.update(_as_bytes(values).data)
+    if stored.alpha is not None and (stored.alpha != np.iinfo(stored.alpha.dtype).max).any():
+        found.update(_as_bytes(stored.alpha).data)
+    return int.from_bytes(found.digest(), "little")
+
+
+def _measure_task(work: tuple[ImageInput, bool], spec: ImageSpec) -> ImageStats | str:
+    return measure_image(work[0], spec, work[1])
+
+
+def _iter_until(work: Iterable[tuple[ImageInput, bool]], until: float | None) -> Iterator[tuple[ImageInput, bool]]:
+    for piece in work:
+        if until is not None and time.monotonic() > until:
+            return
+        yield piece
+
+
+def _image_name(picture: ImageInput) -> str:
+    if isinstance(picture, np.ndarray):
+        return ""
+    return str(picture) if isinstance(picture, Path) else picture.name
+
+
+def _is_grey(values: np.ndarray) -> bool:
+    if values.ndim == 2 or values.shape[2] == 1:
+        return True
+    if values.shape[2] != 3:
+        return False
+    first = values[..., 0]
+    return bool((first == values[..., 1]).all() and (first == values[..., 2]).all())
+
+
+def _as_bytes(values: np.ndarray) -> NDArray[np.uint8]:
+    """Values as one row of bytes, in this machine's order."""
+    native = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+    return native.reshape(-1).view(np.uint8)
+
+
+def _to_grey_image(pixels: UInt8[np.ndarray, "H W C"]) -> Image.Image:
+    if pixels.shape[2] == 3:
+        return Image.fromarray(pixels).convert("L")
+    if pixels.shape[2] == 1:
+        return Image.fromarray(np.ascontiguousarray(pixels[..., 0]))
+    return Image.fromarray(pixels.mean(axis=2).astype(np.uint8))
+
+
+def _grey_level_stats(grey: Image.Image) -> tuple[float, float, float, float]:
+    """Mean, deviation, share of black and of white, from the 256 counts of grey levels."""
+    shares = np.array(grey.histogram(), dtype=np.float64) / (grey.width * grey.height)
+    levels = np.arange(256)
+    mean = float(shares @ levels)
+    deviation = math.sqrt(max(0.0, float(shares @ (levels - mean) ** 2)))
+    return mean, deviation, float(shares[: BLACK_LEVEL + 1].sum()), float(shares[WHITE_LEVEL:].sum())
+
+
+def _make_sketch(grey: Image.Image) -> UInt8[np.ndarray, "40 40"]:
+    """Squashed to a square by the filter that leaves least of what is too fine for it, so that copies of another size
+    are alike, and stretched from black to white, so that pale pictures keep their detail."""
+    levels = np.asarray(grey.convert("F").resize((SKETCH_SIDE, SKETCH_SIDE), Image.Resampling.LANCZOS))
+    low, high = float(levels.min()), float(levels.max())
+    return np.rint((levels - low) * (255 / max(high - low, 1e-6))).astype(np.uint8)
+
+
+def _measure_stack(
+    stack: np.ndarray, rows: NDArray[np.int64], sketch: NDArray[np.bool_], spec: ImageSpec, until: float | None
+) -> Iterator[ImageStatsTable]:
+    """Block by block. Nothing can be wrong with one picture of a stack that is not wrong with all."""
+    first = measure_image(stack[rows[0]], spec) if len(rows) else "no pictures"
+    if isinstance(first, str):
+        yield _stack_stats([(row, first) for row in rows.tolist()])
+        return
+    size = max(1, BLOCK_BYTES // stack[0].nbytes)
+    for start in range(0, len(rows), size):
+        if until is not None and start and time.monotonic() > until:
+            return
+        part = slice(start, start + size)
+        yield _measure_block(np.ascontiguousarray(stack[rows[part]]), rows[part], sketch[part], first)
+
+
+def _measure_block(
+    block: UInt8[np.ndarray, "b ..."], rows: NDArray[np.int64], sketch: NDArray[np.bool_], first: ImageStats
+) -> ImageStatsTable:
+    n = len(rows)
+    grey = np.array([_is_grey(values) for values in block]) if first.channels == 3 else np.full(n, first.grey)
+    levels = _to_luma(block).reshape(n, -1)
+    exact = levels.astype(np.float32)
+    seen = np.flatnonzero(sketch) if min(first.height, first.width) >= MIN_SKETCHED_SIDE else np.zeros(0, np.int64)
+    sketches = [_make_sketch(Image.fromarray(levels[i].reshape(first.height, first.width))) for i in seen.tolist()]
+    return ImageStatsTable(
+        rows=rows,
+        heights=np.full(n, first.height, np.int32),
+        widths=np.full(n, first.width, np.int32),
+        channels=np.full(n, first.channels, np.int32),
+        depths=np.full(n, first.depth),
+        kinds=np.full(n, first.kind),
+        grey=grey,
+        digests=np.array([hash_image(DecodedImage(values)) for values in block], dtype=np.uint64),
+        means=exact.mean(1),
+        deviations=exact.std(1),
+        dark=(levels <= BLACK_LEVEL).mean(1, dtype=np.float32),
+        bright=(levels >= WHITE_LEVEL).mean(1, dtype=np.float32),
+        sketched=rows[seen],
+        sketches=np.array(sketches, np.uint8).reshape(-1, SKETCH_SIDE, SKETCH_SIDE),
+        remarks={},
+        bad=[],
+    )
+
+
+def _to_luma(block: UInt8[np.ndarray, "b ..."]) -> UInt8[np.ndarray, "b H W"]:
+    """Grey levels of a block [b, H, W] or [b, H, W, C]; of three channels by the weights that Pillow uses."""
+    if block.ndim == 3:
+        return block
+    if block.shape[-1] == 3:
+        red, green, blue = (block[..., channel].astype(np.uint32) for channel in range(3))
+        return ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).astype(np.uint8)
+    return block[..., 0] if block.shape[-1] == 1 else block.mean(axis=-1).astype(np.uint8)
+
+
+def _iter_chunks(looks: Iterable[tuple[int, ImageStats | str]]) -> Iterator[list[tuple[int, ImageStats | str]]]:
+    looks = iter(looks)
+    while chunk := list(islice(looks, CHUNK)):
+        yield chunk
+
+
+def _stack_stats(chunk: Sequence[tuple[int, ImageStats | str]]) -> ImageStatsTable:
+    """Single looks to columns."""
+    good = [(row, each) for row, each in chunk if isinstance(each, ImageStats)]
+    looks = [each for _, each in good]
+    drawn = [(row, each.sketch) for row, each in good if each.sketch is not None]
+    remarks: dict[str, list[int]] = {}
+    for row, each in good:
+        for remark in each.remarks:
+            remarks.setdefault(remark, []).append(row)
+    return ImageStatsTable(
+        rows=np.array([row for row, _ in good], dtype=np.int64),
+        heights=np.array([each.height for each in looks], dtype=np.int32),
+        widths=np.array([each.width for each in looks], dtype=np.int32),
+        channels=np.array([each.channels for each in looks], dtype=np.int32),
+        depths=np.array([each.depth for each in looks], dtype=np.str_),
+        kinds=np.array([each.kind for each in looks], dtype=np.str_),
+        grey=np.array([each.grey for each in looks], dtype=np.bool_),
+        digests=np.array([each.digest for each in looks], dtype=np.uint64),
+        means=np.array([each.mean for each in looks], dtype=np.float32),
+        deviations=np.array([each.deviation for each in looks], dtype=np.float32),
+        dark=np.array([each.dark for each in looks], dtype=np.float32),
+        bright=np.array([each.bright for each in looks], dtype=np.float32),
+        sketched=np.array([row for row, _ in drawn], dtype=np.int64),
+        sketches=np.array([sketch for _, sketch in drawn], dtype=np.uint8).reshape(-1, SKETCH_SIDE, SKETCH_SIDE),
+        remarks=remarks,
+        bad=[(row, each) for row, each in chunk if isinstance(each, str)],
+    )
+
+
+def _concat_stats(parts: list[ImageStatsTable]) -> ImageStatsTable:
+    """Parts put together and ordered by row."""
+    parts = parts or [_stack_stats([])]
+    order = np.argsort(np.concatenate([part.rows for part in parts]), kind="stable")
+    drawn = np.argsort(np.concatenate([part.sketched for part in parts]), kind="stable")
+    remarks: dict[str, list[int]] = {}
+    for part in parts:
+        for remark, rows in part.remarks.items():
+            remarks.setdefault(remark, []).extend(rows)
+    return ImageStatsTable(
+        rows=np.concatenate([part.rows for part in parts])[order],
+        heights=np.concatenate([part.heights for part in parts])[order],
+        widths=np.concatenate([part.widths for part in parts])[order],
+        channels=np.concatenate([part.channels for part in parts])[order],
+        depths=np.concatenate([part.depths for part in parts])[order],
+        kinds=np.concatenate([part.kinds for part in parts])[order],
+        grey=np.concatenate([part.grey for part in parts])[order],
+        digests=np.concatenate([part.digests for part in parts])[order],
+        means=np.concatenate([part.means for part in parts])[order],
+        deviations=np.concatenate([part.deviations for part in parts])[order],
+        dark=np.concatenate([part.dark for part in parts])[order],
+        bright=np.concatenate([part.bright for part in parts])[order],
+        sketched=np.concatenate([part.sketched for part in parts])[drawn],
+        sketches=np.concatenate([part.sketches for part in parts])[drawn],
+        remarks={remark: sorted(rows) for remark, rows in sorted(remarks.items())},
+        bad=sorted(each for part in parts for each in part.bad),
+    )

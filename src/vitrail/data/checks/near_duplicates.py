@@ -1,0 +1,356 @@
+"""Which pictures are copies of each other: the same values, or nearly (resized, compressed, cropped a little).
+
+Near copies are found in two steps. A description of 63 numbers per picture, compared all with all by products of
+matrices, names the pairs that may be copies; each of them is then laid on its partner (`alignment`) and compared in
+all that makes it different from the other pictures of the set (`whitening`), so that look-alikes are left in peace.
+benchmarks/near_duplicates.py measures both steps and is where the thresholds come from.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Float32, Int64, UInt8
+from numpy.typing import NDArray
+
+DCT_FREQUENCIES = 8
+"""Frequencies in each direction, of which the description is made."""
+MIN_CANDIDATE_COSINE = 0.55
+"""Least cosine of two descriptions that are looked at closely."""
+MIN_ROUGH_SIMILARITY = 0.15
+"""Least likeness before the fine alignment that is worth its time."""
+MIN_SIMILARITY = 0.8
+"""Least likeness of two copies, once laid on each other."""
+SURE_SIMILARITY = 0.95
+"""Likeness from which two pictures are copies whatever else resembles them."""
+NEIGHBOUR_RANK = 4
+"""Below that, their distance must be small beside that of each from its fourth nearest neighbour: a picture with four
+such neighbours is one of a kind of which the set has many. Up to three copies of a picture do not hide each other."""
+MAX_DISTANCE_RATIO = 0.6
+"""Largest part of the distance from the fourth neighbour, where distance is 1 - likeness."""
+DEFAULT_NEIGHBOUR_SIMILARITY = 0.2
+"""Likeness of neighbours that were not looked at."""
+MIN_CORRELATION = 0.9
+"""Least plain correlation of two copies."""
+BLUR_SIGMA = 0.85
+"""Deviation of a slight blur, in pixels of a sketch; what is finer differs between copies."""
+TILE = (1024, 8192)
+MAX_PAIRS_PER_TILE = 16 * TILE[0]
+"""Most pairs that one tile of the table of cosines may name: the best ones."""
+PAIRS_PER_CHUNK = 2048
+"""Laid on each other at once, to bound memory."""
+
+BlurredSketches = Float32[np.ndarray, "n S S"]
+
+
+class DuplicatePairs(NamedTuple):
+    """Places of two pictures each, the first before the second."""
+
+    places: Int64[np.ndarray, "P 2"]
+    likeness: Float32[np.ndarray, " P"]
+    """Correlation of what is their own, 1 for the same."""
+    complete: bool = True
+    """Whether there was time for all that may be copies."""
+
+
+def find_exact_duplicates(digests: NDArray[np.uint64]) -> list[NDArray[np.int64]]:
+    """Places with the same hash, for every hash that stands more than once, in the order of their first places."""
+    order = np.argsort(digests, kind="stable")
+    starts = np.flatnonzero(np.diff(digests[order])) + 1
+    groups = [group for group in np.split(order, starts) if len(group) > 1]
+    return sorted(groups, key=lambda group: int(group[0]))
+
+
+def find_near_duplicates(sketches: UInt8[np.ndarray, "n S S"], until: float | None = None) -> DuplicatePairs:
+    """Pairs of near copies. The pictures should be different ones, none of them flat (`exact` and the doctor's
+    measures come first); their number times itself is the work: 100,000 take seconds, a million some minutes.
+
+    Args:
+        until: a value of `time.monotonic` at which no further pairs are compared; the likeliest come first.
+    """
+    pairs = find_candidate_pairs(sketches)
+    if not len(pairs):
+        return DuplicatePairs(pairs, np.zeros(0, np.float32))
+    own = fit_sketch_whitening(sketches)
+    parts = []
+    for start in range(0, len(pairs), PAIRS_PER_CHUNK):
+        if until is not None and start and time.monotonic() > until:
+            break
+        parts.append(compare_pairs(sketches, pairs[start : start + PAIRS_PER_CHUNK], own))
+    alike, whole = (np.concatenate(part) for part in zip(*parts, strict=True))
+    seen = pairs[: len(alike)]
+    copies = (whole >= MIN_CORRELATION) & classify_pairs(seen, alike, len(sketches))
+    order = np.lexsort(seen[copies].T[::-1])
+    return DuplicatePairs(seen[copies][order], alike[copies][order], len(seen) == len(pairs))
+
+
+def classify_pairs(pairs: Int64[np.ndarray, "P 2"], alike: Float32[np.ndarray, " P"], n: int) -> Bool[np.ndarray, " P"]:
+    """Which pairs of n pictures are copies, judged by their likeness and by how much others resemble either one."""
+    places, values = pairs.T.ravel(), np.tile(alike, 2)
+    order = np.lexsort((-values, places))
+    first = np.searchsorted(places[order], np.arange(n))
+    many = np.bincount(places, minlength=n) >= NEIGHBOUR_RANK
+    crowd = np.full(n, DEFAULT_NEIGHBOUR_SIMILARITY, np.float32)  # likeness of each picture's fourth nearest neighbour
+    crowd[many] = np.maximum(DEFAULT_NEIGHBOUR_SIMILARITY, values[order][first[many] + NEIGHBOUR_RANK - 1])
+    apart = 1 - crowd[pairs].max(1)
+    return (alike >= SURE_SIMILARITY) | ((alike >= MIN_SIMILARITY) & (1 - alike <= MAX_DISTANCE_RATIO * apart))
+
+
+def find_candidate_pairs(sketches: UInt8[np.ndarray, "n S S"]) -> Int64[np.ndarray, "P 2"]:
+    """Pairs whose descriptions point nearly the same way, the likeliest first, found tile by tile of the table of all
+    cosines."""
+    if len(sketches) < 2:
+        return np.zeros((0, 2), np.int64)
+    described = compute_descriptors(sketches)
+    n = len(described)
+    found, cosines_found = [], []
+    for top in range(0, n, TILE[0]):
+        rows = described[top : top + TILE[0]]
+        for left in range(top - top % TILE[1], n, TILE[1]):
+            cosines = rows @ described[left : left + TILE[1]].T
+            places = np.flatnonzero(cosines.ravel() >= MIN_CANDIDATE_COSINE)
+            if len(places) > 2 * MAX_PAIRS_PER_TILE:
+                places = places[
+                    np.argpartition(-cosines.ravel()[places], 2 * MAX_PAIRS_PER_TILE)[: 2 * MAX_PAIRS_PER_TILE]
+                ]
+            first, second = np.divmod(places, cosines.shape[1])
+            pairs = np.stack([first + top, second + left], axis=1)
+            once = pairs[:, 0] < pairs[:, 1]
+            found.append(pairs[once])
+            cosines_found.append(cosines.ravel()[places[once]])
+    return np.concatenate(found)[np.argsort(-np.concatenate(cosines_found), kind="stable")]
+
+
+def compute_descriptors(sketches: UInt8[np.ndarray, "n S S"]) -> Float32[np.ndarray, "n 63"]:
+    """Low frequencies of each picture (its cosine transform), whitened over the set."""
+    basis = _cosine_basis(DCT_FREQUENCIES, sketches.shape[1])
+    blocks = np.array_split(sketches, len(sketches) // TILE[1] + 1)
+    waves = [
+        (basis @ standardize(_blur_sketches(block)) @ basis.T).reshape(-1, DCT_FREQUENCIES * DCT_FREQUENCIES)[:, 1:]
+        for block in blocks
+    ]
+    rows = np.concatenate(waves)
+    expected = natural_image_spectrum(*np.divmod(np.arange(1, DCT_FREQUENCIES * DCT_FREQUENCIES), DCT_FREQUENCIES))
+    return fit_whitening(rows, np.diag(expected), known_from=rows.shape[1], floor=1e-3)(rows)
+
+
+def fit_sketch_whitening(sketches: UInt8[np.ndarray, "n S S"]) -> WhiteningTransform:
+    """What makes pictures of this set different from each other, pixel by pixel of a sketch's inside."""
+    few = crop_and_standardize(_blur_sketches(sketches[:: -(-len(sketches) // 4000)]))
+    side = sketches.shape[1] - 2 * MARGIN
+    basis = _cosine_basis(side, side).astype(np.float64)
+    basis /= np.sqrt((basis**2).sum(1, keepdims=True))
+    turned = np.kron(basis, basis)  # [side², side²]
+    expected = natural_image_spectrum(*np.divmod(np.arange(side * side), side))
+    expected[0] = 0  # the mean is gone
+    rows = few.reshape(len(few), -1)
+    return fit_whitening(rows, turned.T @ (expected[:, None] * turned), known_from=rows.shape[1] / 4, floor=0.01)
+
+
+def compare_pairs(
+    sketches: UInt8[np.ndarray, "n S S"], pairs: Int64[np.ndarray, "P 2"], own: WhiteningTransform
+) -> tuple[Float32[np.ndarray, " P"], Float32[np.ndarray, " P"]]:
+    """Correlation of what is each picture's own, and of the whole pictures, once they are laid on each other; where
+    a rough look shows nothing in common, that of the rough look."""
+    first, second = (_blur_sketches(sketches[pairs[:, side]]) for side in range(2))
+    moves = choose_initial_transforms(first, second)
+    alike, whole = _correlate_pairs(first, second, moves, own)
+    worth = np.flatnonzero(alike >= MIN_ROUGH_SIMILARITY)
+    if len(worth):
+        first, second = first[worth], second[worth]
+        alike[worth], whole[worth] = _correlate_pairs(
+            first, second, refine_transforms(first, second, moves[worth]), own
+        )
+    return alike, whole
+
+
+def _correlate_pairs(
+    first: BlurredSketches, second: BlurredSketches, moves: Float32[np.ndarray, "n 4"], own: WhiteningTransform
+) -> tuple[Float32[np.ndarray, " n"], Float32[np.ndarray, " n"]]:
+    target, found = (
+        crop_and_standardize(each).reshape(len(first), -1) for each in (first, warp_sketches(second, moves))
+    )
+    return (own(target) * own(found)).sum(1), (target * found).mean(1)
+
+
+def _blur_sketches(sketches: UInt8[np.ndarray, "n S S"]) -> BlurredSketches:
+    """Blurred slightly, as numbers."""
+    apart = np.arange(sketches.shape[1])[:, None] - np.arange(sketches.shape[1])
+    blur = np.exp(-0.5 * (apart / BLUR_SIGMA) ** 2).astype(np.float32)
+    blur /= blur.sum(1, keepdims=True)
+    return blur @ sketches.astype(np.float32) @ blur.T
+
+
+def _cosine_basis(count: int, side: int) -> Float32[np.ndarray, "count side"]:
+    """Cosine waves, from the constant upwards."""
+    return np.cos(np.pi / side * np.arange(count)[:, None] * (np.arange(side) + 0.5)).astype(np.float32)
+
+
+# Sketches laid on each other: shifted and stretched a little until they fit best.
+#
+# A copy that was resized, compressed or cropped by a few per cent fits its original almost exactly once it is laid on
+# it right; before that, thin lines miss each other and prove nothing.
+
+MARGIN = 2
+"""Rows and columns at each border that are not compared, because a crop has moved them out of sight."""
+ROUNDS = 6
+MAX_SHIFT = 0.12
+"""Largest shift and stretch, as a share of half a picture's side."""
+INITIAL_TRANSFORMS = (
+    (0.0, 0.0, 0.0, 0.0),
+    (0.0, 0.04, 0.0, 0.04),
+    (0.0, -0.04, 0.0, -0.04),
+    *(
+        (down * 0.02, more * 0.02, across * 0.02, more * 0.02)
+        for down in (1, -1)
+        for across in (1, -1)
+        for more in (1, -1)
+    ),
+)
+"""Tried before the first round, whichever fits best: as it is, 2 % less or more at each end, or at two that meet."""
+INITIAL_DAMPING = 0.01
+"""Keeps a round from leaping where a picture has no detail to hold on to; it grows when a round made things worse."""
+
+Sketches = Float32[np.ndarray, "P S S"]
+Transforms = Float32[np.ndarray, "P 4"]
+"""Shift and stretch down, shift and stretch across; a picture is 2 high and 2 wide."""
+
+
+def crop_and_standardize(sketches: Sketches) -> Float32[np.ndarray, "P s s"]:
+    """What is compared: mean 0 and deviation 1 inside the margin."""
+    kept = slice(MARGIN, sketches.shape[1] - MARGIN)
+    return standardize(sketches[:, kept, kept])
+
+
+def standardize(sketches: Sketches) -> Sketches:
+    """Mean 0 and deviation 1 each; flat ones become 0."""
+    centred = sketches - sketches.mean((1, 2), keepdims=True)
+    deviation = np.sqrt((centred**2).mean((1, 2), keepdims=True))
+    return np.asarray(centred / np.maximum(deviation, 1e-6), dtype=np.float32)
+
+
+def choose_initial_transforms(first: Sketches, second: Sketches) -> Transforms:
+    """Of a few guesses the one for each pair that lays the second picture best on the first."""
+    target = crop_and_standardize(first)
+    fits = []
+    for start in INITIAL_TRANSFORMS:
+        guess = np.array([start], dtype=np.float32)
+        fits.append((target * crop_and_standardize(warp_sketches(second, guess))).mean((1, 2)))
+    return np.array(INITIAL_TRANSFORMS, dtype=np.float32)[np.argmax(fits, axis=0)]
+
+
+def refine_transforms(first: Sketches, second: Sketches, moves: Transforms) -> Transforms:
+    """Moves that lay each second picture on its first one, bettered round by round; never worse than those given.
+
+    Source: Gauss-Newton with the gradients of the first picture and a damping that adapts (Baker and Matthews 2004,
+    "Lucas-Kanade 20 years on", sections 3.2 and 4.5), for a shift and a stretch in each direction.
+    """
+    target = crop_and_standardize(first)
+    slopes = _transform_gradients(first)  # [P, M, 4]
+    turned = slopes.transpose(0, 2, 1)
+    system = turned @ slopes  # [P, 4, 4]
+    stiff = np.trace(system, axis1=1, axis2=2)[:, None, None] / 4 * np.eye(4, dtype=np.float32)
+    damping = np.full(len(first), INITIAL_DAMPING, np.float32)
+    seen = crop_and_standardize(warp_sketches(second, moves))
+    error = ((target - seen) ** 2).mean((1, 2))
+    for _ in range(ROUNDS):
+        missing = (target - seen).reshape(len(first), -1, 1)
+        held = system + damping[:, None, None] * stiff + 1e-6 * np.eye(4, dtype=np.float32)
+        step = np.linalg.solve(held, turned @ missing)[..., 0]
+        tried = np.clip(moves + step, -MAX_SHIFT, MAX_SHIFT).astype(np.float32)
+        then = crop_and_standardize(warp_sketches(second, tried))
+        new = ((target - then) ** 2).mean((1, 2))
+        better = new < error
+        moves = np.where(better[:, None], tried, moves)
+        seen = np.where(better[:, None, None], then, seen)
+        error = np.where(better, new, error)
+        damping = np.where(better, damping * 0.3, damping * 8).astype(np.float32)
+    return moves
+
+
+def warp_sketches(pictures: Sketches, moves: Float32[np.ndarray, "Q 4"]) -> Sketches:
+    """Pictures as seen at moved places, one move for each or one for all; both directions are apart, so two products
+    with narrow matrices do it."""
+    side = pictures.shape[1]
+    down = _cubic_warp_weights(side, moves[:, 0], moves[:, 1])
+    across = _cubic_warp_weights(side, moves[:, 2], moves[:, 3])
+    return down @ pictures @ across.transpose(0, 2, 1)
+
+
+def _transform_gradients(pictures: Sketches) -> Float32[np.ndarray, "P M 4"]:
+    """How a picture changes with each of the four moves, inside the margin."""
+    side = pictures.shape[1]
+    kept = slice(MARGIN, side - MARGIN)
+    down, across = np.gradient(standardize(pictures), 2 / side, axis=(1, 2))
+    place = _pixel_coordinates(side)
+    slopes = np.stack([down, down * place[:, None], across, across * place], axis=-1)[:, kept, kept]
+    slopes = slopes.reshape(len(pictures), -1, 4)
+    return np.asarray(slopes - slopes.mean(1, keepdims=True), dtype=np.float32)
+
+
+def _pixel_coordinates(side: int) -> Float32[np.ndarray, " S"]:
+    """Centres of the pixels, -1..1."""
+    return ((np.arange(side) + 0.5) * 2 / side - 1).astype(np.float32)
+
+
+def _cubic_warp_weights(side: int, shift: Float32[np.ndarray, " P"], stretch: Float32[np.ndarray, " P"]) -> Sketches:
+    """Weights [P, S, S] of Catmull-Rom interpolation; beyond the border the outermost pixels go on."""
+    places = _pixel_coordinates(side) * (1 + stretch[:, None]) + shift[:, None]
+    exact = np.clip((places + 1) * side / 2 - 0.5, 0, side - 1)
+    apart = np.abs(exact[:, :, None] - np.arange(side, dtype=np.float32))
+    near = 1 - 2.5 * apart**2 + 1.5 * apart**3
+    far = 2 - 4 * apart + 2.5 * apart**2 - 0.5 * apart**3
+    weights = np.where(apart < 1, near, np.where(apart < 2, far, 0))
+    return np.asarray(weights / weights.sum(2, keepdims=True), dtype=np.float32)
+
+
+# What makes a picture different from the others of its set: the rest when what they share has lost its weight.
+#
+# All solar cells have bars, all chest films ribs; that two of them correlate says nothing. After whitening, each
+# independent way in which pictures of the set differ weighs the same, and two different pictures correlate hardly at
+# all while two copies still do.
+
+MAX_WHITENING_ROWS = 4000
+"""Pictures from which the differences of a set are learnt."""
+
+
+class WhiteningTransform(NamedTuple):
+    """Mean of a set, and the matrix that whitens it."""
+
+    mean: Float32[np.ndarray, " D"]
+    matrix: Float32[np.ndarray, "D D"]
+
+    def __call__(self, rows: Float32[np.ndarray, "n D"]) -> Float32[np.ndarray, "n D"]:
+        """Whitened rows, each of length 1 (or 0)."""
+        white = (rows - self.mean) @ self.matrix
+        length = np.sqrt((white**2).sum(1, keepdims=True))
+        return np.asarray(white / np.maximum(length, 1e-6), dtype=np.float32)
+
+
+def fit_whitening(
+    rows: Float32[np.ndarray, "n D"], expected: Float[np.ndarray, "D D"], known_from: float, floor: float
+) -> WhiteningTransform:
+    """Learn what the rows of a set share.
+
+    Args:
+        expected: covariance of pictures in general, but for a factor; what is believed of a set of few pictures.
+        known_from: number of rows by which the set's own covariance counts as much as the expected one.
+        floor: share of the mean variance below which a difference is taken for noise and not magnified.
+    """
+    few = rows[:: -(-len(rows) // MAX_WHITENING_ROWS)]
+    share = len(few) / (len(few) + known_from)
+    mean = share * few.mean(0)
+    centred = few - mean
+    own = centred.T @ centred / len(few)
+    level = max(float(np.trace(own)), 1e-12)
+    mixed: NDArray[np.float64] = share * own + (1 - share) * expected * (level / float(np.trace(expected)))
+    variances, directions = np.linalg.eigh(mixed)
+    scales = 1 / np.sqrt(np.maximum(variances, 0) + floor * level / len(variances))
+    return WhiteningTransform(mean.astype(np.float32), ((directions * scales) @ directions.T).astype(np.float32))
+
+
+def natural_image_spectrum(down: NDArray[np.int64], across: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How photographs share their energy among cosine waves: falling with the square of the frequency."""
+    return 1 / np.maximum(down**2 + across**2, 1)

@@ -1,0 +1,231 @@
+"""Shortcuts: whatever tells the label without looking at the picture, such as its size, format, name or origin.
+
+A model is graded on the same data and gets full marks for such a shortcut; elsewhere it fails. Each feature of the
+pictures and each further column of the source is tried alone: does it single out one class, or tell the label much
+more often than the largest class does?
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+from numpy.typing import NDArray
+
+from ...plural import counted
+from ..source import Source
+from .findings import DataIssue
+from .image_stats import ImageStatsTable
+
+MIN_CLASS_IMAGES = 10
+"""Pictures of a class, and of all others, from which its shortcut is believed."""
+MIN_OVERLAP = 0.98
+"""Share of a class that has a value, and share of the value's pictures that are of the class, for a shortcut."""
+MIN_ERROR_REDUCTION = 0.5
+"""Share of the mistakes of always saying the largest class that a feature must avoid."""
+MIN_EXPLAINED_VARIANCE = 0.5
+"""Share of the variance of a number that a feature must explain."""
+MIN_VALUE_COUNT = 5
+"""Values with fewer pictures count as one value."""
+RARE_VALUES = "one of the rare values"
+MAX_DISTINCT_VALUES = 50
+"""More values than this, if they are numbers, are parted into ten ranges."""
+
+Codes = NDArray[np.int64]
+
+
+def find_shortcuts(source: Source, looks: ImageStatsTable, strata: str = "") -> list[DataIssue]:
+    """A sentence for each class that one feature singles out, and for each feature that tells the label.
+
+    Args:
+        strata: a column that is no feature of the pictures.
+    """
+    if len(looks) < 2 * MIN_CLASS_IMAGES:
+        return []
+    features = [(name, values) for name, values in _iter_features(source, looks, strata) if len(set(values)) > 1]
+    if source.task == "number":
+        return [found for name, values in features for found in _check_explained_variance(source, looks, name, values)]
+    coded = [(name, *_encode_values(values)) for name, values in features]
+    return [found for answer in _iter_targets(source, looks.rows) for found in _check_target(answer, coded)]
+
+
+class ShortcutTarget(NamedTuple):
+    """What is to be told of a picture: its class, or whether it has one label."""
+
+    label: str
+    known: NDArray[np.bool_]
+    numbers: Codes
+    subjects: tuple[str, ...]
+    """Words for the pictures of each number: of class 'cat'."""
+
+
+def _check_target(answer: ShortcutTarget, features: Sequence[tuple[str, Codes, list[str]]]) -> Iterator[DataIssue]:
+    """Each class is told by the first feature that singles it out; other features are told if they tell much."""
+    told: set[int] = set()
+    known = answer.known
+    if known.sum() < 2 * MIN_CLASS_IMAGES:
+        return
+    for feature, codes, names in features:
+        table = _contingency_table(codes[known], answer.numbers[known], len(names), len(answer.subjects))
+        singled = dict(_find_class_shortcuts(feature, names, answer.subjects, table))
+        yield from (_shortcut_issue(text) for number, text in singled.items() if number not in told)
+        told |= set(singled)
+        if not told:
+            yield from _check_predictive_feature(feature, answer.label, table)
+
+
+def _iter_features(source: Source, looks: ImageStatsTable, strata: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """Name and one value per look: what is known of a picture without looking at what it shows."""
+    sizes = [f"{height} x {width}" for height, width in zip(looks.heights.tolist(), looks.widths.tolist(), strict=True)]
+    kinds = looks.kinds.tolist()
+    yield "size and format", [f"{size} {kind}" for size, kind in zip(sizes, kinds, strict=True)]
+    if len(set(sizes)) > MAX_DISTINCT_VALUES:
+        areas = [str(area) for area in (looks.heights.astype(np.int64) * looks.widths).tolist()]
+        yield "size", areas
+    else:
+        yield "size", sizes
+    yield "format", kinds
+    yield "depth", looks.depths.tolist()
+    yield "colour", ["grey" if grey else "in colour" for grey in looks.grey.tolist()]
+    if not isinstance(source.pictures, np.ndarray):
+        yield from _name_features([source.ids[row] for row in looks.rows.tolist()], source.classes)
+    for column, values in source.metadata.items():
+        if column != strata:
+            yield f"column {column!r}", [values[row] for row in looks.rows.tolist()]
+
+
+def _name_features(ids: Sequence[str], classes: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """The first and the last word of a file's name, without digits, and its folder; a name that holds the class is
+    how people name files and tells nothing about the pictures."""
+    plain = [letters for name in classes if (letters := _normalize_name(name))]
+    paths = [PurePosixPath(name) for name in ids]
+    words = [[word for word in re.split(r"[\W_]+|(?<=[a-zA-Z])(?=\d)", path.stem) if word] or [""] for path in paths]
+    parts = {
+        "name's beginning": [each[0] for each in words],
+        "name's end": [each[-1] for each in words],
+        "folder": [str(path.parent) for path in paths],
+    }
+    for part, values in parts.items():
+        texts = ["" if value.isdigit() else value for value in values]
+        found = {_normalize_name(value) for value in texts}
+        if not any(name in value or (len(value) > 2 and value in name) for value in found if value for name in plain):
+            yield part, texts
+
+
+def _normalize_name(text: str) -> str:
+    return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+
+def _iter_targets(source: Source, rows: NDArray[np.int64]) -> Iterator[ShortcutTarget]:
+    targets = source.targets[rows]
+    if source.task == "classes":
+        numbers = targets.argmax(1) if source.soft else targets
+        subjects = tuple(f"of class {name!r}" for name in source.classes)
+        yield ShortcutTarget("the class", np.ones(len(rows), np.bool_), numbers.astype(np.int64), subjects)
+        return
+    for column, name in enumerate(source.classes):
+        known = ~np.isnan(targets[:, column])
+        present = (targets[:, column] >= 0.5).astype(np.int64)
+        yield ShortcutTarget(f"label {name!r}", known, present, (f"without {name!r}", f"with {name!r}"))
+
+
+def _encode_values(values: Sequence[str]) -> tuple[Codes, list[str]]:
+    """Values as numbers, and the values; many numbers as ten ranges, rare values as one."""
+    texts = np.array(values, dtype=np.str_)
+    names, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
+    if len(names) > MAX_DISTINCT_VALUES and (numbers := _parse_numbers(texts)) is not None:
+        edges = np.unique(np.quantile(numbers, np.linspace(0, 1, 11)[1:-1]))
+        codes = np.searchsorted(edges, numbers, side="right")
+        bounds = [f"{edge:g}" for edge in edges.tolist()]
+        spans = [f"{low} to {high}" for low, high in zip(["least", *bounds], [*bounds, "most"], strict=True)]
+        return codes.astype(np.int64) + 1, [RARE_VALUES, *spans]
+    rare = counts < MIN_VALUE_COUNT
+    renumbered = np.where(rare, 0, np.cumsum(~rare))
+    return renumbered[codes].astype(np.int64), [RARE_VALUES, *names[~rare].tolist()]
+
+
+def _parse_numbers(texts: Shaped[np.ndarray, " n"]) -> NDArray[np.float64] | None:
+    try:
+        numbers = texts.astype(np.float64)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _contingency_table(codes: Codes, numbers: Codes, values: int, classes: int) -> NDArray[np.int64]:
+    """[values, classes] How many pictures have the value and the class."""
+    return np.bincount(codes * classes + numbers, minlength=values * classes).reshape(values, classes)
+
+
+def _find_class_shortcuts(
+    feature: str, names: list[str], subjects: tuple[str, ...], table: NDArray[np.int64]
+) -> Iterator[tuple[int, str]]:
+    """Sentences on classes whose pictures nearly all have a value that hardly any other has."""
+    for number, subject in enumerate(subjects):
+        mine = int(table[:, number].sum())
+        if mine < MIN_CLASS_IMAGES or table.sum() - mine < MIN_CLASS_IMAGES or len(table) < 2:
+            continue
+        value = int(table[1:, number].argmax()) + 1  # 0 is all rare values together
+        both, others = int(table[value, number]), int(table[value].sum() - table[value, number])
+        if both >= MIN_OVERLAP * mine and both >= MIN_OVERLAP * (both + others):
+            yield number, _class_sentence(subject, _value_phrase(feature, names[value]), mine, both, others)
+
+
+def _class_sentence(subject: str, value: str, mine: int, both: int, others: int) -> str:
+    if both == mine and not others:
+        return f"All {mine:,} pictures {subject} are {value}, no other is."
+    return f"{both:,} of {mine:,} pictures {subject} are {value}, and only {counted(others, 'picture')} of all others."
+
+
+def _value_phrase(feature: str, value: str) -> str:
+    if feature in ("size and format", "size", "format", "depth", "colour"):
+        return value
+    return f"{value!r} by their {feature}"
+
+
+def _check_predictive_feature(feature: str, label: str, table: NDArray[np.int64]) -> Iterator[DataIssue]:
+    """A feature whose values, each taken for its most frequent class, avoid most mistakes; a picture does not vote on
+    itself, so that many rare values prove nothing."""
+    n = int(table.sum())
+    blind = int(table.sum(0).max()) / n
+    right = float(np.maximum(table.max(1) - 1, 0).sum()) / n
+    if n - blind * n >= MIN_CLASS_IMAGES and right - blind >= MIN_ERROR_REDUCTION * (1 - blind):
+        yield _shortcut_issue(
+            f"The {feature} alone tells {label} of {right:.0%} of the pictures; always saying the most frequent answer "
+            f"is right for {blind:.0%}."
+        )
+
+
+def _shortcut_issue(text: str) -> DataIssue:
+    return DataIssue(
+        code="shortcut",
+        severity="warning",
+        text=f"Shortcut: {text[0].lower()}{text[1:]}",
+        advice="If pictures show it, a model learns that instead of what you mean, and fails elsewhere. Collect, cut "
+        "and convert all classes in the same way.",
+    )
+
+
+def _check_explained_variance(
+    source: Source, looks: ImageStatsTable, feature: str, values: Sequence[str]
+) -> Iterator[DataIssue]:
+    """A feature that explains most of a number's variance."""
+    codes, _ = _encode_values(values)
+    for column, name in enumerate(source.classes):
+        numbers = source.targets[looks.rows, column].astype(np.float64)
+        known = ~np.isnan(numbers)
+        n = int(known.sum())
+        if n < 2 * MIN_CLASS_IMAGES or not numbers[known].std():
+            continue
+        counts = np.bincount(codes[known])
+        sums = np.bincount(codes[known], weights=numbers[known])
+        squares = np.bincount(codes[known], weights=numbers[known] ** 2)
+        used = counts > 0
+        inside = float((squares[used] - sums[used] ** 2 / counts[used]).sum()) / max(1, n - int(used.sum()))
+        explained = 1 - inside / float(numbers[known].var(ddof=1))
+        if explained >= MIN_EXPLAINED_VARIANCE:
+            yield _shortcut_issue(f"The {feature} alone explains {explained:.0%} of the variance of {name!r}.")

@@ -1,0 +1,58 @@
+"""A million short texts, or paths, in little more memory than their letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+
+class CompactStrings(Sequence[str]):
+    """A fixed list of texts, kept as one block of UTF-8; surrogate escapes survive."""
+
+    def __init__(self, texts: Iterable[str]):
+        parts = [text.encode("utf-8", "surrogateescape") for text in texts]
+        self._ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
+        self._letters = b"".join(parts)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        row = range(len(self))[index]  # negative ones count from the end, and one beyond raises IndexError
+        start = int(self._ends[row - 1]) if row else 0
+        return self._letters[start : int(self._ends[row])].decode("utf-8", "surrogateescape")
+
+    def __iter__(self) -> Iterator[str]:
+        start = 0
+        for end in self._ends.tolist():
+            yield self._letters[start:end].decode("utf-8", "surrogateescape")
+            start = end
+
+
+class RelativePaths(Sequence[Path]):
+    """Files by their names below one folder; a full name stays as it is."""
+
+    def __init__(self, root: Path, names: Sequence[str]):
+        self.root = root
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> Path: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Path]: ...
+    def __getitem__(self, index: int | slice) -> Path | list[Path]:
+        if isinstance(index, slice):
+            return [self.root / name for name in self._names[index]]
+        return self.root / self._names[index]

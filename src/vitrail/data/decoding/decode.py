@@ -1,0 +1,247 @@
+"""The one decoder: a picture in, uint8 [H, W, C] out, the same for training, prediction, server and export.
+
+What a file stores and what a model reads are tied by the value range low..high of the ImageSpec: the stored value
+`low` becomes 0, `high` becomes 255. Alpha is laid on white.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from jaxtyping import Shaped, UInt8
+from numpy.typing import NDArray
+
+from ...errors import DataError, NoPictureError
+from ...spec import ImageSpec
+from ..source import ImageInput
+from .decoded_image import (
+    ACCEPTED_FORMATS,
+    EXTENSION_MISMATCH,
+    DecodedImage,
+    check_image_array,
+    damaged_error,
+    describe_unknown_file,
+    extension_matches,
+    parse_npy,
+    remark_bit_depth,
+    sniff_format,
+    truncated_error,
+)
+from .dicom import parse_dicom
+from .jpeg import parse_jpeg
+from .raster import parse_bmp, parse_gif, parse_png, parse_webp
+from .tiff import parse_tiff
+
+MAX_CLIPPED_FRACTION = 0.05  # share of pixels beyond low..high that may turn plain black or white
+
+
+def decode_image(picture: ImageInput | bytes, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
+    """The picture as the model's number of channels, upright, scaled from the spec's low..high to 0..255.
+
+    Grey becomes RGB by repetition, RGB becomes grey by the luma weights of ITU-R BT.601; other channel counts must
+    match. Values beyond low..high become black or white, as an overexposed film does, but a picture with more than
+    5 % of them is of another range and is refused. 8-bit pictures are taken as 0..255 already when low..high belongs
+    to deeper or fractional ones (high above 255, or at most 1). Fractions 0..1 are refused where 255 or more is white:
+    they would all be black.
+
+    Raises:
+        DataError: not readable, too large, of another value range or channel count; the message names the picture.
+    """
+    if isinstance(picture, bytes):
+        return convert_image(parse_image(picture, spec), spec)
+    stored = read_image(picture, spec)
+    try:
+        return convert_image(stored, spec)
+    except DataError as error:
+        if isinstance(picture, np.ndarray):
+            raise
+        name = picture if isinstance(picture, Path) else picture.name
+        raise DataError(f"{name}: {error}") from None
+
+
+def convert_image(stored: DecodedImage, spec: ImageSpec) -> UInt8[np.ndarray, "H W C"]:
+    """The second half of `decode`, for one picture that has been read."""
+    values = stored.values if stored.values.ndim == 3 else stored.values[..., None]
+    return to_bytes(values, stored.alpha, spec.channels, spec.low, spec.high)
+
+
+def to_bytes(
+    values: Shaped[np.ndarray, "*B H W c"],
+    alpha: Shaped[np.ndarray, "*B H W"] | None,
+    channels: int,
+    low: float,
+    high: float,
+) -> UInt8[np.ndarray, "*B H W C"]:
+    """Scale, lay on white, convert channels: for one picture or a stack of them.
+
+    Raises:
+        DataError: of the first picture of the stack that `decode` would refuse.
+    """
+    scaled = _scale(values, low, high)
+    if alpha is not None:
+        opacity = alpha if alpha.dtype == np.uint8 else _rescale_linear(alpha, 0, np.iinfo(alpha.dtype).max)
+        scaled = _composite_on_white(scaled, opacity[..., None])
+    return _convert_channels(scaled, channels)
+
+
+def _scale(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    if values.dtype == np.uint8 and ((low, high) == (0, 255) or high > 255 or high <= 1):
+        return values
+    _check_values(values.reshape(-1, *values.shape[-3:]), low, high)
+    if values.dtype == np.uint8:
+        return _rescale_linear(np.arange(256), low, high)[values]
+    return _rescale_linear(values, low, high)
+
+
+def _check_values(pictures: Shaped[np.ndarray, "B H W c"], low: float, high: float) -> None:
+    """Refuse the first picture with values that are no numbers, that are fractions of 0..255, or of another range."""
+    one = (1, 2, 3)  # each rule looks at one picture at a time, however many there are
+    beyond = np.count_nonzero((pictures < low) | (pictures > high), axis=one) / max(1, pictures[:1].size)
+    wrong = beyond > MAX_CLIPPED_FRACTION
+    if pictures.dtype.kind == "f":
+        wrong |= ~np.isfinite(pictures).all(axis=one)
+        if high >= 255:
+            largest = pictures.max(axis=one)
+            wrong |= (pictures.min(axis=one) >= 0) & (largest > 0) & (largest <= 1)
+    for place in np.flatnonzero(wrong)[:1]:
+        _raise_value_error(pictures[place], low, high, float(beyond[place]))
+
+
+def _raise_value_error(values: np.ndarray, low: float, high: float, beyond: float) -> NoReturn:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        unsound = values.size - np.count_nonzero(np.isfinite(values))
+        raise DataError(f"{unsound:,} of {values.size:,} values are not finite numbers (NaN or infinity).")
+    if beyond <= MAX_CLIPPED_FRACTION:
+        way = f"multiply by {high:g}" if low == 0 else "bring them to that range"
+        raise DataError(f"holds fractions 0 to 1, the model reads {low:g} to {high:g}; {way}.")
+    raise DataError(
+        f"Values {low:g} to {high:g} become black to white. This picture holds {values.min():g} to "
+        f"{values.max():g}, with {beyond:.0%} of its values beyond. Set the value range (low and high) to fit."
+    )
+
+
+def _rescale_linear(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    exact: NDArray[np.floating] = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
+    return np.rint((exact - low) * (255 / (high - low))).clip(0, 255).astype(np.uint8)
+
+
+def _composite_on_white(values: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    """Rounded to the nearest level, in integers: exact where alpha is 0 or 255."""
+    opacity = alpha.astype(np.uint16)
+    return ((values * opacity + 255 * (255 - opacity) + 127) // 255).astype(np.uint8)
+
+
+def _convert_channels(values: np.ndarray, channels: int) -> np.ndarray:
+    have = values.shape[-1]
+    if have == channels:
+        return values
+    if have == 1 and channels == 3:
+        return np.repeat(values, 3, axis=-1)
+    if have == 3 and channels == 1:
+        red, green, blue = np.moveaxis(values.astype(np.uint32), -1, 0)
+        grey = (19595 * red + 38470 * green + 7471 * blue + 32768) >> 16  # BT.601 in 16-bit fractions, as Pillow does
+        return grey.astype(np.uint8)[..., None]
+    hint = " Are its channels first? They must come last." if values.shape[-3] == channels else ""
+    raise DataError(f"The model reads {channels} channels, the picture has {have}.{hint}")
+
+
+# From a picture to the values stored in it: the only place where foreign bytes are parsed.
+#
+# What a file is called says nothing; its first bytes choose one of eight formats, and no other parser is ever
+# started. Size in pixels is checked from the header before anything is decoded. Pictures come out upright.
+
+__all__ = ["MAX_BYTES", "DecodedImage", "check_image_array", "parse_image", "read_image"]
+MAX_BYTES = 512 * 2**20
+
+
+def read_image(picture: ImageInput, spec: ImageSpec) -> DecodedImage:
+    """The upright values of one picture, of 8, 16 or 32 bits or float, and what was remarkable about it.
+
+    Palettes, two-level pictures and CMYK come out as 8-bit grey or RGB. Of an animation the first frame is read, of
+    a TIFF or DICOM file the page that the spec names. Colour profiles are not applied. Of the spec, only `window`,
+    `page` and `max_pixels` matter here.
+
+    Raises:
+        DataError: the file is missing, not a plain file, not a picture, truncated, damaged or too large. The message
+            names it.
+    """
+    if isinstance(picture, np.ndarray):
+        return _image_from_array(picture)
+    name, data = (
+        (str(picture), read_file_bytes(picture)) if isinstance(picture, Path) else (picture.name, picture.fetch())
+    )
+    try:
+        stored = _image_from_array(data) if isinstance(data, np.ndarray) else parse_image(data, spec)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error.__cause__
+    if isinstance(picture, Path) and not extension_matches(picture.suffix, stored.kind):
+        return stored._replace(remarks=(*stored.remarks, EXTENSION_MISMATCH))
+    return stored
+
+
+def _image_from_array(values: np.ndarray) -> DecodedImage:
+    return DecodedImage(check_image_array(values), remarks=remark_bit_depth(values))
+
+
+def parse_image(data: bytes, spec: ImageSpec) -> DecodedImage:
+    """As `read`, for the bytes of a picture that has no name."""
+    kind = sniff_format(data)
+    if kind is None:
+        raise NoPictureError(
+            f"not a picture Vitrail reads ({describe_unknown_file(data)}); expected {ACCEPTED_FORMATS}."
+        )
+    try:
+        stored = PARSERS[kind](data, spec)
+    except (DataError, MemoryError):
+        raise
+    except Exception as error:  # parsers of foreign bytes raise anything: OSError, SyntaxError, struct.error, ...
+        raise _parser_error(kind, data, error) from error
+    return stored._replace(kind=kind, remarks=(*stored.remarks, *remark_bit_depth(stored.values)))
+
+
+# fmt: off
+PARSERS: dict[str, Callable[[bytes, ImageSpec], DecodedImage]] = {
+    "JPEG": parse_jpeg, "PNG": parse_png, "WebP": parse_webp, "BMP": parse_bmp, "GIF": parse_gif, "TIFF": parse_tiff,
+    "DICOM": parse_dicom, "NPY": lambda data, spec: parse_npy(data, spec.max_pixels),
+}
+# fmt: on
+
+
+def read_file_bytes(path: Path) -> bytes:
+    """All of a plain file of at most `MAX_BYTES`; pipes and devices are not waited for.
+
+    Raises:
+        DataError: missing, unreadable, too large, or no plain file.
+    """
+    try:
+        info = os.stat(path)
+        if stat.S_ISDIR(info.st_mode):
+            raise DataError(f"{path}: is a folder, expected a picture file.")
+        if not stat.S_ISREG(info.st_mode):
+            raise DataError(f"{path}: is a pipe, socket or device, expected a picture file.")
+        if info.st_size > MAX_BYTES:
+            raise DataError(f"{path}: file is {info.st_size / 2**20:,.0f} MiB, limit {MAX_BYTES // 2**20} MiB.")
+        return path.read_bytes()
+    except DataError:
+        raise
+    except ValueError as error:  # a NUL in its name
+        raise DataError(f"{path}: cannot be read ({error}).") from error
+    except OSError as error:
+        if os.path.islink(path) and isinstance(error, FileNotFoundError):
+            raise DataError(f"{path}: is a link to {os.readlink(path)}, which does not exist.") from error
+        raise DataError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}).") from error
+
+
+def _parser_error(kind: str, data: bytes, error: Exception) -> DataError:
+    text = str(error).partition("\n")[0] or type(error).__name__
+    if any(word in text.lower() for word in TRUNCATION_WORDS):
+        return truncated_error(kind, len(data))
+    return damaged_error(kind, text)
+
+
+TRUNCATION_WORDS = ("truncated", "premature", "eof", "no more images", "cannot reshape", "less than expected")

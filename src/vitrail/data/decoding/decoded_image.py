@@ -1,0 +1,262 @@
+"""`Stored`: the values of one picture, and in short fixed phrases what was remarkable about reading them."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import DataError, TooLargeError
+
+END_MISSING = "end marker missing"
+SEVERAL_FRAMES = "first of several frames"
+PROFILE_IGNORED = "colour profile ignored"
+ROTATED_BY_EXIF = "turned upright by EXIF"
+EXIF_UNREADABLE = "EXIF unreadable"
+EXTENSION_MISMATCH = "ending does not match contents"
+DAMAGE_OUTSIDE_PIXELS = "damage beside the pixels"
+DAMAGE_IN_PIXELS = "damage among the pixels"
+BIT_DEPTHS = (8, 10, 12, 14, 16)
+
+
+class DecodedImage(NamedTuple):
+    """Values as they lie in a file: [H, W] or [H, W, C], and opacity [H, W] where the file has any."""
+
+    values: np.ndarray
+    alpha: np.ndarray | None = None
+    kind: str = "array"
+    """JPEG, PNG, WebP, BMP, GIF, TIFF, DICOM or NPY; array for what never was a file."""
+    remarks: tuple[str, ...] = ()
+    """What the doctor counts: phrases of this file, and "uses 12 of 16 bits"."""
+
+
+def check_image_array(picture: np.ndarray) -> np.ndarray:
+    """The array itself if it can be a picture: [H, W] or [H, W, C], integers or floats, at least one pixel."""
+    if picture.ndim not in (2, 3) or picture.size == 0:
+        raise DataError(
+            f"A picture must be an array [height, width] or [height, width, channels]. Got shape {picture.shape}."
+        )
+    if picture.dtype.kind not in "uif":
+        raise DataError(f"A picture must hold integers or floats. Got an array of {picture.dtype}.")
+    return picture
+
+
+def check_image_size(height: int, width: int, max_pixels: int) -> None:
+    """Refuse a picture by what its header says, before anything is decoded."""
+    if min(height, width) < 1:
+        raise DataError(f"image has no pixels ({height} x {width}).")
+    if height * width > max_pixels:
+        size, limit = height * width / 1e6, max_pixels / 1e6
+        raise TooLargeError(
+            f"image is {size:,.0f} Mpx ({height:,} x {width:,}), limit {limit:,.0f} Mpx (--image.max_pixels)."
+        )
+
+
+def choose_page(count: int, page: int, noun: str) -> int:
+    """Which of a file's pages is read, from 0; `page` counts from 1, and 0 means that there must be one only."""
+    if page > count or (page == 0 and count > 1):
+        asked = f", not the {page:,} that --image.page asks for" if page else ""
+        raise DataError(f"holds {count:,} {noun}{asked}; choose one with --image.page N (1 to {count:,}).")
+    return max(0, page - 1)
+
+
+def check_first_page(kind: str, page: int) -> None:
+    """Refuse a page beyond the first of a file of which only the first frame is ever read."""
+    if page > 1:
+        raise DataError(
+            f"of {kind} files only the first frame is read, not the {page:,} that --image.page asks for; save that "
+            "frame as a file of its own, or take --image.page 1."
+        )
+
+
+def truncated_error(kind: str, length: int, needed: int = 0) -> DataError:
+    """The error for a file of `length` bytes that ends too early; `needed` is how many its header promises."""
+    if needed > length:
+        return DataError(f"truncated ({length:,} of {needed:,} bytes).")
+    return DataError(f"truncated ({kind} file, {length:,} bytes).")
+
+
+def damaged_error(kind: str, why: str) -> DataError:
+    """The error for a file that contradicts itself."""
+    return DataError(f"damaged {kind} file ({why}).")
+
+
+def remark_bit_depth(values: np.ndarray) -> tuple[str, ...]:
+    """What is worth saying of 16-bit values that stay far below 65535: a 12-bit film, most likely."""
+    if values.dtype != np.uint16:
+        return ()
+    largest = int(values.max())
+    bits = next(bits for bits in BIT_DEPTHS if largest < 2**bits)
+    return () if bits == 16 else (f"uses {bits} of 16 bits",)
+
+
+def remark_colour_profile(profile: bytes) -> tuple[str, ...]:
+    """Colour profiles are never applied; one that calls itself sRGB asks for nothing, any other is mentioned."""
+    return (PROFILE_IGNORED,) if profile and b"sRGB" not in profile.replace(b"\0", b"") else ()
+
+
+def cmyk_to_rgb(inks: np.ndarray) -> np.ndarray:
+    """RGB [H, W, 3] of CMYK [H, W, 4], 0 for no ink to 255 for full; without colour management, rounded."""
+    light = 255 - inks.astype(np.uint16)
+    return ((light[..., :3] * light[..., 3:] + 127) // 255).astype(np.uint8)
+
+
+def parse_npy(data: bytes, max_pixels: int) -> DecodedImage:
+    """The picture of a `.npy` file; its size is checked before room is made for it."""
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read_header(file)
+    if len(shape) in (2, 3):
+        check_image_size(shape[0], shape[1], max_pixels)
+    if not dtype.hasobject and file.tell() + math.prod(shape) * dtype.itemsize > len(data):
+        raise truncated_error("NPY", len(data), file.tell() + math.prod(shape) * dtype.itemsize)
+    return DecodedImage(check_image_array(np.load(io.BytesIO(data), allow_pickle=False)))
+
+
+# Which file is a picture: decided by its first bytes, never by its name.
+#
+# An allow-list of seven picture formats and NumPy arrays. Whatever is not on it is never handed to a parser, but gets
+# named as well as its first bytes allow.
+
+ACCEPTED_FORMATS = "JPEG, PNG, WebP, BMP, GIF, TIFF or DICOM files"
+SIGNATURE_BYTES = 132
+"""Bytes from which every format is known."""
+
+
+def sniff_format(start: bytes) -> str | None:
+    """The name of the format that a file begins with, or None; DICOM shows within 132 bytes, all others within 16."""
+    return next((name for name, begins in SIGNATURES.items() if begins(start)), None)
+
+
+def describe_unknown_file(data: bytes) -> str:
+    """What a file that is no picture seems to be, in words."""
+    if not data:
+        return "the file is empty"
+    if data[4:8] == b"ftyp":
+        name = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIC"
+        return f"it looks like {name}; {CONVERT_HINT}"
+    for start, kind in UNSUPPORTED_SIGNATURES.items():
+        if data.lstrip()[: len(start)].lower() == start:
+            return f"it looks like {kind}"
+    return "it looks like text" if b"\0" not in data[:1024] and data[:1024].isascii() else "unknown contents"
+
+
+def extension_matches(ending: str, kind: str) -> bool:
+    """Whether a file's ending, such as `.jpg`, belongs to this format; an ending of no picture says nothing."""
+    return FORMAT_EXTENSIONS.get(ending.lower(), kind) == kind
+
+
+# fmt: off
+SIGNATURES: dict[str, Callable[[bytes], bool]] = {
+    "DICOM": lambda data: data[128:132] == b"DICM",  # first: whatever its 128 free bytes begin with
+    "JPEG": lambda data: data.startswith(b"\xff\xd8\xff"),
+    "PNG":  lambda data: data.startswith(b"\x89PNG\r\n\x1a\n"),
+    "WebP": lambda data: data.startswith(b"RIFF") and data[8:12] == b"WEBP",
+    "BMP":  lambda data: data.startswith(b"BM"),
+    "GIF":  lambda data: data.startswith((b"GIF87a", b"GIF89a")),
+    "TIFF": lambda data: data.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    "NPY":  lambda data: data.startswith(b"\x93NUMPY"),
+}
+FORMAT_EXTENSIONS = {
+    ".jpg": "JPEG", ".jpeg": "JPEG", ".jpe": "JPEG", ".jfif": "JPEG", ".png": "PNG", ".webp": "WebP",
+    ".bmp": "BMP", ".dib": "BMP", ".gif": "GIF", ".tif": "TIFF", ".tiff": "TIFF", ".npy": "NPY",
+    ".dcm": "DICOM", ".dicom": "DICOM",
+}
+# fmt: on
+CONVERT_HINT = "convert it to JPEG or PNG, which ImageMagick does: magick mogrify -format png FILE"
+UNSUPPORTED_SIGNATURES = {  # in small letters
+    b"\xff\x0a": f"JPEG XL; {CONVERT_HINT}",
+    b"\0\0\0\x0cjxl ": f"JPEG XL; {CONVERT_HINT}",
+    b"\0\0\0\x0cjp  ": f"JPEG 2000; {CONVERT_HINT}",
+    b"\xffo\xffq": f"JPEG 2000; {CONVERT_HINT}",
+    b"<!doctype html": "HTML",
+    b"<html": "HTML",
+    b"<svg": "SVG",
+    b"<?xml": "XML or SVG",
+    b"pk\x03\x04": "a ZIP archive",
+    b"%pdf": "PDF",
+    b"%!ps": "PostScript",
+    b"\xc5\xd0\xd3\xc6": "PostScript",
+    b"8bps": "a Photoshop file",
+    b"icns": "an icon of macOS",
+    b"simple  =": "FITS",
+    b"\xd7\xcd\xc6\x9a": "a Windows metafile",
+    b"\x89hdf": "HDF5",
+    b"\x1f\x8b": "gzip",
+}
+
+
+# Which way up a picture was taken: the one EXIF tag that changes pixels, read without a general parser.
+
+ORIENTATION = 0x0112
+UPRIGHT = 1
+# fmt: off
+EXIF_INTEGER_FORMATS = {1: "B", 3: "H", 4: "I"}  # EXIF's codes for whole numbers of one, two and four bytes
+ORIENTATION_TRANSFORMS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: a.swapaxes(0, 1)[:, ::-1],
+    7: lambda a: a.swapaxes(0, 1)[::-1, ::-1],
+    8: lambda a: a.swapaxes(0, 1)[::-1],
+}
+# fmt: on
+
+
+def apply_exif(stored: DecodedImage, blocks: Sequence[bytes]) -> DecodedImage:
+    """The picture as its first readable EXIF block says it was held; without one, as it lies."""
+    found = [read_orientation(block) for block in blocks]
+    known = next((way for way in found if way is not None), UPRIGHT)
+    remarks = stored.remarks + ((EXIF_UNREADABLE,) if None in found else ())
+    if known == UPRIGHT:
+        return stored._replace(remarks=remarks)
+    return apply_orientation(stored._replace(remarks=remarks), known)
+
+
+def apply_orientation(stored: DecodedImage, way: int) -> DecodedImage:
+    """The picture turned and mirrored as the EXIF orientation 2..8 asks."""
+    turn = ORIENTATION_TRANSFORMS[way]
+    alpha = None if stored.alpha is None else turn(stored.alpha)
+    return stored._replace(values=turn(stored.values), alpha=alpha, remarks=(*stored.remarks, ROTATED_BY_EXIF))
+
+
+def read_orientation(block: bytes) -> int | None:
+    """1 to 8; 1 where the block does not say, None where it cannot be read or says nonsense."""
+    tiff = block.removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None:
+        return None
+    try:
+        (start,) = struct.unpack_from(f"{order}I", tiff, 4)
+        (count,) = struct.unpack_from(f"{order}H", tiff, start)
+        for place in range(start + 2, start + 2 + 12 * count, 12):
+            tag, kind, _ = struct.unpack_from(f"{order}HHI", tiff, place)
+            if tag == ORIENTATION:
+                (value,) = struct.unpack_from(order + EXIF_INTEGER_FORMATS[kind], tiff, place + 8)
+                return value if 1 <= value <= 8 else None
+    except (struct.error, KeyError):
+        return None
+    return UPRIGHT
+
+
+# Whether a text names a picture file.
+
+
+def has_image_extension(text: object) -> bool:
+    """Whether a text ends like the name of a picture file."""
+    return isinstance(text, str) and os.path.splitext(text.strip().lower())[1] in IMAGE_EXTENSIONS
+
+
+# Endings of picture files.
+
+IMAGE_EXTENSIONS = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff", ".npy"}
+    | {".dcm", ".dicom"}
+)

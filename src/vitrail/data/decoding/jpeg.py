@@ -1,0 +1,248 @@
+"""JPEG files at full size: the header is read here, pixels by libjpeg-turbo.
+
+Only what pixels need is handed on where Pillow must help: no EXIF, no profiles, no comments.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import simplejpeg
+from jaxtyping import UInt8
+from PIL.JpegImagePlugin import JpegImageFile
+
+from ...errors import DataError, TooLargeError
+from ...spec import ImageSpec
+from .decoded_image import (
+    DAMAGE_IN_PIXELS,
+    END_MISSING,
+    ORIENTATION_TRANSFORMS,
+    SIGNATURE_BYTES,
+    UPRIGHT,
+    DecodedImage,
+    apply_exif,
+    check_image_size,
+    cmyk_to_rgb,
+    damaged_error,
+    read_orientation,
+    remark_colour_profile,
+    sniff_format,
+    truncated_error,
+)
+
+JPEG = "JPEG"
+JPEG_COLOUR_SPACES = {1: "GRAY", 3: "RGB", 4: "CMYK"}
+END = b"\xff\xd9"
+TRUNCATED_MESSAGE = (
+    "premature end of data segment"  # the decoder's words for pixels that are missing before an end marker
+)
+SCAN = 0xDA
+MARKERS_WITHOUT_LENGTH = {0x01, *range(0xD0, 0xD9)}  # markers without a length
+FRAMES = set(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+PROGRESSIVE = {0xC2, 0xC6, 0xCA, 0xCE}
+MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+MAX_SEGMENTS = 10_000
+MAX_SCANS = 200  # real progressive files have about ten; each one costs a pass over all pixels
+
+
+class JpegHeader(NamedTuple):
+    """What a JPEG file says before its pixels."""
+
+    height: int
+    width: int
+    channels: int
+    bits: int
+    progressive: bool
+    adobe: bool
+    """Whether Adobe's marker is there, whose CMYK files count light, not ink."""
+    exif: tuple[bytes, ...]
+    profile: bytes
+    scan: int
+    """Where the pixels begin."""
+    needed: tuple[slice, ...]
+    """The segments before them without which they cannot be decoded."""
+
+
+def parse_jpeg(data: bytes, spec: ImageSpec) -> DecodedImage:
+    """Grey [H, W] or RGB [H, W, 3]; CMYK and YCCK become RGB, without colour management.
+
+    A file that lacks only its end marker is whole. Where the decoder finds contradictions and can go on, the picture
+    is kept and the damage remarked; a flipped bit often gives other pixels and no contradiction at all.
+    """
+    header = read_jpeg_header(data)
+    check_image_size(header.height, header.width, spec.max_pixels)
+    if header.bits != 8 or header.channels not in JPEG_COLOUR_SPACES:
+        raise DataError(
+            f"is a JPEG of {header.channels} channels with {header.bits} bits each; Vitrail reads grey, RGB and CMYK "
+            "of 8 bits. Save deeper pictures as 16-bit PNG or TIFF."
+        )
+    if header.progressive and _count_scans(data, header.scan) > MAX_SCANS:
+        raise TooLargeError(f"image has more than {MAX_SCANS} passes, which no real picture has; save it again.")
+    values, remarks = _decode_pixels(data, header)
+    if header.channels == 1:
+        values = values.reshape(values.shape[:2])
+    if header.channels == 4:
+        values = cmyk_to_rgb(255 - values if header.adobe else values)
+    stored = DecodedImage(values, remarks=(*remarks, *remark_colour_profile(header.profile)))
+    return apply_exif(stored, header.exif)
+
+
+def read_jpeg_header(data: bytes) -> JpegHeader:
+    """All that stands before the first scan, without decoding anything.
+
+    Raises:
+        DataError: it ends too early or contradicts itself.
+    """
+    frame: tuple[int, int, int, int] | None = None
+    progressive = adobe = False
+    exif: list[bytes] = []
+    profile: list[bytes] = []
+    needed: list[slice] = []
+    for marker, start, end in _iter_segments(data):
+        body = data[start + 4 : end]
+        if marker == SCAN:
+            if frame is None:
+                raise damaged_error(JPEG, "pixels begin before the header says how many")
+            return JpegHeader(*frame, progressive, adobe, tuple(exif), b"".join(profile), start, tuple(needed))
+        if marker in FRAMES:
+            if len(body) < 6:
+                raise damaged_error(JPEG, "its header is too short")
+            bits, channels = body[0], body[5]
+            frame = int.from_bytes(body[1:3], "big"), int.from_bytes(body[3:5], "big"), channels, bits
+            progressive = marker in PROGRESSIVE
+        adobe |= marker == 0xEE and body.startswith(b"Adobe")
+        if marker == 0xE1 and body.startswith(b"Exif\0\0"):
+            exif.append(body)
+        if marker == 0xE2 and body.startswith(b"ICC_PROFILE\0"):
+            profile.append(body[14:])
+        if marker in (0xE0, 0xEE) or not 0xE0 <= marker <= 0xFE:
+            needed.append(slice(start, end))
+    raise truncated_error(JPEG, len(data))
+
+
+def _iter_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """(marker, start, end) of every segment up to the first scan; ends early where the file does."""
+    position = 2
+    for _ in range(MAX_SEGMENTS):
+        position = data.find(b"\xff", position)
+        while position >= 0 and data[position + 1 : position + 2] in (b"\xff", b"\0"):
+            position = data.find(b"\xff", position + 1)
+        if position < 0 or position + 4 > len(data):
+            return
+        marker = data[position + 1]
+        if marker == END[1]:
+            raise damaged_error(JPEG, "it ends before its pixels begin")
+        length = 0 if marker in MARKERS_WITHOUT_LENGTH else int.from_bytes(data[position + 2 : position + 4], "big")
+        end = position + 2 + length
+        if end > len(data):
+            return
+        yield marker, position, end
+        position = end
+    raise damaged_error(JPEG, f"more than {MAX_SEGMENTS:,} segments before its pixels")
+
+
+def _count_scans(data: bytes, position: int) -> int:
+    """How many passes over the pixels a progressive file makes."""
+    count = 0
+    while (found := MARKER.search(data, position)) and found[0] != END and count <= MAX_SCANS:
+        count += found[0][1] == SCAN
+        position = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
+    return count
+
+
+def _decode_pixels(data: bytes, header: JpegHeader) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Full size and full precision, [H, W, 1, 3 or 4]; what libjpeg-turbo finds odd, Pillow tries more patiently."""
+    colours = JPEG_COLOUR_SPACES[header.channels]
+    try:
+        return simplejpeg.decode_jpeg(data, colours), ()
+    except ValueError as problem:
+        odd = str(problem).lower()
+    try:
+        return simplejpeg.decode_jpeg(data + END, colours), (END_MISSING,)
+    except ValueError as problem:
+        if TRUNCATED_MESSAGE in odd or TRUNCATED_MESSAGE in str(problem).lower():
+            raise truncated_error(JPEG, len(data)) from problem
+    needed = b"".join(data[part] for part in header.needed)
+    image = JpegImageFile(io.BytesIO(b"\xff\xd8" + needed + data[header.scan :]))
+    if header.channels == 4:  # as stored: whether light or ink is decided above
+        image.tile = [tile._replace(args=("CMYK", "")) for tile in image.tile]
+    image.load()
+    return np.array(image), () if "extraneous bytes" in odd else (DAMAGE_IN_PIXELS,)
+
+
+# Plain JPEGs decoded at a half, a quarter or an eighth of their size: for training only.
+#
+# A JPEG stores blocks of 8 x 8 cosine waves. Leaving out the fine waves gives the smaller picture at once (DCT
+# scaling of libjpeg), several times sooner than decoding all of it. The result is close to the shrunk picture, not
+# equal to it, so evaluation and prediction never do this.
+
+REDUCTIONS = (8, 4, 2)
+"""What sides are divided by; libjpeg's other fractions take longer than the whole picture."""
+REDUCED_COLOUR_SPACES = {1: "GRAY", 3: "RGB"}
+FIRST_SIDEWAYS_ORIENTATION = 5  # from this orientation on, height and width change places
+
+
+@dataclass(frozen=True)
+class ReducibleJpeg:
+    """A grey or colour JPEG of 8 bits, sequential, whose header has been read and whose pixels are still encoded."""
+
+    data: bytes
+    height: int
+    """Of the upright picture, as is the width."""
+    width: int
+    channels: int
+    """1 or 3."""
+    orientation: int
+    """EXIF's number, 1 for upright."""
+
+    def decode(self, reduction: int = 1) -> UInt8[np.ndarray, "H W c"]:
+        """The upright picture, its sides divided by `reduction` and rounded up.
+
+        Raises:
+            ValueError: libjpeg finds something odd; the exact decoder knows whether the picture can be used.
+        """
+        sides = (
+            (self.width, self.height) if self.orientation >= FIRST_SIDEWAYS_ORIENTATION else (self.height, self.width)
+        )
+        reduced = tuple(-(-side // reduction) for side in sides)
+        least = reduced if reduction > 1 else (0, 0)
+        values = simplejpeg.decode_jpeg(
+            self.data,
+            REDUCED_COLOUR_SPACES[self.channels],
+            min_height=least[0],
+            min_width=least[1],
+            min_factor=reduction,
+        )
+        if values.shape[:2] != reduced:
+            raise ValueError(f"JPEG of {values.shape[:2]} pixels, its header says {reduced}")
+        turn = ORIENTATION_TRANSFORMS.get(self.orientation)
+        return values if turn is None else turn(values)
+
+
+def open_reducible_jpeg(data: bytes, max_pixels: int) -> ReducibleJpeg | None:
+    """The picture if it may be decoded here; None for everything that the exact decoder must look at."""
+    if sniff_format(data[:SIGNATURE_BYTES]) != JPEG:
+        return None
+    try:
+        header = read_jpeg_header(data)
+    except Exception:  # whatever is odd about foreign bytes, the exact decoder says it better
+        return None
+    if header.progressive or header.bits != 8 or header.channels not in REDUCED_COLOUR_SPACES:
+        return None
+    if not 0 < header.height * header.width <= max_pixels:
+        return None
+    way = next((known for known in map(read_orientation, header.exif) if known is not None), UPRIGHT)
+    height, width = (
+        (header.width, header.height) if way >= FIRST_SIDEWAYS_ORIENTATION else (header.height, header.width)
+    )
+    return ReducibleJpeg(data, height, width, header.channels, way)
+
+
+def choose_reduction(room: float) -> int:
+    """The largest reduction that leaves enough pixels where there are `room` times as many as needed, each way."""
+    return next((each for each in REDUCTIONS if each <= room), 1)

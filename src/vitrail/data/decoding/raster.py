@@ -1,0 +1,433 @@
+"""PNG files: every chunk's checksum is compared here, and a parser gets to see only those that make up the pixels.
+
+Texts, profiles and animations never reach it. Checksums of pixels must hold; those of other chunks are remarked.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.GifImagePlugin import GifImageFile
+from PIL.Image import Image
+from PIL.ImageFile import ImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.WebPImagePlugin import WebPImageFile
+
+from ...errors import DataError, TooLargeError
+from ...spec import ImageSpec
+from .decoded_image import (
+    DAMAGE_OUTSIDE_PIXELS,
+    END_MISSING,
+    SEVERAL_FRAMES,
+    DecodedImage,
+    apply_exif,
+    check_first_page,
+    check_image_size,
+    cmyk_to_rgb,
+    damaged_error,
+    remark_colour_profile,
+    truncated_error,
+)
+
+PNG = "PNG"
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PIXEL_CHUNKS = {b"IHDR", b"PLTE", b"tRNS", b"IDAT"}
+TEXT_CHUNKS = {b"zTXt", b"iTXt", b"iCCP"}
+MAX_CHUNKS = 200_000
+MAX_TEXT = 4 * 2**20
+GREY, RGB, PALETTE, GREY_ALPHA, RGBA = 0, 2, 3, 4, 6
+SAMPLES_PER_PIXEL = {GREY: 1, RGB: 3, PALETTE: 1, GREY_ALPHA: 2, RGBA: 4}
+Passes = tuple[tuple[int, int, int, int], ...]
+SINGLE_PASS = ((0, 0, 1, 1),)
+ADAM7_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""The passes of a picture: first column, first row, and the steps between columns and between rows."""
+
+
+class PngChunk(NamedTuple):
+    """One chunk: its name, its content, and all its bytes with length and checksum."""
+
+    name: bytes
+    content: bytes
+    whole: bytes
+    intact: bool
+
+
+def parse_png(data: bytes, spec: ImageSpec) -> DecodedImage:
+    """Grey, RGB or palette of 1 to 16 bits, with its transparency; of an animation the picture shown without one."""
+    if len(data) < 33:
+        raise truncated_error(PNG, len(data))
+    if data[12:16] != b"IHDR":
+        raise damaged_error(PNG, "it does not begin with its header")
+    width, height, depth, colour = struct.unpack_from(">IIBB", data, 16)
+    check_image_size(height, width, spec.max_pixels)
+    kept, exif, remarks = _select_chunks(data)
+    if SEVERAL_FRAMES in remarks:
+        check_first_page("animated PNG", spec.page)
+    stream = _build_png(kept, depth, colour)
+    image = PngImageFile(io.BytesIO(stream))
+    if (depth, colour) == (16, GREY_ALPHA):
+        stored = _decode_grey_alpha_16bit(stream)
+    elif deep := raw_mode_16bit(image):
+        stored = decode_16bit_colour(PngImageFile, stream, deep)
+    else:
+        stored = decode_pillow(image)
+    last = stored.values[-1]
+    passes = ADAM7_PASSES if data[28] else SINGLE_PASS
+    if (data[28] or (last == last[0]).all()) and not _has_all_rows(
+        kept[b"IDAT"], width, height, depth * SAMPLES_PER_PIXEL[colour], passes
+    ):
+        raise truncated_error(PNG, len(data))
+    if depth == 16 and colour in (GREY, RGB) and b"tRNS" in kept:
+        stored = stored._replace(alpha=_alpha_from_key(stored.values, kept[b"tRNS"][0].content))
+    return apply_exif(stored._replace(remarks=remarks), exif)
+
+
+def _select_chunks(data: bytes) -> tuple[dict[bytes, list[PngChunk]], list[bytes], tuple[str, ...]]:
+    """The chunks that make up the pixels, the EXIF blocks, and what is remarkable."""
+    kept: dict[bytes, list[PngChunk]] = {}
+    exif: list[bytes] = []
+    remarks: dict[str, None] = {}
+    room = MAX_TEXT
+    for chunk in _iter_chunks(data):
+        if chunk.name == b"IEND":
+            break
+        if not chunk.intact:
+            if chunk.name[:1].isupper():
+                raise damaged_error(PNG, f"the checksum of its chunk {chunk.name.decode()} is wrong")
+            remarks[DAMAGE_OUTSIDE_PIXELS] = None
+        if chunk.name in PIXEL_CHUNKS:
+            kept.setdefault(chunk.name, []).append(chunk)
+        elif chunk.name == b"eXIf":
+            exif.append(chunk.content)
+        elif chunk.name == b"acTL" and int.from_bytes(chunk.content[:4], "big") > 1:
+            remarks[SEVERAL_FRAMES] = None
+        elif chunk.name in TEXT_CHUNKS:
+            text = _inflate_text(chunk, room)
+            room -= len(text)
+            if chunk.name == b"iCCP":
+                remarks |= dict.fromkeys(remark_colour_profile(text + chunk.content[:80]))
+    else:
+        remarks[END_MISSING] = None
+    if b"IDAT" not in kept:
+        raise truncated_error(PNG, len(data))
+    return kept, exif, tuple(remarks)
+
+
+def _iter_chunks(data: bytes) -> Iterator[PngChunk]:
+    """Chunk after chunk; ends where the file ends between two of them, or inside one that pixels can do without."""
+    position = len(SIGNATURE)
+    for _ in range(MAX_CHUNKS):
+        if position + 8 > len(data):
+            return
+        length, name = struct.unpack_from(">I4s", data, position)
+        if not name.isalpha():
+            raise damaged_error(PNG, f"no chunk is called {name!r}")
+        end = position + 12 + length
+        if end > len(data):
+            if name in PIXEL_CHUNKS:
+                raise DataError(f"truncated ({len(data):,} of at least {end:,} bytes).")
+            return
+        content = data[position + 8 : end - 4]
+        intact = zlib.crc32(content, zlib.crc32(name)) == int.from_bytes(data[end - 4 : end], "big")
+        yield PngChunk(name, content, data[position:end], intact)
+        position = end
+    raise damaged_error(PNG, f"more than {MAX_CHUNKS:,} chunks")
+
+
+def _inflate_text(chunk: PngChunk, room: int) -> bytes:
+    """The text in a compressed chunk, which nobody reads: only that it stays small is looked at."""
+    name, _, rest = chunk.content.partition(b"\0")
+    packed = rest[1:]  # after the method
+    if chunk.name == b"iTXt":
+        if rest[:1] != b"\1":
+            return b""
+        packed = rest[2:].partition(b"\0")[2].partition(b"\0")[2]  # after language and translated name
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(packed, max(1, room))
+    except zlib.error:
+        return name
+    if inflater.unconsumed_tail:
+        raise TooLargeError(
+            f"image carries texts or profiles of more than {MAX_TEXT // 2**20} MiB packed into {len(packed):,} bytes, "
+            "as files do that are made to exhaust memory; save it again without them."
+        )
+    return text
+
+
+def _build_png(kept: dict[bytes, list[PngChunk]], depth: int, colour: int) -> bytes:
+    """A PNG file of the chunks that make up the pixels, in their proper order.
+
+    Grey with opacity of 16 bits has pixels of four bytes, as RGBA of 8 bits has: the header is made to say so, because
+    Pillow would drop every second byte.
+    """
+    header = kept[b"IHDR"][0].content if b"IHDR" in kept else b""
+    if len(header) != 13:
+        raise damaged_error(PNG, "its header is missing")
+    if colour == PALETTE and b"PLTE" not in kept:
+        raise damaged_error(PNG, "its palette is missing")
+    if (depth, colour) == (16, GREY_ALPHA):
+        header = header[:8] + bytes([8, RGBA]) + header[10:]
+    parts = [SIGNATURE, _encode_chunk(b"IHDR", header)]
+    parts += [_encode_chunk(b"PLTE", chunk.content) for chunk in kept.get(b"PLTE", [])[:1] if colour != GREY]
+    if depth <= 8:
+        parts += [
+            _encode_chunk(b"tRNS", _scale_transparent_level(chunk.content, depth, colour))
+            for chunk in kept.get(b"tRNS", [])[:1]
+        ]
+    parts += [chunk.whole for chunk in kept[b"IDAT"]]
+    return b"".join([*parts, _encode_chunk(b"IEND", b"")])
+
+
+def _encode_chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+
+def _scale_transparent_level(content: bytes, depth: int, colour: int) -> bytes:
+    """The transparent grey level as Pillow compares it: with levels of 2 and 4 bits stretched to 8."""
+    if colour != GREY or depth not in (2, 4):
+        return content
+    return (int.from_bytes(content[:2], "big") * 255 // (2**depth - 1)).to_bytes(2, "big")
+
+
+def _decode_grey_alpha_16bit(stream: bytes) -> DecodedImage:
+    pixels = np.array(PngImageFile(io.BytesIO(stream))).astype(np.uint16)  # [H, W, 4]: high, low, high, low
+    return DecodedImage(pixels[:, :, 0] << 8 | pixels[:, :, 1], pixels[:, :, 2] << 8 | pixels[:, :, 3])
+
+
+def _has_all_rows(pixels: list[PngChunk], width: int, height: int, bits: int, passes: Passes) -> bool:
+    """Whether the chunks unpack to every row; where some are missing, Pillow leaves them black and says nothing.
+
+    Asked only where the last row has one colour, or rows are interlaced: it takes a third of the time again.
+    """
+    needed = 0
+    for left, top, across, down in passes:
+        columns, rows = max(0, -((left - width) // across)), max(0, -((top - height) // down))
+        needed += rows * (1 + (columns * bits + 7) // 8) if columns else 0
+    inflater, found = zlib.decompressobj(), 0
+    for chunk in pixels:
+        waiting = chunk.content
+        while waiting and not inflater.eof:
+            found += len(inflater.decompress(waiting, 2**20))
+            waiting = inflater.unconsumed_tail
+    return found + len(inflater.flush()) >= needed
+
+
+def _alpha_from_key(values: np.ndarray, content: bytes) -> np.ndarray | None:
+    """Opacity of a 16-bit picture in which one colour is called transparent."""
+    channels = 1 if values.ndim == 2 else 3
+    if len(content) < 2 * channels:
+        return None
+    key = np.frombuffer(content[: 2 * channels], ">u2")
+    clear = (values.reshape(*values.shape[:2], channels) == key).all(-1)
+    return np.where(clear, 0, 65535).astype(np.uint16)
+
+
+# GIF and WebP files, of which the first frame is read: where it ends is found here, and nothing after it is parsed.
+
+GIF_FRAME, GIF_EXTENSION, GIF_TRAILER = 0x2C, 0x21, 0x3B
+MAX_FRAMES = 4096
+
+
+class GifFrame(NamedTuple):
+    """Where a frame of a GIF file lies on the canvas, and the place in the file behind it."""
+
+    bottom: int
+    right: int
+    after: int
+
+
+def parse_gif(data: bytes, spec: ImageSpec) -> DecodedImage:
+    """The first frame on its canvas, with its transparency; of later frames only the sizes are looked at."""
+    check_first_page("GIF", spec.page)
+    if len(data) < 13:
+        raise truncated_error("GIF", len(data))
+    width, height = struct.unpack_from("<HH", data, 6)
+    check_image_size(height, width, spec.max_pixels)
+    frames = _iter_gif_frames(data, 13 + _gif_palette_size(data[10]))
+    first = next(frames, None)
+    if first is None:
+        raise damaged_error("GIF", "it ends before its first frame")
+    check_image_size(max(height, first.bottom), max(width, first.right), spec.max_pixels)
+    remarks = _check_later_frames(frames, spec.max_pixels)
+    image = GifImageFile(io.BytesIO(data[: first.after] + bytes([GIF_TRAILER])))
+    return decode_pillow(image)._replace(remarks=remarks)
+
+
+def _check_later_frames(frames: Iterator[GifFrame], max_pixels: int) -> tuple[str, ...]:
+    """What is remarkable behind the first frame.
+
+    Raises:
+        DataError: a later frame larger than the limit, or thousands of them.
+    """
+    count = 1
+    while True:
+        try:
+            frame = next(frames, None)
+        except DataError:
+            return (SEVERAL_FRAMES, END_MISSING) if count > 1 else (END_MISSING,)
+        if frame is None:
+            return (SEVERAL_FRAMES,) if count > 1 else ()
+        check_image_size(max(1, frame.bottom), max(1, frame.right), max_pixels)
+        count += 1
+        if count > MAX_FRAMES:
+            raise TooLargeError(f"image has more than {MAX_FRAMES:,} frames, as files made to exhaust a reader do.")
+
+
+def _iter_gif_frames(data: bytes, position: int) -> Iterator[GifFrame]:
+    """Frame after frame up to the file's trailer, without decoding any."""
+    while position < len(data) and data[position] != GIF_TRAILER:
+        if data[position] == GIF_EXTENSION:
+            position = _skip_gif_blocks(data, position + 2)
+            continue
+        if data[position] != GIF_FRAME:
+            raise damaged_error("GIF", f"no block begins with {data[position]}")
+        if position + 11 > len(data):
+            break
+        left, top, width, height = struct.unpack_from("<HHHH", data, position + 1)
+        position = _skip_gif_blocks(data, position + 11 + _gif_palette_size(data[position + 9]))
+        yield GifFrame(top + height, left + width, position)
+    if position >= len(data) or data[position] != GIF_TRAILER:
+        raise truncated_error("GIF", len(data))
+
+
+def _skip_gif_blocks(data: bytes, position: int) -> int:
+    """The place behind a row of blocks, each with its length before it; one of length 0 ends the row."""
+    while position < len(data):
+        length = data[position]
+        position += 1 + length
+        if length == 0:
+            return position
+    raise truncated_error("GIF", len(data))
+
+
+def _gif_palette_size(flags: int) -> int:
+    """Bytes of the palette that follows a header with these flags."""
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def parse_webp(data: bytes, spec: ImageSpec) -> DecodedImage:
+    """The first frame on its canvas, with its opacity."""
+    check_first_page("WebP", spec.page)
+    needed = 8 + int.from_bytes(data[4:8], "little")
+    if needed > len(data) or len(data) < 30:
+        raise truncated_error("WebP", len(data), max(needed, 30))
+    check_image_size(*_webp_canvas_size(data), spec.max_pixels)
+    image = WebPImageFile(io.BytesIO(data))
+    check_image_size(image.height, image.width, spec.max_pixels)
+    stored = decode_pillow(image)
+    frames = (SEVERAL_FRAMES,) if image.n_frames > 1 else ()
+    remarks = (*frames, *remark_colour_profile(image.info.get("icc_profile") or b""))
+    return apply_exif(stored._replace(remarks=remarks), [block for block in [image.info.get("exif")] if block])
+
+
+def _webp_canvas_size(data: bytes) -> tuple[int, int]:
+    """Height and width from the first chunk, before any room is made for them."""
+    name = data[12:16]
+    if name == b"VP8X":
+        width, height = (int.from_bytes(data[place : place + 3], "little") + 1 for place in (24, 27))
+    elif name == b"VP8L":
+        bits = int.from_bytes(data[21:25], "little")
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif name == b"VP8 ":
+        width, height = (side & 0x3FFF for side in np.frombuffer(data, "<u2", 2, 26).tolist())
+    else:
+        raise damaged_error("WebP", f"no picture begins with {name!r}")
+    return height, width
+
+
+# From a picture that Pillow has opened to `Stored`: what its modes mean, and how to get at bits that it drops.
+
+DEEP_MODES = ("I", "F")  # and I;16 in both byte orders
+ALPHA_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
+
+
+def parse_bmp(data: bytes, spec: ImageSpec) -> DecodedImage:
+    """Windows bitmaps of any depth up to 32 bits per pixel."""
+    image = BmpImageFile(io.BytesIO(data))  # reads the header only
+    check_image_size(image.height, image.width, spec.max_pixels)
+    return decode_pillow(image)
+
+
+def decode_pillow(image: Image) -> DecodedImage:
+    """The values of a Pillow picture: deep ones as they are, all others as 8-bit grey or RGB."""
+    image.load()
+    if is_deep(image):
+        values = np.array(image)
+        return DecodedImage(values.astype(values.dtype.newbyteorder("="), copy=False))
+    if image.mode in ALPHA_MODES or "transparency" in image.info:
+        values = np.array((image.convert("LA") if image.mode == "La" else image).convert("RGBA"))
+        if image.mode in ("LA", "La", "1", "L"):
+            return DecodedImage(values[:, :, 0], values[:, :, 3])
+        return DecodedImage(values[:, :, :3], values[:, :, 3])
+    if image.mode == "CMYK":
+        return DecodedImage(cmyk_to_rgb(np.array(image)))
+    if image.mode == "LAB":
+        return DecodedImage(_lab_to_srgb(np.array(image)))
+    return DecodedImage(np.array(image.convert("L" if image.mode in ("1", "L") else "RGB")))
+
+
+def is_deep(image: Image) -> bool:
+    """Whether a picture is grey with more than 8 bits, which Pillow converts to nothing without cutting them off."""
+    return image.mode in DEEP_MODES or image.mode.startswith("I;16")
+
+
+def _lab_to_srgb(numbers: np.ndarray) -> np.ndarray:
+    """sRGB [H, W, 3] of CIE Lab with 8 bits each: L of 0..255, then a and b with their signs; its white is D50.
+
+    Source: CIE 15:2004 and IEC 61966-2-1. (The colour engine in Pillow is up to 11 levels off in saturated colours.)
+    """
+    middle = (numbers[:, :, 0] * np.float32(100 / 255) + 16) / 116
+    red, yellow = (np.ascontiguousarray(numbers[:, :, i]).view(np.int8).astype(np.float32) for i in (1, 2))
+    roots = np.stack([middle + red / 500, middle, middle - yellow / 200], axis=-1)
+    xyz = np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29)) * D50
+    linear = (xyz @ XYZ_TO_SRGB.T).clip(0, 1)
+    return np.rint(255 * np.where(linear > 0.0031308, 1.055 * linear ** (1 / 2.4) - 0.055, 12.92 * linear)).astype(
+        np.uint8
+    )
+
+
+D50 = np.array((0.9642, 1, 0.8249), np.float32)
+XYZ_TO_SRGB = np.array(
+    ((3.1338561, -1.6168667, -0.4906146), (-0.9787684, 1.9161415, 0.0334540), (0.0719453, -0.2289914, 1.4052427)),
+    np.float32,
+)
+
+
+def raw_mode_16bit(image: ImageFile) -> str:
+    """The raw mode of a colour picture with 16 bits per channel, of which Pillow keeps the upper 8; else nothing."""
+    if image.mode not in ("RGB", "RGBA") or not image.tile:
+        return ""
+    args = image.tile[0].args or ("",)
+    raw = str(args if isinstance(args, str) else args[0])
+    return raw if ";16" in raw else ""
+
+
+def decode_16bit_colour(parser: type[ImageFile], data: bytes, raw: str) -> DecodedImage:
+    """16-bit colour from two readings: the upper bytes, then, with the byte order exchanged, the lower ones."""
+    if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16")):
+        raise DataError(
+            "is a 16-bit picture with premultiplied opacity, which would lose its lower 8 bits; save it as 16-bit RGB."
+        )
+    layout, order = raw.split(";")
+    big = order == "16B" or (order == "16N" and sys.byteorder == "big")
+    high = _decode_with_raw_mode(parser, data, f"{layout};16{'B' if big else 'L'}")
+    low = _decode_with_raw_mode(parser, data, f"{layout};16{'L' if big else 'B'}")
+    values = high.astype(np.uint16) << 8 | low
+    return DecodedImage(values[:, :, :3], values[:, :, 3] if layout == "RGBA" else None)
+
+
+def _decode_with_raw_mode(parser: type[ImageFile], data: bytes, raw: str) -> np.ndarray:
+    image = parser(io.BytesIO(data))
+    image.tile = [
+        tile._replace(args=(raw, *tile.args[1:]) if isinstance(tile.args, tuple) else raw) for tile in image.tile
+    ]
+    image.load()
+    return np.array(image)

@@ -1,0 +1,191 @@
+"""A column of a table as its distinct values and, per row, which of them it is: a million labels in a few megabytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..compact_strings import CompactStrings
+
+Cell = str | int | float | bool | tuple[str, ...] | None
+"""What one cell may hold; None is unknown, a tuple holds several words."""
+
+Value = TypeVar("Value")
+
+
+class CategoricalColumn(Sequence[Value]):
+    """Distinct values, and the number of its value for each row."""
+
+    def __init__(self, values: Sequence[Value], codes: NDArray[np.int32]):
+        self.values = tuple(values)
+        self.codes = codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __iter__(self) -> Iterator[Value]:
+        return map(self.values.__getitem__, self.codes.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Value]: ...
+    def __getitem__(self, index: int | slice) -> Value | list[Value]:
+        if isinstance(index, slice):
+            return [self.values[number] for number in self.codes[index].tolist()]
+        return self.values[self.codes[index]]
+
+    def counts(self) -> NDArray[np.int64]:
+        """How many rows hold each value."""
+        return np.bincount(self.codes, minlength=len(self.values)).astype(np.int64)
+
+    def first(self, number: int) -> int:
+        """The first row that holds the value of this number."""
+        return int((self.codes == number).argmax())
+
+
+def encode_categorical(cells: Sequence[object]) -> CategoricalColumn[Cell]:
+    """Any cells as a coded column; one that is coded already is handed back."""
+    if isinstance(cells, CategoricalColumn):
+        return cells
+    numbers = _CellEncoder()
+    codes = numbers.of(cells, len(cells))
+    return CategoricalColumn(numbers.values(), codes)
+
+
+def normalize_cell(found: object) -> Cell:
+    """A cell as plain text, number, truth, tuple of words, or None for every kind of nothing."""
+    if found is None or isinstance(found, str | bool | int):
+        return found
+    if isinstance(found, float):
+        return None if math.isnan(found) else float(found)
+    if isinstance(found, np.generic):
+        return normalize_cell(found.item())
+    if isinstance(found, list | tuple | np.ndarray):
+        return tuple(str(part) for part in found)
+    if type(found).__name__ in ("NAType", "NaTType"):  # pandas' words for nothing
+        return None
+    return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else str(found)
+
+
+def format_cell(cell: Cell) -> str:
+    """A cell as people would write it in a table: nothing is empty, several words are joined by |."""
+    if cell is None:
+        return ""
+    return "|".join(cell) if isinstance(cell, tuple) else str(cell)
+
+
+class ColumnBuilder:
+    """A column that is read piece by piece, all pieces but the last of equal length.
+
+    Coded as long as values come again; a column of texts that hardly do, such as names of files, becomes plain letters.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = _CellEncoder()
+        self._codes: list[NDArray[np.int32]] = []
+        self._texts: list[CompactStrings] = []
+        self._rows = 0
+
+    def add(self, cells: Sequence[object]) -> None:
+        """The next piece."""
+        self._rows += len(cells)
+        if self._texts:
+            self._texts.append(CompactStrings(format_cell(normalize_cell(cell)) for cell in cells))
+            return
+        self._codes.append(self._numbers.of(cells, len(cells)))
+        if len(self._numbers) > max(MAX_CODED_VALUES, self._rows / 2):
+            values = self._numbers.values()
+            if all(isinstance(value, str) for value in values):
+                self._texts = [CompactStrings(str(values[n]) for n in codes.tolist()) for codes in self._codes]
+                self._codes, self._numbers = [], _CellEncoder()
+
+    def finish(self) -> Sequence[Cell]:
+        """The whole column."""
+        if self._texts:
+            return ChunkedStrings(self._texts)
+        codes = np.concatenate(self._codes) if self._codes else np.zeros(0, np.int32)
+        return CategoricalColumn(self._numbers.values(), codes)
+
+
+MAX_CODED_VALUES = 20_000  # distinct values that any column may have
+
+
+class _CellEncoder:
+    """Distinct cells in the order of their first appearance; 1, 1.0, True and "1" are four different cells."""
+
+    def __init__(self) -> None:
+        self._numbers = _CodeAssigner()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def of(self, cells: Iterable[object], count: int) -> NDArray[np.int32]:
+        return np.fromiter(map(self._numbers.__getitem__, map(_cell_key, cells)), np.int32, count)
+
+    def values(self) -> list[Cell]:
+        return [key if isinstance(key, str) else key[1] for key in self._numbers]
+
+
+_Key = str | tuple[type, Cell]
+
+
+class _CodeAssigner(dict[_Key, int]):
+    def __missing__(self, key: _Key) -> int:
+        self[key] = number = len(self)
+        return number
+
+
+def _cell_key(cell: object) -> _Key:
+    if type(cell) is str:
+        return cell
+    plain = normalize_cell(cell)
+    return str(plain) if isinstance(plain, str) else (type(plain), plain)
+
+
+class ChunkedStrings(Sequence[str]):
+    """Texts one after another, all but the last equally many."""
+
+    def __init__(self, pieces: Sequence[CompactStrings]):
+        self._pieces = tuple(pieces)
+        self._size = len(pieces[0])
+        self._length = sum(map(len, pieces))
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[str]:
+        for piece in self._pieces:
+            yield from piece[:]
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(self._length))]
+        piece, row = divmod(range(self._length)[index], self._size)
+        return self._pieces[piece][row]
+
+
+def format_column(column: Sequence[Cell]) -> Sequence[str]:
+    """A column as text, without spaces around it where it is coded."""
+    if isinstance(column, CategoricalColumn):
+        return CategoricalColumn([format_cell(value).strip() for value in column.values], column.codes)
+    if isinstance(column, ChunkedStrings):
+        return column
+    return CompactStrings(format_cell(cell).strip() for cell in column)
+
+
+def take_rows(column: Sequence[str], rows: NDArray[np.int64]) -> Sequence[str]:
+    """Some rows of a column of texts, rising; all of them are the column itself."""
+    if len(rows) == len(column):
+        return column
+    if isinstance(column, CategoricalColumn):
+        return CategoricalColumn(column.values, column.codes[rows])
+    return CompactStrings(column[row] for row in rows.tolist())

@@ -1,0 +1,310 @@
+"""Pictures made ready for a model: exactly as prediction does it, or, in training, decoded no larger than needed.
+
+The way of training: read the file, cut a box out of it if asked to, resize once. A plain JPEG is decoded at the largest
+reduction that leaves at least as many pixels as the model reads; everything else is decoded as always.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, Shaped, UInt8
+from torch import Tensor
+
+from ..errors import DataError
+from ..spec import ImageSpec, Interpolation
+from .decoding.decode import convert_image, decode_image, read_file_bytes, to_bytes
+from .decoding.decoded_image import DecodedImage
+from .decoding.jpeg import ReducibleJpeg, choose_reduction, open_reducible_jpeg
+from .random_crop import RandomResizedCrop
+from .source import ImageInput, Source
+
+CHECKSUM_TAIL_BYTES = 4096  # bytes at the end of a file that tell it from another
+
+
+class CropBox(NamedTuple):
+    """A part of a picture, in its pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    mirrored: bool = False
+    """Whether the resized part is mirrored left to right."""
+
+
+class Preprocessor:
+    """Makes rows of a source ready; several threads may call it at once.
+
+    Args:
+        cut: show only what it cuts out of each picture; this is for training.
+        training: allow the reduced decoding, and refuse files that change between two readings.
+    """
+
+    def __init__(self, source: Source, spec: ImageSpec, cut: RandomResizedCrop | None = None, training: bool = False):
+        self._pictures = source.pictures
+        self._spec = spec
+        self._cut = cut
+        self._training = training or cut is not None
+        self._marks = np.zeros(len(source) if self._training else 0, np.uint64)  # what each row's file was at first
+
+    def fill(
+        self,
+        images: UInt8[np.ndarray, "B C h w"],
+        places: range,
+        rows: Int64[np.ndarray, " B"],
+        keys: Int64[np.ndarray, " B"],
+        epoch: int,
+    ) -> dict[int, DataError]:
+        """Put the picture of `rows[place]` into `images[place]` for each place; what cannot be read comes back.
+
+        Args:
+            keys: what the cut of each picture is drawn by.
+        """
+        failed: dict[int, DataError] = {}
+        encoded: dict[int, ReducibleJpeg] = {}
+        for place in places:
+            try:
+                found = self._open(int(rows[place]))
+                if isinstance(found, ReducibleJpeg):
+                    encoded[place] = found
+                elif isinstance(found, Tensor):
+                    images[place] = found.numpy()
+                else:
+                    box = self._boxes(keys[[place]], epoch, [(found.shape[0], found.shape[1])])[0]
+                    images[place] = self._finished(found, box)
+            except DataError as error:
+                failed[place] = error
+        sizes = [(jpeg.height, jpeg.width) for jpeg in encoded.values()]
+        boxes = self._boxes(keys[list(encoded)], epoch, sizes)  # in one call, which costs as much as for one picture
+        for (place, jpeg), box in zip(encoded.items(), boxes, strict=True):
+            try:
+                images[place] = self._reduced(jpeg, box, self._pictures[int(rows[place])])
+            except DataError as error:
+                failed[place] = error
+        return failed
+
+    def _open(self, row: int) -> UInt8[Tensor, "C h w"] | ReducibleJpeg | UInt8[np.ndarray, "H W C"]:
+        """Ready already if this is no training; else a JPEG with its pixels still encoded, or decoded values."""
+        picture = self._pictures[row]
+        if not self._training:
+            return preprocess_image(picture, self._spec)
+        if isinstance(picture, np.ndarray):
+            return decode_image(picture, self._spec)
+        content = read_file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
+        if isinstance(content, bytes):
+            self._remember(row, content, picture)
+            jpeg = open_reducible_jpeg(content, self._spec.max_pixels)
+            if jpeg is not None:
+                return jpeg
+        return _decode_values(content, self._spec, picture)
+
+    def _remember(self, row: int, content: bytes, picture: ImageInput) -> None:
+        """Refuse a file that is not what it was when it was first read: its label may belong to the other one."""
+        mark = np.uint64(len(content) << 32 | crc32(content[-CHECKSUM_TAIL_BYTES:]))
+        if self._marks[row] not in (0, mark):
+            before = int(self._marks[row]) >> 32
+            raise DataError(
+                f"{_image_name(picture)}: was changed while it was being trained on ({before:,} bytes before, "
+                f"{len(content):,} now)."
+            )
+        self._marks[row] = mark
+
+    def _boxes(
+        self, keys: Int64[np.ndarray, " n"], epoch: int, sizes: list[tuple[int, int]]
+    ) -> list[CropBox] | list[None]:
+        if self._cut is None or not sizes:
+            return [None] * len(sizes)
+        boxes = self._cut.boxes(keys, epoch, np.array(sizes, dtype=np.int64)).tolist()
+        return [
+            CropBox(*box)._replace(mirrored=way)
+            for box, way in zip(boxes, self._cut.mirrored(keys, epoch).tolist(), strict=True)
+        ]
+
+    def _reduced(self, jpeg: ReducibleJpeg, box: CropBox | None, picture: ImageInput) -> UInt8[np.ndarray, "C h w"]:
+        """The JPEG decoded no larger than needed, cut and resized."""
+        by = choose_reduction(_oversampling(jpeg, box, self._spec))
+        try:
+            values = jpeg.decode(by)
+        except ValueError:  # the exact decoder knows whether it can be used
+            return self._finished(_decode_values(jpeg.data, self._spec, picture), box)
+        if box is not None:
+            box = scale_box(box, by)
+            values = values[box.top : box.top + box.height, box.left : box.left + box.width]
+            box = CropBox(0, 0, box.height, box.width, box.mirrored)
+        return self._finished(_decode_values(DecodedImage(values, kind="JPEG"), self._spec, picture), box)
+
+    def _finished(self, values: UInt8[np.ndarray, "H W C"], box: CropBox | None) -> UInt8[np.ndarray, "C h w"]:
+        """Decoded values as the model reads them: the box resized, or all of it fitted."""
+        if box is None:
+            return fit_array_to_tensor(values, self._spec).numpy()
+        cut = values[box.top : box.top + box.height, box.left : box.left + box.width]
+        spec = self._spec
+        resized = resize_batch(to_channels_first(cut), spec.size, spec.interpolation, spec.antialias)[0].numpy()
+        return resized[..., ::-1] if box.mirrored else resized
+
+
+def scale_box(box: CropBox, by: int) -> CropBox:
+    """What a box covers of the picture whose sides are divided by `by`, to the nearest pixel."""
+    top, left, bottom, right = (
+        (2 * edge + by) // (2 * by) for edge in (box.top, box.left, box.top + box.height, box.left + box.width)
+    )
+    return CropBox(top, left, bottom - top, right - left, box.mirrored)
+
+
+def _oversampling(jpeg: ReducibleJpeg, box: CropBox | None, spec: ImageSpec) -> float:
+    """How many times as many pixels there are as are needed, along the side where they are fewest."""
+    if not spec.antialias:  # single pixels are looked up: averaging beforehand would change what they are
+        return 1.0
+    if box is not None:
+        return min(box.height / spec.height, box.width / spec.width)
+    rooms = jpeg.height / spec.cover[0], jpeg.width / spec.cover[1]
+    return max(rooms) if spec.fit == "pad" else min(rooms)
+
+
+def _decode_values(
+    content: bytes | np.ndarray | DecodedImage, spec: ImageSpec, picture: ImageInput
+) -> UInt8[np.ndarray, "H W C"]:
+    """Decoded and with the model's channels and range; an error names the picture."""
+    try:
+        return convert_image(content, spec) if isinstance(content, DecodedImage) else decode_image(content, spec)
+    except DataError as error:
+        raise DataError(f"{_image_name(picture)}: {error}") from error.__cause__
+
+
+def _image_name(picture: ImageInput) -> str:
+    return str(picture) if isinstance(picture, Path | np.ndarray) else picture.name
+
+
+# The one resize, crop and normalisation: from decoded pixels to what the ImageSpec describes.
+#
+# Everything up to `normalise` is uint8, so that a prepared picture is the same bytes wherever it was prepared.
+
+MAX_ASPECT_RATIO = 6
+"""A side so many times the other is too long to be drawn in its own shape."""
+
+
+def preprocess_image(picture: ImageInput | bytes, spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+    """Decode one picture and fit it to the spec.
+
+    Raises:
+        DataError: see `decode`.
+    """
+    return fit_array_to_tensor(decode_image(picture, spec), spec)
+
+
+def fit_array_to_tensor(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[Tensor, "C h w"]:
+    """Fit one decoded picture to the spec; of a large one no copy is made on the way."""
+    return fit_images(to_channels_first(values), spec)[0].contiguous()
+
+
+def to_channels_first(values: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "1 C H W"]:
+    """A view in the layout that is resized fastest."""
+    return torch.from_numpy(np.require(values, requirements=["C", "W"])).permute(2, 0, 1)[None]
+
+
+def preprocess_stack(pictures: Shaped[np.ndarray, "B H W"] | Shaped[np.ndarray, "B H W c"], spec: ImageSpec) -> Tensor:
+    """Many pictures of one shape at once: uint8 [B, C, h, w], the same bytes as `prepare` of each."""
+    values = pictures[..., None] if pictures.ndim == 3 else pictures
+    return fit_images(to_batch_tensor(to_bytes(values, None, spec.channels, spec.low, spec.high)), spec)
+
+
+def to_batch_tensor(values: UInt8[np.ndarray, "B H W C"]) -> UInt8[Tensor, "B C H W"]:
+    """Channels come first, in one block of memory; a copy is made only where the layout or read-only memory asks."""
+    return torch.from_numpy(np.require(values.transpose(0, 3, 1, 2), requirements=["C", "W"]))
+
+
+def fit_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
+    """Bring pictures to the spec's size by its way of fitting.
+
+    squash: both sides to the size over the spec's crop_fraction, then the centre. crop: the smallest picture that
+    covers the same, then its centre. pad: the largest picture that the size contains, in the middle of black. Odd
+    pixels go to the lower right.
+    """
+    if images.shape[-2:] == spec.size and spec.crop_fraction == 1:
+        return images
+    if spec.fit == "squash":
+        return _center_crop(resize_batch(images, spec.cover, spec.interpolation, spec.antialias), spec)
+    height, width = images.shape[-2:]
+    if spec.fit == "crop":
+        cover = spec.cover
+        scale = max(cover[0] / height, cover[1] / width)
+        inner = (max(cover[0], round(height * scale)), max(cover[1], round(width * scale)))
+        return _center_crop(resize_batch(images, inner, spec.interpolation, spec.antialias), spec)
+    scale = min(spec.height / height, spec.width / width)
+    inner = (min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale))))
+    top, left = (spec.height - inner[0]) // 2, (spec.width - inner[1]) // 2
+    border = (left, spec.width - inner[1] - left, top, spec.height - inner[0] - top)
+    return F.pad(resize_batch(images, inner, spec.interpolation, spec.antialias), border)
+
+
+def visible_size(height: int, width: int, spec: ImageSpec) -> tuple[float, float]:
+    """How many rows and columns of a picture's own pixels the model's rows and columns stand for.
+
+    squash: as many as the picture has, less what crop_fraction leaves out; a strip that nobody could draw, one side
+    more than six times the other, stands for the model's own. crop: less. pad: more, for the border.
+    """
+    if spec.fit == "squash":
+        if max(height, width) > MAX_ASPECT_RATIO * min(height, width):
+            return float(spec.height), float(spec.width)
+        return height * spec.height / spec.cover[0], width * spec.width / spec.cover[1]
+    if spec.fit == "crop":
+        scale = max(spec.cover[0] / height, spec.cover[1] / width)
+    else:
+        scale = min(spec.height / height, spec.width / width)
+    return spec.height / scale, spec.width / scale
+
+
+def crop_for_display(values: UInt8[np.ndarray, "H W C"], spec: ImageSpec, shorter: int) -> UInt8[np.ndarray, "h w C"]:
+    """The part of a picture that the model sees, in the picture's own shape and pixels, never enlarged.
+
+    Args:
+        shorter: pixels of its shorter side at most.
+    """
+    rows, columns = visible_size(values.shape[0], values.shape[1], spec)
+    scale = min(1.0, shorter / min(rows, columns))
+    size = max(1, round(rows * scale)), max(1, round(columns * scale))
+    wanted = replace(spec, height=size[0], width=size[1], antialias=True)
+    return np.ascontiguousarray(fit_array_to_tensor(values, wanted).permute(1, 2, 0).numpy())
+
+
+def _center_crop(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C h w"]:
+    top, left = (images.shape[-2] - spec.height) // 2, (images.shape[-1] - spec.width) // 2
+    return images[:, :, top : top + spec.height, left : left + spec.width].contiguous()
+
+
+def resize_batch(
+    images: UInt8[Tensor, "B C H W"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
+) -> UInt8[Tensor, "B C h w"]:
+    """Resize uint8 pictures; an equal size returns them untouched.
+
+    Antialiased: columns first, then rows, rounding to whole grey levels in between, as Pillow before 13 always did and
+    as every published checkpoint was trained. Bilinear stays within 1 grey level of it; bicubic too, but for a few
+    values in 100,000, mostly in enlarged pictures, which are 2 away. torchvision's v2 gives the same bytes as this.
+    (Pillow 13 goes rows first where that is less work, which on noise moves single pixels by up to 25.)
+
+    Not antialiased: every pixel from the two (bilinear) or four (bicubic) nearest rows and columns, however much
+    smaller the picture gets, rounded once. Bilinear, this is what TensorFlow calls resize; its bicubic weighs the
+    neighbours a little otherwise (a = -0.5) than torch does (a = -0.75).
+    """
+    if images.shape[-2:] == size:
+        return images
+    if not antialias:
+        resized = F.interpolate(images.float(), size=size, mode=interpolation, align_corners=False, antialias=False)
+        return resized.round_().clamp_(0, 255).to(torch.uint8)
+    # channels_last is the fast path, and the plain layout trips over columns of one pixel (torch 2.13)
+    images = images.contiguous(memory_format=torch.channels_last)
+    return F.interpolate(images, size=size, mode=interpolation, antialias=True).contiguous()
+
+
+def normalize(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> Float[Tensor, "B C H W"]:
+    """To float32: 0..255 becomes 0..1, then (x - mean) / std per channel."""
+    std = torch.tensor(spec.std, device=images.device).view(1, -1, 1, 1)
+    mean = torch.tensor(spec.mean, device=images.device).view(1, -1, 1, 1)
+    return images.float().mul_(1 / (255 * std)).sub_(mean / std)

@@ -1,0 +1,130 @@
+"""The resize and crop of `transforms` in numpy alone, for doors that must not wait for torch: the same grey levels.
+
+Antialiased pictures come out byte for byte as torch makes them: its kernel for uint8 computes in whole numbers, and so
+does this. Not antialiased, the sums are rounded once, and a value that lies between two levels may fall to either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float64, Int64, UInt8
+
+from ..spec import ImageSpec, Interpolation
+
+KERNEL_SUPPORT: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
+"""How far a pixel's weight goes to either side, in pixels of the smaller picture."""
+MAX_WEIGHT = 1 << 15
+"""Weights are whole numbers below this."""
+
+
+def compute_resize_size(size: tuple[int, int], spec: ImageSpec) -> tuple[int, int]:
+    """(height, width) that a picture is resized to before its centre is cut out, or a border is laid around it."""
+    height, width = size
+    if spec.fit == "squash":
+        return spec.cover
+    if spec.fit == "crop":
+        cover = spec.cover
+        scale = max(cover[0] / height, cover[1] / width)
+        return max(cover[0], round(height * scale)), max(cover[1], round(width * scale))
+    scale = min(spec.height / height, spec.width / width)
+    return min(spec.height, max(1, round(height * scale))), min(spec.width, max(1, round(width * scale)))
+
+
+def fit_array(image: UInt8[np.ndarray, "H W C"], spec: ImageSpec) -> UInt8[np.ndarray, "h w C"]:
+    """Bring a decoded picture to the spec's size by its way of fitting, as `transforms.fit` does."""
+    if image.shape[:2] == spec.size and spec.crop_fraction == 1:
+        return image
+    resized = resize_array(
+        image, compute_resize_size((image.shape[0], image.shape[1]), spec), spec.interpolation, spec.antialias
+    )
+    if spec.fit == "pad":
+        top, left = (spec.height - resized.shape[0]) // 2, (spec.width - resized.shape[1]) // 2
+        below, right = spec.height - resized.shape[0] - top, spec.width - resized.shape[1] - left
+        return np.pad(resized, ((top, below), (left, right), (0, 0)))
+    top, left = (resized.shape[0] - spec.height) // 2, (resized.shape[1] - spec.width) // 2
+    return resized[top : top + spec.height, left : left + spec.width]
+
+
+def resize_array(
+    image: UInt8[np.ndarray, "H W C"], size: tuple[int, int], interpolation: Interpolation, antialias: bool = True
+) -> UInt8[np.ndarray, "h w C"]:
+    """Resize as `transforms.resize` does: columns first, then rows; an equal size is left as it is."""
+    if not antialias:
+        columns = _resize_axis_nearest(image.astype(np.float64), 1, size[1], interpolation)
+        exact = _resize_axis_nearest(columns, 0, size[0], interpolation)
+        return np.rint(exact).clip(0, 255).astype(np.uint8)
+    return _resize_axis_antialiased(
+        _resize_axis_antialiased(image, 1, size[1], interpolation), 0, size[0], interpolation
+    )
+
+
+def _resize_axis_antialiased(
+    values: UInt8[np.ndarray, "H W C"], axis: int, size: int, interpolation: Interpolation
+) -> np.ndarray:
+    """One axis, every new pixel a weighted sum of all old ones that it covers, rounded to whole grey levels."""
+    old = values.shape[axis]
+    if old == size:
+        return values
+    first, weights = resize_coefficients(old, size, interpolation)
+    whole, precision = quantize_weights(weights)
+    shape = list(values.shape)
+    shape[axis] = size
+    total = np.full(shape, 1 << (precision - 1), np.int32)  # one half, so that what is cut off rounds
+    for tap in range(whole.shape[1]):
+        pixels = np.take(values, np.minimum(first + tap, old - 1), axis).astype(np.int32)
+        total += pixels * _broadcast_along(whole[:, tap], axis)
+    return (total >> precision).clip(0, 255).astype(np.uint8)
+
+
+def resize_coefficients(
+    old: int, size: int, interpolation: Interpolation
+) -> tuple[Int64[np.ndarray, " n"], Float64[np.ndarray, "n t"]]:
+    """For each new pixel the first old one that it covers, and the weights from there on, which sum to 1."""
+    scale = old / size
+    reach = KERNEL_SUPPORT[interpolation] * max(scale, 1.0)
+    centre = scale * (np.arange(size) + 0.5)
+    first = np.maximum((centre - reach + 0.5).astype(np.int64), 0)
+    beyond = np.minimum((centre + reach + 0.5).astype(np.int64), old)
+    taps = np.arange(int((beyond - first).max()))
+    distance = np.abs((first[:, None] + taps - centre[:, None] + 0.5) / max(scale, 1.0))
+    weights = _interpolation_kernel(distance, interpolation, -0.5) * (taps < (beyond - first)[:, None])
+    return first, weights / weights.sum(1, keepdims=True)
+
+
+def quantize_weights(weights: Float64[np.ndarray, "n t"]) -> tuple[np.ndarray, int]:
+    """The weights as whole numbers int32, and how many bits stand behind their point: as many as fit 16 bits."""
+    largest, precision = float(weights.max()), 0
+    while precision < 22 and int(0.5 + largest * (1 << (precision + 1))) < MAX_WEIGHT:
+        precision += 1
+    scaled = weights * (1 << precision)
+    return np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int32), precision
+
+
+def _resize_axis_nearest(values: np.ndarray, axis: int, size: int, interpolation: Interpolation) -> np.ndarray:
+    """One axis, every new pixel from the nearest old ones alone; those beyond the edge are the edge."""
+    old = values.shape[axis]
+    place = (np.arange(size) + 0.5) * (old / size) - 0.5
+    if interpolation == "bilinear":
+        place = np.maximum(place, 0)
+    first = np.floor(place).astype(np.int64)
+    near = int(KERNEL_SUPPORT[interpolation])
+    total = np.zeros((), np.float64)
+    for tap in range(1 - near, near + 1):
+        weight = _interpolation_kernel(np.abs(place - first - tap), interpolation, -0.75)
+        pixels = np.take(values, np.clip(first + tap, 0, old - 1), axis)
+        total = total + pixels * _broadcast_along(weight, axis)
+    return total
+
+
+def _interpolation_kernel(distance: np.ndarray, interpolation: Interpolation, a: float) -> np.ndarray:
+    """The weight of a pixel so far away (Keys 1981 for bicubic, whose free number is a)."""
+    if interpolation == "bilinear":
+        return np.maximum(1 - distance, 0)
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = (((distance - 5) * distance + 8) * distance - 4) * a
+    return np.where(distance < 1, near, np.where(distance < 2, far, 0.0))
+
+
+def _broadcast_along(weights: np.ndarray, axis: int) -> np.ndarray:
+    """Weights of rows or columns in the shape of a picture."""
+    return weights[:, None, None] if axis == 0 else weights[None, :, None]

@@ -1,0 +1,97 @@
+"""Which pictures each step of a training reads: a function of the seed, the epoch and the step, and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+
+from ..errors import UsageError
+from ..randomness import uniform
+
+SHUFFLED_SHARDS = 8  # shards whose pictures are mixed with each other
+REPEAT_KEY_OFFSET = 2**40  # keys of further copies lie beyond every row
+
+
+class StepIndices(NamedTuple):
+    """What one step reads, or one rank's part of it."""
+
+    step: int
+    epoch: int
+    places: Int64[np.ndarray, " B"]
+    """Where the pictures stand in the list of those held, 0..n-1."""
+    copies: Int64[np.ndarray, " B"]
+    """Which copy of its picture each is; all 0 unless pictures are repeated."""
+
+
+def iter_step_indices(
+    rows: Int64[np.ndarray, " n"],
+    batch: int,
+    seed: int,
+    start_step: int = 0,
+    repeats: int = 1,
+    blocks: Int64[np.ndarray, " n"] | None = None,
+    rank: int = 0,
+    world: int = 1,
+) -> Iterator[StepIndices]:
+    """Endless, from `start_step` on.
+
+    An epoch shows each picture once (`repeats` times in the same batch); its last incomplete batch is left out, and
+    with fewer pictures than a batch holds, a batch is all of them. The batch of all ranks is the same for any `world`;
+    rank k has the k-th of its equal parts.
+
+    Raises:
+        UsageError: a batch that repeats or ranks do not divide, fewer pictures than ranks, or a rank beyond world.
+    """
+    _check_batch_split(batch, repeats, rank, world)
+    distinct = min(batch // repeats, len(rows))
+    size = distinct * repeats
+    if size < world:
+        raise UsageError(f"A batch of {size:,} pictures cannot be shared among {world:,} ranks.")
+    part = slice(size * rank // world, size * (rank + 1) // world)
+    copies = np.repeat(np.arange(repeats), distinct)[part]
+    epoch, within = divmod(start_step, len(rows) // distinct)
+    order = shuffle_epoch(rows, seed, epoch, blocks)
+    for step in count(start_step):
+        if within == len(rows) // distinct:
+            epoch, within = epoch + 1, 0
+            order = shuffle_epoch(rows, seed, epoch, blocks)
+        places = np.tile(order[within * distinct : (within + 1) * distinct], repeats)[part]
+        yield StepIndices(step, epoch, places, copies)
+        within += 1
+
+
+def shuffle_epoch(
+    rows: Int64[np.ndarray, " n"], seed: int, epoch: int, blocks: Int64[np.ndarray, " n"] | None = None
+) -> Int64[np.ndarray, " n"]:
+    """Places 0..n-1 in the order of an epoch: sorted by one random number per row, which no other row changes.
+
+    With `blocks` (the shard of each row) the shards too are put in a random order, and only the pictures of `WINDOW`
+    successive ones are mixed with each other, so that few files are read at a time and each is read once an epoch.
+    """
+    numbers = uniform(seed, "order", epoch, rows, 1)[:, 0]
+    if blocks is None:
+        return np.argsort(numbers, kind="stable")
+    shards, shard = np.unique(blocks, return_inverse=True)
+    turn = np.argsort(np.argsort(uniform(seed, "order of shards", epoch, shards, 1)[:, 0], kind="stable"))
+    return np.lexsort((numbers, turn[shard] // SHUFFLED_SHARDS))
+
+
+def make_random_keys(rows: Int64[np.ndarray, " B"], copies: Int64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
+    """What the randomness of each picture in a batch is keyed by: its row, and another number for each further copy."""
+    return rows + copies * REPEAT_KEY_OFFSET
+
+
+def _check_batch_split(batch: int, repeats: int, rank: int, world: int) -> None:
+    if repeats < 1 or batch < repeats or batch % repeats:
+        raise UsageError(
+            f"The batch must be a multiple of how often each picture is repeated in it. Got batch={batch}, "
+            f"repeats={repeats}."
+        )
+    if not 0 <= rank < world:
+        raise UsageError(f"rank must lie in 0..world-1. Got rank={rank}, world={world}.")
+    if batch % world:
+        raise UsageError(f"The batch must be a multiple of the number of ranks. Got batch={batch}, world={world}.")

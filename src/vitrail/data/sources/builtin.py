@@ -1,0 +1,348 @@
+"""CIFAR-10 and CIFAR-100 as they were published for Python: pickled batches in a folder, or still in their archive."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import math
+import tarfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from ...errors import DataError
+from ...files.pickles import PickledValue, load_pickled_arrays
+from ..source import Source
+from .lazy_sequences import ConcatSequence, NumberedNames
+
+MAX_BATCH_BYTES = 256 * 2**20
+"""Bytes of the largest batch; CIFAR-100's 50,000 pictures take 155 million."""
+MAX_UNPACKED_BYTES = 2**29
+"""Bytes that an archive may unpack to."""
+SIDE = 32
+
+
+@dataclass(frozen=True)
+class CifarLayout:
+    """What one of the two sets is called inside its files."""
+
+    name: str
+    folder: str
+    archive: str
+    md5: str
+    """Of the archive, as its publisher gives it."""
+    train: tuple[str, ...]
+    test: str
+    meta: str
+    labels: str
+    class_names: str
+
+
+CIFAR10 = CifarLayout(
+    name="cifar10",
+    folder="cifar-10-batches-py",
+    archive="cifar-10-python.tar.gz",
+    md5="c58f30108f718f92721af3b95e74349a",
+    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    test="test_batch",
+    meta="batches.meta",
+    labels="labels",
+    class_names="label_names",
+)
+CIFAR100 = CifarLayout(
+    name="cifar100",
+    folder="cifar-100-python",
+    archive="cifar-100-python.tar.gz",
+    md5="eb9058c3a382ffc7106e4002c42a8d85",
+    train=("train",),
+    test="test",
+    meta="meta",
+    labels="fine_labels",
+    class_names="fine_label_names",
+)
+
+
+def open_cifar10(data_root: Path | None) -> Source:
+    """50,000 training and 10,000 test pictures of ten kinds of things, 32 x 32 RGB (Krizhevsky 2009).
+
+    Raises:
+        DataError: the files are not there, or do not hold what they should.
+        DamagedFileError: a file is not whole, or asks to run something.
+    """
+    return _open_cifar(CIFAR10, data_root)
+
+
+def open_cifar100(data_root: Path | None) -> Source:
+    """As `open_cifar10`, of a hundred kinds of things, by their fine labels (Krizhevsky 2009).
+
+    Raises:
+        DataError: the files are not there, or do not hold what they should.
+        DamagedFileError: a file is not whole, or asks to run something.
+    """
+    return _open_cifar(CIFAR100, data_root)
+
+
+def _open_cifar(known: CifarLayout, data_root: Path | None) -> Source:
+    files, notes = _find_cifar_files(known, data_root)
+    names = [_to_str(name) for name in _read_text_list(files, known.meta, known.class_names)]
+    batches = [_read_cifar_batch(files, known, name) for name in (*known.train, known.test)]
+    test = len(batches[-1][0])
+    train = sum(len(pictures) for pictures, _ in batches) - test
+    return Source(
+        name=known.name,
+        classes=tuple(names),
+        pictures=np.concatenate([pictures for pictures, _ in batches]),
+        targets=np.concatenate([targets for _, targets in batches]),
+        ids=ConcatSequence([NumberedNames("train", train), NumberedNames("test", test)]),
+        splits={"train": np.arange(train), "test": np.arange(train, train + test)},
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class _CifarFiles:
+    """The pickles of a set by name, read, and where they lie."""
+
+    where: Path
+    contents: dict[str, bytes]
+
+    def load(self, name: str) -> dict[str, PickledValue]:
+        if name not in self.contents:
+            raise DataError(f"{self.where} has no {name}; {len(self.contents)} other files of the set are there.")
+        return load_pickled_arrays(self.contents[name], f"{self.where}/{name}")
+
+
+def _find_cifar_files(known: CifarLayout, data_root: Path | None) -> tuple[_CifarFiles, tuple[str, ...]]:
+    """Every file of the set, from its folder or, without one, from its archive."""
+    roots = [] if data_root is None else [data_root, data_root / known.name]
+    wanted = (*known.train, known.test, known.meta)
+    for folder in [*(root / known.folder for root in roots), *roots]:
+        if (folder / known.test).is_file() and (folder / known.meta).is_file():
+            there = [name for name in wanted if (folder / name).is_file()]
+            return _CifarFiles(folder, {name: _read_batch_file(folder / name) for name in there}), ()
+    for root in roots:
+        if (root / known.archive).is_file():
+            return _read_archive(root / known.archive, known, wanted)
+    looked = f" in {data_root}" if data_root else ", as no --data-root was given"
+    raise DataError(
+        f"{known.name}: neither the folder {known.folder} nor {known.archive} was found{looked}. Download "
+        f"https://www.cs.toronto.edu/~kriz/{known.archive} (MD5 {known.md5}) and name its folder with --data-root."
+    )
+
+
+def _read_batch_file(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BATCH_BYTES:
+            raise DataError(f"{path} has {path.stat().st_size:,} bytes; a batch has at most {MAX_BATCH_BYTES:,}.")
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({(error.strerror or str(error)).lower()}).") from error
+
+
+def _read_archive(path: Path, known: CifarLayout, wanted: Sequence[str]) -> tuple[_CifarFiles, tuple[str, ...]]:
+    """The files of an archive, read without anything being written."""
+    contents: dict[str, bytes] = {}
+    try:
+        with path.open("rb") as file:
+            md5 = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        with gzip.open(path) as packed, tarfile.open(fileobj=_LimitedReader(packed, path), mode="r|") as archive:
+            for member in archive:
+                folder, _, name = member.name.removeprefix("./").rpartition("/")
+                if folder == known.folder and name in wanted and member.isfile() and name not in contents:
+                    opened = archive.extractfile(member)
+                    contents[name] = opened.read() if opened else b""
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise DataError(f"{path} cannot be read ({error}). It is cut short or changed: fetch it again.") from error
+    note = f"{path.name} is not the file as it was published: its MD5 is {md5}, that of the published one {known.md5}."
+    return _CifarFiles(path, contents), () if md5 == known.md5 else (note,)
+
+
+class _LimitedReader(io.RawIOBase):
+    """A packed file that stops unpacking where no honest one would go on."""
+
+    def __init__(self, file: gzip.GzipFile, path: Path):
+        self._file = file
+        self._path = path
+        self._left = MAX_UNPACKED_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, count: int = -1) -> bytes:
+        data = self._file.read(min(count, 2**20) if count >= 0 else 2**20)
+        self._left -= len(data)
+        if self._left < 0:
+            raise DataError(f"{self._path} unpacks to more than {MAX_UNPACKED_BYTES:,} bytes. Fetch it again.")
+        return data
+
+
+def _read_cifar_batch(files: _CifarFiles, known: CifarLayout, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures [n, 32, 32, 3] and targets [n]; in the file each is a row: all of red, all of green, all of blue."""
+    content = files.load(name)
+    rows = content.get("data")
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.ndim != 2 or rows.shape[1] != 3 * SIDE**2:
+        kind = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else type(rows).__name__
+        raise DataError(f"{files.where}/{name}: data must be uint8 [n, {3 * SIDE**2}]. Got {kind}.")
+    labels = content.get(known.labels)
+    values = labels.tolist() if isinstance(labels, np.ndarray) else labels
+    if not isinstance(values, list) or not all(type(value) is int for value in values):
+        raise DataError(f"{files.where}/{name}: {known.labels} must be a list of whole numbers.")
+    if len(values) != len(rows):
+        raise DataError(f"{files.where}/{name} holds {len(rows):,} pictures but {len(values):,} labels.")
+    pictures = rows.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(pictures), np.array(values, dtype=np.int64)
+
+
+def _read_text_list(files: _CifarFiles, name: str, key: str) -> list[object]:
+    found = files.load(name).get(key)
+    if not isinstance(found, list) or len(found) < 2 or not all(isinstance(each, str | bytes) for each in found):
+        raise DataError(f"{files.where}/{name}: {key} must be a list of at least two texts, the names of the classes.")
+    return list(found)
+
+
+def _to_str(name: object) -> str:
+    return name.decode("utf-8", "backslashreplace") if isinstance(name, bytes) else str(name)
+
+
+# MNIST's file format, IDX, packed with gzip or not: Fashion-MNIST and MNIST as they were published.
+
+DEBIAN_FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+MAX_IDX_BYTES = 2**31  # bytes of values in one file
+
+# fmt: off
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+IDX_FILES = {  # split   pictures         labels
+    "train": ("train-images", "train-labels"),
+    "test":  ("t10k-images",  "t10k-labels"),
+}
+# fmt: on
+
+
+def open_fashion_mnist(data_root: Path | None) -> Source:
+    """60,000 training and 10,000 test pictures of clothes, 28 x 28 grey (Xiao, Rasul and Vollgraf 2017).
+
+    Raises:
+        DataError: the four files are not there, or one of them is damaged.
+    """
+    places = [*_candidate_folders(data_root, "fashion-mnist", "FashionMNIST/raw"), DEBIAN_FASHION_FOLDER]
+    advice = "Type `sudo apt install dataset-fashion-mnist` (Debian, Ubuntu), or name their folder with --data-root."
+    return _open_idx("fashion-mnist", FASHION, places, advice)
+
+
+def open_mnist(data_root: Path | None) -> Source:
+    """60,000 training and 10,000 test pictures of handwritten digits, 28 x 28 grey (LeCun et al. 1998).
+
+    Raises:
+        DataError: the four files are not there, or one of them is damaged.
+    """
+    places = _candidate_folders(data_root, "mnist", "MNIST/raw")
+    return _open_idx("mnist", tuple("0123456789"), places, "Name their folder with --data-root.")
+
+
+def _candidate_folders(data_root: Path | None, *folders: str) -> list[Path]:
+    return [] if data_root is None else [*(data_root / folder for folder in folders), data_root]
+
+
+def _open_idx(name: str, classes: tuple[str, ...], places: list[Path], advice: str) -> Source:
+    folder = next((place for place in places if _find_idx_file(place, IDX_FILES["train"][0], 3)), None)
+    if folder is None:
+        looked = f" in {' or '.join(map(str, places))}" if places else ", as no --data-root was given"
+        raise DataError(f"{name}: train-images-idx3-ubyte.gz and three more files were not found{looked}. {advice}")
+    train, train_targets = _read_idx_split(folder, *IDX_FILES["train"])
+    test, test_targets = _read_idx_split(folder, *IDX_FILES["test"])
+    if train.shape[1:] != test.shape[1:]:
+        raise DataError(f"{folder}: pictures to train on are {train.shape[1:]} pixels, to test on {test.shape[1:]}.")
+    first = len(train)
+    return Source(
+        name=name,
+        classes=classes,
+        pictures=np.concatenate([train, test]),
+        targets=np.concatenate([train_targets, test_targets]).astype(np.int64),
+        ids=tuple(f"train/{row:05d}" for row in range(first)) + tuple(f"test/{row:05d}" for row in range(len(test))),
+        splits={"train": np.arange(first), "test": np.arange(first, first + len(test))},
+    )
+
+
+def _read_idx_split(folder: Path, images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
+    pictures, targets = _read_named_idx(folder, images, 3), _read_named_idx(folder, labels, 1)
+    if len(pictures) != len(targets):
+        raise DataError(
+            f"{folder}: {images} holds {len(pictures):,} pictures but {labels} {len(targets):,} labels. "
+            "They must belong together."
+        )
+    return pictures, targets
+
+
+def _find_idx_file(folder: Path, stem: str, axes: int) -> Path | None:
+    names = (f"{stem}{dot}idx{axes}-ubyte{ending}" for dot in "-." for ending in ("", ".gz"))
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _read_named_idx(folder: Path, stem: str, axes: int) -> np.ndarray:
+    path = _find_idx_file(folder, stem, axes)
+    if path is None:
+        raise DataError(f"{folder} has no {stem}-idx{axes}-ubyte.gz, with or without .gz. All four files are needed.")
+    return read_idx(path, axes)
+
+
+def read_idx(path: Path, axes: int) -> np.ndarray:
+    """The bytes of an IDX file, uint8 with the given number of axes.
+
+    The format: two zero bytes, 8 for bytes, the number of axes; each length as 4 bytes, highest first; the values.
+
+    Raises:
+        DataError: not such a file, or more or fewer values than its header says.
+    """
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as packed:
+                return _parse_idx(path, packed, axes)
+        with path.open("rb") as plain:
+            return _parse_idx(path, plain, axes)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}. Fetch the file again.") from error
+
+
+def _parse_idx(path: Path, file: gzip.GzipFile | BinaryIO, axes: int) -> np.ndarray:
+    header = file.read(4 + 4 * axes)
+    if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
+        raise DataError(
+            f"{path} is not an IDX file of bytes with {axes} axes. Expected it to begin with 0000080{axes}, "
+            f"got {header[:4].hex() or 'nothing'}."
+        )
+    shape = tuple(int.from_bytes(header[start : start + 4]) for start in range(4, len(header), 4))
+    wanted = math.prod(shape)
+    if wanted > MAX_IDX_BYTES:
+        raise DataError(f"{path} says it holds {wanted:,} bytes, limit {MAX_IDX_BYTES:,}.")
+    values = bytearray(file.read(wanted))
+    beyond = len(file.read(1))
+    if len(values) != wanted or beyond:
+        got = f"more than {wanted:,}" if beyond else f"{len(values):,}"
+        raise DataError(f"{path} must hold {' x '.join(map(str, shape))} = {wanted:,} bytes of values. Got {got}.")
+    return np.frombuffer(values, dtype=np.uint8).reshape(shape)
+
+
+# The handwritten digits that come with scikit-learn: 1,797 pictures of 8 x 8, there without any download.
+
+WHITE = 16  # the largest value stored
+
+
+def open_digits() -> Source:
+    """All digits, without an official split; the stored values 0..16 are scaled to 0..255 and rounded.
+
+    Source: E. Alpaydin and C. Kaynak 1998, "Optical Recognition of Handwritten Digits", test part.
+    """
+    stored, targets = load_digits(return_X_y=True)
+    return Source(
+        name="digits",
+        classes=tuple("0123456789"),
+        pictures=np.rint(stored.reshape(-1, 8, 8) * (255 / WHITE)).astype(np.uint8),
+        targets=targets.astype(np.int64),
+        ids=tuple(f"digits/{row:04d}" for row in range(len(targets))),
+    )

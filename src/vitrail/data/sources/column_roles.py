@@ -1,0 +1,89 @@
+"""What the columns of a table in memory are for, read into the parts of a source: answers, splits, groups, the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...errors import DataError
+from ..labels.codes import encode_categorical, format_column
+from ..labels.columns import drop_split_column, infer_column_roles, quote_names, read_groups, rows_by_split
+from ..labels.tasks import InferredTask, infer_task
+from ..settings import DataSettings
+from .label_input import infer_labels
+
+MAX_SAMPLE_CELLS = 10_000
+"""Rows that tell what a column is for."""
+Cells = Callable[[str], Sequence[object]]
+"""All cells of a column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableAnnotations:
+    """A table but for its pictures; rows are still all there."""
+
+    path: str
+    """The column of the pictures."""
+    answers: InferredTask
+    groups: np.ndarray | None
+    splits: Mapping[str, np.ndarray]
+    metadata: Mapping[str, Sequence[str]]
+    notes: tuple[str, ...]
+
+
+def read_memory_table(
+    names: Sequence[str],
+    cells: Cells,
+    picture: str,
+    settings: DataSettings,
+    where: str,
+    answers: InferredTask | None = None,
+    official: bool = False,
+) -> TableAnnotations:
+    """Find the roles of columns and read them.
+
+    Args:
+        names: columns of plain cells, and that of the pictures.
+        picture: the column of the pictures, where it is known by what it holds; "" to find it.
+        where: what messages call the table.
+        answers: where the labels are known already, and so is their column.
+        official: the splits are known already, unless the settings name their column.
+
+    Raises:
+        DataError: no pictures or labels among the columns, or a column that does not hold what it should.
+    """
+    sample = {name: [""] if name == picture else list(cells(name)[:MAX_SAMPLE_CELLS]) for name in names}
+    if picture:
+        settings = replace(settings, path=picture)
+    roles = infer_column_roles(names, sample, settings, where)
+    roles = drop_split_column(roles, settings) if official else roles
+    if not roles.path:
+        raise DataError(
+            f"{where} has no column of pictures. Its columns: {quote_names(names)}. Name it with --data.path."
+        )
+    if answers is None and not roles.targets:
+        raise DataError(
+            f"{where} has no column of labels. Its columns: {quote_names(names)}. Name it with --data.targets."
+        )
+
+    def place(row: int) -> str:
+        return f"{where}, row {row:,}"
+
+    groups, note = read_groups(roles.group, cells(roles.group), place) if roles.group else (None, "")
+    return TableAnnotations(
+        path=roles.path,
+        answers=answers or _infer_table_task({name: cells(name) for name in roles.targets}, settings, where),
+        groups=groups,
+        splits=rows_by_split(roles.split, cells(roles.split), place) if roles.split else {},
+        metadata={name: format_column(encode_categorical(cells(name))) for name in roles.metadata},
+        notes=(*roles.notes, note) if note else roles.notes,
+    )
+
+
+def _infer_table_task(columns: Mapping[str, Sequence[object]], settings: DataSettings, where: str) -> InferredTask:
+    if len(columns) > 1:
+        return infer_task(columns, settings, lambda row: f"{where}, row {row:,}")
+    ((name, cells),) = columns.items()
+    return infer_labels(cells, len(cells), settings, where, column=name)

@@ -1,0 +1,359 @@
+"""Columns of the `datasets` library: which holds the pictures, undecoded, and what its types say of the labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ...plural import counted
+from ..compact_strings import RelativePaths
+from ..labels.columns import quote_for_shell, quote_names
+from ..labels.tasks import InferredTask
+from ..settings import DataSettings, check_supported_settings
+from ..source import SPLIT_NAMES, SPLITS, ImageInput, Source
+from .column_roles import TableAnnotations, read_memory_table
+from .label_input import build_source
+from .lazy_sequences import ConcatSequence, DeferredImages, NumberedNames
+from .manifest import locate_images
+
+USUAL_LABEL_COLUMNS = ("label", "labels")
+"""Of several columns of class labels, one called so is meant."""
+
+
+def build_hf_source(
+    name: str, parts: Mapping[str, Any], settings: DataSettings, where: str, notes: tuple[str, ...], home: Path | None
+) -> Source:
+    """A source of tables by split ("" if there are no official ones), read row by row when pictures are needed.
+
+    Args:
+        home: where pictures lie that a column names by their paths, as in a manifest; None if nobody said.
+
+    Raises:
+        DataError: no column of pictures or labels, tables whose columns differ, or a path that leads out of `home`.
+    """
+    check_supported_settings(settings, "tables", where)
+    tables = _HfTables({split: table.with_format(None) for split, table in parts.items()}, where)
+    notes = (*notes, *tables.without_labels(settings))
+    picture = tables.picture(settings.path)
+    label = tables.label(settings, picture)
+    answers = tables.answers(label, settings) if label else None
+    if label:
+        settings = replace(settings, targets=(label,))
+    read = read_memory_table(
+        tables.plain(picture, settings), tables.cells, picture, settings, where, answers, bool(tables.rows())
+    )
+    pictures, ids = _read_images(tables, read, picture, settings, home)
+    return build_source(
+        name,
+        pictures,
+        ids,
+        read.answers,
+        groups=read.groups,
+        splits=read.splits or tables.rows(),
+        metadata=read.metadata,
+        notes=(*notes, *read.notes),
+    )
+
+
+def _read_images(
+    tables: _HfTables, read: TableAnnotations, picture: str, settings: DataSettings, home: Path | None
+) -> tuple[Sequence[ImageInput], Sequence[str]]:
+    ids = ConcatSequence[str]([NumberedNames(split, len(table)) for split, table in tables.parts.items()])
+    if not picture:  # a column of paths
+        if home is None:
+            raise DataError(
+                f"{tables.where} names its pictures by their paths in column {read.path!r}. Say below which folder "
+                "they lie: --data-root FOLDER."
+            )
+        names = [str(cell) for cell in tables.cells(read.path)]
+        return RelativePaths(
+            home, locate_images(home, names, settings, lambda row: f"{tables.where}, row {row:,}").names
+        ), ids
+    parts = [_lazy_table_images(table, split, picture) for split, table in tables.parts.items()]
+    return (parts[0] if len(parts) == 1 else ConcatSequence(parts)), ids
+
+
+def _lazy_table_images(table: Any, split: str, picture: str) -> DeferredImages:
+    """Rows that are fetched from the table's file, which is mapped; several threads may."""
+    images = import_datasets().Image
+    encoded = table.select_columns([picture])
+    if isinstance(table.features[picture], images):
+        encoded = encoded.cast_column(picture, images(decode=False))  # our own decoder reads the bytes
+    fingerprint = getattr(table, "_fingerprint", "")
+
+    def get(row: int) -> object:
+        found = encoded[row][picture]
+        return np.asarray(found) if isinstance(found, list) else found
+
+    return DeferredImages(NumberedNames(split, len(table)), lambda row: f"{fingerprint} {row}", get)
+
+
+class _HfTables:
+    """Tables of one kind, one a split."""
+
+    def __init__(self, parts: dict[str, Any], where: str):
+        self.parts = parts
+        self.where = where
+        self.features = next(iter(parts.values())).features
+        for split, table in parts.items():
+            if not len(table):
+                raise DataError(f"{where} has no rows{f' in {split}' if split else ''}.")
+            for name, feature in self.features.items():
+                if table.features.get(name) != feature:
+                    raise DataError(
+                        f"{where}: column {name!r} of {split} is not of the kind that {next(iter(parts))} has, so its "
+                        "values may mean something else. Cast both to the same features."
+                    )
+
+    def rows(self) -> dict[str, np.ndarray]:
+        """Row numbers of the official splits."""
+        ends = np.cumsum([len(table) for table in self.parts.values()])
+        pairs = zip(self.parts.items(), ends.tolist(), strict=True)
+        return {split: np.arange(end - len(table), end) for (split, table), end in pairs if split}
+
+    def picture(self, told: str) -> str:
+        """The column of pictures: told, or of that type; "" if they may be paths."""
+        if told:
+            return "" if told not in self.features or self._is_text(told) else told
+        kinds = ("Image", "Array2D", "Array3D")
+        found = [name for name, feature in self.features.items() if type(feature).__name__ in kinds]
+        found = found or [name for name in self.features if self._dtype(name) in ("binary", "large_binary")]
+        if len(found) > 1:
+            raise DataError(
+                f"{self.where} has several columns of pictures: {quote_names(found)}. Name one with "
+                f"--data.path {quote_for_shell(found[0])}."
+            )
+        return found[0] if found else ""
+
+    def label(self, settings: DataSettings, picture: str) -> str:
+        """The column whose type names classes, if one is to be learnt; "" if the cells must tell."""
+        typed_so = [name for name in self.features if name != picture and self._names(name)]
+        if settings.targets:
+            return settings.targets[0] if len(settings.targets) == 1 and settings.targets[0] in typed_so else ""
+        usual = [name for name in USUAL_LABEL_COLUMNS if name in typed_so]
+        if len(typed_so) > 1 and len(usual) != 1:
+            raise DataError(
+                f"{self.where} has several columns of class labels: {quote_names(typed_so)}. Name one with "
+                f"--data.targets {quote_for_shell(typed_so[0])}."
+            )
+        return usual[0] if usual else (typed_so or [""])[0]
+
+    def without_labels(self, settings: DataSettings) -> list[str]:
+        """Leave out splits whose class labels were never published: all of them -1 or empty."""
+        notes = []
+        names = [name for name in settings.targets or self.features if name in self.features and self._names(name)]
+        for split in [split for split in self.parts if split and len(self.parts) > 1]:
+            for name in names:
+                column = self._column(self.parts[split], name)
+                if all(value in (None, -1) for value in column):
+                    del self.parts[split]
+                    notes.append(f"Left out the split {split} ({len(column):,} rows): its {name!r} was not published.")
+                    break
+        return notes
+
+    def answers(self, name: str, settings: DataSettings) -> InferredTask | None:
+        """What a column of class labels, or of lists of them, says; None where the settings want something else."""
+        names = self._names(name)
+        values = [value for table in self.parts.values() for value in self._column(table, name)]
+        if hasattr(self.features[name], "names"):
+            return (
+                _encode_class_label(name, names, values, settings, self.where)
+                if settings.task in ("auto", "classes")
+                else None
+            )
+        return (
+            _encode_class_label_lists(name, names, values, self.where) if settings.task in ("auto", "labels") else None
+        )
+
+    def plain(self, picture: str, settings: DataSettings) -> list[str]:
+        """Columns of plain values, and that of the pictures."""
+        told = {*settings.targets, settings.split, settings.group, picture}
+        kinds = ("Value", "ClassLabel")
+        return [name for name, feature in self.features.items() if name in told or type(feature).__name__ in kinds]
+
+    def cells(self, name: str) -> list[object]:
+        """All values of a column; class labels by name."""
+        values = [value for table in self.parts.values() for value in self._column(table, name)]
+        names = self._names(name)
+        if not names:
+            return values
+        return [_label_to_name(value, names) for value in values]
+
+    def _column(self, table: Any, name: str) -> list[object]:
+        return table.select_columns([name])[:][name]
+
+    def _dtype(self, name: str) -> str:
+        return str(getattr(self.features[name], "dtype", ""))
+
+    def _is_text(self, name: str) -> bool:
+        return self._dtype(name) in ("string", "large_string")
+
+    def _names(self, name: str) -> list[str]:
+        """Names of the classes of a ClassLabel, or of a list of such."""
+        feature = self.features[name]
+        inner = feature[0] if isinstance(feature, list) and feature else getattr(feature, "feature", feature)
+        found = getattr(inner, "names", None)
+        return list(found) if type(inner).__name__ == "ClassLabel" and found else []
+
+
+def _label_to_name(value: object, names: Sequence[str]) -> object:
+    if isinstance(value, list):
+        return [_label_to_name(each, names) for each in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+
+def _encode_class_label(
+    name: str, names: Sequence[str], values: Sequence[object], settings: DataSettings, where: str
+) -> InferredTask:
+    """A ClassLabel: the numbers of its classes, in its own order, those without a picture too."""
+    targets = np.array([-1 if value is None else value for value in values], dtype=np.int64)
+    known = (targets >= 0) & (targets < len(names))
+    reason = f"Column {name!r} is a ClassLabel of {len(names)} names, so a picture has one of {len(names)} classes."
+    if known.all():
+        return InferredTask("classes", tuple(names), targets, reason)
+    first = int(np.flatnonzero(~known)[0])
+    if settings.uncertain != "ignore":
+        raise DataError(
+            f"{where}, row {first:,}: {name!r} is {values[first]}, in {counted(int((~known).sum()), 'row')} in all: no "
+            "class is known there. Leave such rows out with --data.uncertain ignore."
+        )
+    note = f"Left out {counted(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
+    kept = np.flatnonzero(known)
+    return InferredTask("classes", tuple(names), targets[kept], reason, (note,), kept)
+
+
+def _encode_class_label_lists(name: str, names: Sequence[str], values: Sequence[object], where: str) -> InferredTask:
+    """Lists of ClassLabel: 1 for each that is in the list; without a list, nothing is known."""
+    targets = np.zeros((len(values), len(names)), dtype=np.float32)
+    for row, labels in enumerate(values):
+        if not isinstance(labels, list):
+            targets[row] = np.nan
+            continue
+        if not all(isinstance(label, int) and 0 <= label < len(names) for label in labels):
+            raise DataError(f"{where}, row {row:,}: {name!r} is {labels}, but there are classes 0..{len(names) - 1}.")
+        targets[row, labels] = 1
+    reason = f"Column {name!r} holds lists of ClassLabel, so a picture may have several: labels."
+    return InferredTask("labels", tuple(names), targets, reason)
+
+
+# Data sets of the `datasets` library: by their name on the Hub, from a folder of `save_to_disk`, or loaded already.
+#
+# Nothing of a data set is ever run: scripts are refused by the library, and its own picture decoder is not used, so
+# that a picture looks the same from every source.
+
+HUB_NAME_PATTERN = re.compile(r"(\w[\w.-]*(?:/\w[\w.-]*)?)(?::([\w.+-]+))?")
+
+
+def open_hub_dataset(name: str, settings: DataSettings) -> Source:
+    """A data set of the Hub, from the library's cache if it is there: OWNER/NAME, or OWNER/NAME:CONFIGURATION.
+
+    Raises:
+        DataError: it is not there and cannot be fetched, or cannot be used.
+    """
+    datasets = import_datasets()
+    if (matched := HUB_NAME_PATTERN.fullmatch(name)) is None:
+        raise DataError(f"hf:{name} is no name of a data set. Expected hf:OWNER/NAME or hf:OWNER/NAME:CONFIGURATION.")
+    repository, configuration = matched.groups()
+    if Path(repository).exists():
+        raise DataError(
+            f"hf:{name}: {repository} is also a file or folder here, which the datasets library would read instead. "
+            f"Give ./{repository} to read that, or run in another folder."
+        )
+    try:
+        loaded = datasets.load_dataset(repository, configuration)
+    except Exception as error:  # network, cache, formats: everything that a library of that size can raise
+        raise DataError(_load_error_message(name, repository, error)) from error
+    return _build_from_loaded(name.rpartition("/")[2].replace(":", "-"), loaded, settings, f"hf:{name}", None)
+
+
+def open_saved_dataset(path: Path, settings: DataSettings) -> Source:
+    """A folder that `Dataset.save_to_disk` or `DatasetDict.save_to_disk` wrote.
+
+    Raises:
+        DataError: the library cannot read it, or it cannot be used.
+    """
+    try:
+        loaded = import_datasets().load_from_disk(str(path))
+    except DataError:
+        raise
+    except Exception as error:  # damaged tables raise anything
+        raise DataError(
+            f"{path} cannot be read as a folder of the datasets library ({_describe_error(error)}). Write it again "
+            f"with "
+            "save_to_disk, or give a folder of class folders or a manifest."
+        ) from error
+    return _build_from_loaded(path.resolve().name, loaded, settings, str(path), path)
+
+
+def open_hf_dataset(given: Any, settings: DataSettings) -> Source:
+    """A Dataset or DatasetDict in memory."""
+    import_datasets()
+    anywhere = replace(settings, allow_outside_root=True)  # the program that handed it over may read its own files
+    return _build_from_loaded("dataset", given, anywhere, f"This {type(given).__name__}", Path())
+
+
+def import_datasets() -> ModuleType:
+    """The datasets library.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError("Data sets of the Hub need the datasets library: pip install 'vitrail[data]'.") from error
+    return datasets
+
+
+def _build_from_loaded(name: str, loaded: Any, settings: DataSettings, where: str, home: Path | None) -> Source:
+    """A source of a table, or of one a split; pictures that it names by their paths lie below `home`."""
+
+    home = Path(settings.data_root).expanduser() if settings.data_root else home
+    if not isinstance(loaded, Mapping):  # a DatasetDict is a dictionary
+        return build_hf_source(name, {"": loaded}, settings, where, (), home)
+    parts, notes = _tables_by_split(loaded, where)
+    return build_hf_source(name, parts, settings, where, notes, home)
+
+
+def _tables_by_split(loaded: Mapping[str, Any], where: str) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Tables by our names of splits; a single one is all there is and is parted later."""
+    found: dict[str, Any] = {}
+    notes = []
+    for theirs, table in loaded.items():
+        ours = SPLIT_NAMES.get(str(theirs).lower(), "")
+        if ours in found:
+            raise DataError(f"{where} has two splits for {ours}: {', '.join(map(str, loaded))}. Remove one.")
+        if ours and len(table):
+            found[ours] = table
+        else:
+            what = "it is empty" if ours else "it is none of train, validation and test"
+            notes.append(f"Left out the split {theirs!r} ({len(table):,} rows): {what}.")
+    if len(loaded) == 1 and not found:
+        return {"": next(iter(loaded.values()))}, ()
+    if not found:
+        raise DataError(f"{where} has no split called train, validation or test. It has {', '.join(map(str, loaded))}.")
+    if len(found) == 1 and "test" not in found:
+        return {"": next(iter(found.values()))}, tuple(notes)
+    return {split: found[split] for split in SPLITS if split in found}, tuple(notes)
+
+
+def _load_error_message(name: str, repository: str, error: Exception) -> str:
+    said = _describe_error(error)
+    if "config" in said.lower() and "missing" in said.lower():
+        return f"hf:{name} has several configurations ({said}). Name one: hf:{repository}:CONFIGURATION."
+    return (
+        f"hf:{name} is not in the cache of the datasets library and cannot be fetched ({said}). Where there is a "
+        f"network, run python -c \"import datasets; datasets.load_dataset('{repository}').save_to_disk('FOLDER')\", "
+        "and give that FOLDER here."
+    )
+
+
+def _describe_error(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

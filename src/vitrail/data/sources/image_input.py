@@ -1,0 +1,157 @@
+"""What a person may hand over as one picture in Python, brought to one form: channels last, values as they are.
+
+The encoded bytes of a file stay bytes, so that the one decoder reads them; Pillow pictures that are more than plain
+grey or colour (palettes, opacity) are handed to it as PNG, which keeps every value.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import ImageOps
+from PIL.Image import Image, fromarray
+from torch import Tensor
+
+from ...errors import DataError
+from ..decoding.decode import read_file_bytes
+from ..decoding.raster import ALPHA_MODES, decode_pillow, is_deep
+
+MAX_USUAL_CHANNELS = 4
+"""Channels of ordinary pictures: grey, grey with opacity, RGB, RGB with opacity."""
+MAX_16BIT = 65535
+
+
+def load_image_input(picture: object, name: str) -> bytes | np.ndarray:
+    """Encoded bytes, or an array [H, W] or [H, W, C].
+
+    Args:
+        picture: a path, encoded bytes, an array, a tensor, a Pillow picture, or a row {"bytes", "path"} of `datasets`.
+        name: what messages call it.
+
+    Raises:
+        DataError: none of these, or of a shape that no picture has; the message names it.
+    """
+    if isinstance(picture, Mapping) and {"bytes", "path"} & picture.keys():
+        picture = picture.get("path") if picture.get("bytes") is None else picture["bytes"]
+    if isinstance(picture, bytes | bytearray | memoryview):
+        return bytes(picture)
+    if isinstance(picture, str | os.PathLike):
+        return _read_path(Path(picture), name)
+    if isinstance(picture, Image):
+        return _convert_pillow(picture, name)
+    if isinstance(picture, Tensor):
+        return check_single_image(tensor_to_array(picture), name, is_tensor=True)
+    if isinstance(picture, np.ndarray):
+        return check_single_image(picture, name)
+    kind = "nothing" if picture is None else f"a {type(picture).__name__}"
+    raise DataError(f"{name}: a picture must be a path, bytes, an array, a tensor or a Pillow picture. Got {kind}.")
+
+
+def tensor_to_array(tensor: Tensor) -> np.ndarray:
+    """A tensor of any device and any number format as an array; bfloat16 becomes float32."""
+    plain = tensor.detach().cpu()
+    return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+
+
+def check_single_image(values: np.ndarray, name: str, is_tensor: bool = False) -> np.ndarray:
+    """One picture with its channels last; black and white for truth values.
+
+    Raises:
+        DataError: no picture has such a shape or such values, or which axis holds the channels cannot be told.
+    """
+    if values.ndim not in (2, 3):
+        raise DataError(
+            f"{name}: a picture must have the shape [height, width], [height, width, channels] or [channels, height, "
+            f"width]. Got {list(values.shape)}."
+        )
+    if values.ndim == 3 and is_channels_first(values.shape, name, is_tensor):
+        values = values.transpose(1, 2, 0)
+    return check_numeric(values, name)
+
+
+def is_channels_first(shape: tuple[int, ...], name: str, is_tensor: bool = False) -> bool:
+    """Whether a picture of three axes is [C, H, W] rather than [H, W, C].
+
+    The channels are the axis, first or last, that has at most 4 of them; with more channels (satellites) the one that
+    is at most half of both others. A tensor with at most 4 on both ends is [C, H, W], as torch has it.
+
+    Raises:
+        DataError: it cannot be told.
+    """
+    first, middle, last = shape
+    if is_tensor and first <= MAX_USUAL_CHANNELS:
+        return True
+    if (first <= MAX_USUAL_CHANNELS) != (last <= MAX_USUAL_CHANNELS):
+        return first <= MAX_USUAL_CHANNELS
+    if min(first, last) > MAX_USUAL_CHANNELS:
+        if 2 * first <= min(middle, last):
+            return True
+        if 2 * last <= min(first, middle):
+            return False
+    raise DataError(
+        f"{name}: in a picture of shape {list(shape)}, the channels may be first or last. "
+        "Give [height, width, channels], and grey pictures as [height, width]."
+    )
+
+
+def check_numeric(values: np.ndarray, name: str) -> np.ndarray:
+    """The same array if it holds integers or fractions; truth values become 0 and 255.
+
+    Raises:
+        DataError: it holds something else.
+    """
+    if values.dtype.kind == "b":
+        return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype.kind in "uif":
+        return values
+    what = "Python objects" if values.dtype.hasobject else f"values of the kind {values.dtype}"
+    hint = " Are they pictures of different sizes? Give a list of (picture, label) pairs." if what[0] == "P" else ""
+    raise DataError(f"{name}: pictures must hold integers or fractions. This array holds {what}.{hint}")
+
+
+def _read_path(path: Path, name: str) -> bytes:
+    try:
+        return read_file_bytes(path)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error.__cause__
+
+
+def _convert_pillow(image: Image, name: str) -> bytes | np.ndarray:
+    """An opened picture upright, every value kept."""
+    try:
+        upright = ImageOps.exif_transpose(image)
+        if is_deep(upright):
+            return _convert_deep_pillow(upright, name)
+        if "transparency" not in upright.info and upright.mode not in ALPHA_MODES:
+            return decode_pillow(upright).values
+        plain = upright.convert("LA") if upright.mode == "La" else upright  # of which Pillow makes no RGBA
+        return _encode_png(plain.convert("RGBA"))
+    except DataError:
+        raise
+    except (OSError, ValueError, SyntaxError) as error:  # its file is damaged, or nothing converts its mode
+        raise DataError(f"{name}: the Pillow picture of mode {image.mode} cannot be read ({error}).") from error
+
+
+def _convert_deep_pillow(image: Image, name: str) -> bytes | np.ndarray:
+    """A grey picture of 16 or 32 bits; with the opacity that one transparent value means, as PNG."""
+    values = decode_pillow(image).values
+    key = image.info.get("transparency")
+    if key is None:
+        return values
+    if not isinstance(key, int) or values.dtype.kind == "f" or values.min() < 0 or values.max() > MAX_16BIT:
+        raise DataError(
+            f"{name}: the Pillow picture of mode {image.mode} calls the value {key} transparent, which is understood "
+            f"of whole numbers 0 to {MAX_16BIT} only; take the key out of its info, or lay the picture on a background."
+        )
+    return _encode_png(fromarray(values.astype(np.uint16)), key)
+
+
+def _encode_png(image: Image, key: int | None = None) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=1, transparency=key)
+    return file.getvalue()

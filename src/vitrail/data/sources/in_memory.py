@@ -1,0 +1,348 @@
+"""Pictures that a person holds in Python: pairs, arrays, tables and other libraries' data sets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL.Image import Image
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+from ...errors import DataError
+from ..settings import DataSettings, check_supported_settings
+from ..source import ImageInput, Source
+from .arrays import normalize_stack
+from .column_roles import read_memory_table
+from .image_input import check_single_image, tensor_to_array
+from .label_input import build_source, infer_labels, normalize_labels
+from .lazy_sequences import DeferredImages, NumberedNames
+
+EXPECTED_OBJECTS = (
+    "Expected a list of (picture, label) pairs, a tuple (pictures, labels) of arrays, tensors or lists, a torch "
+    "Dataset with a length, a DataFrame, or a Dataset or DatasetDict of the datasets library."
+)
+
+
+def open_object(given: object, settings: DataSettings) -> Source:
+    """A source of whatever holds pictures and labels; pictures stay where they are until they are needed.
+
+    A list holds pairs; a tuple of two holds pictures and labels, unless both are pairs themselves. A picture is a path,
+    an array or tensor, or a Pillow picture.
+
+    Raises:
+        DataError: something else, or pictures and labels that do not belong together.
+    """
+    if _is_library_class(given, "pandas", "DataFrame"):
+        return open_frame(given, settings)
+    if _is_library_class(given, "datasets", "Dataset") or _is_library_class(given, "datasets", "DatasetDict"):
+        from .huggingface import open_hf_dataset
+
+        return open_hf_dataset(given, settings)
+    if isinstance(given, DataLoader):
+        raise DataError("A DataLoader makes batches of its own. Give its data set: loader.dataset.")
+    if isinstance(given, IterableDataset) or _is_library_class(given, "datasets", "IterableDataset"):
+        raise DataError(f"A {type(given).__name__} has no length and no order. {EXPECTED_OBJECTS}")
+    if isinstance(given, Dataset) or _is_indexed(given):
+        return open_torch_dataset(given, settings)
+    if isinstance(given, list | tuple) and _is_images_and_labels(given):
+        return open_images_and_labels(given[0], given[1], settings)
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return open_pairs(given, settings)
+    raise DataError(f"A {type(given).__name__} is no source of pictures. {EXPECTED_OBJECTS}")
+
+
+def open_images_and_labels(pictures: object, labels: object, settings: DataSettings) -> Source:
+    """Pictures and labels apart: an array or tensor [n, ...], or a list of any pictures, and one label a picture."""
+    if isinstance(pictures, Tensor) or (isinstance(pictures, np.ndarray) and not pictures.dtype.hasobject):
+        check_supported_settings(settings, "arrays", "what was given")
+        is_tensor = isinstance(pictures, Tensor)
+        stack, notes = normalize_stack(
+            tensor_to_array(pictures) if isinstance(pictures, Tensor) else pictures, "pictures", is_tensor
+        )
+        answers = infer_labels(labels, len(stack), settings, "labels")
+        return build_source("arrays", stack, NumberedNames("", len(stack)), answers, notes=notes)
+    if isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence | np.ndarray):
+        raise DataError(
+            f"Pictures must be an array, a tensor or a list. Got a {type(pictures).__name__}. {EXPECTED_OBJECTS}"
+        )
+    check_supported_settings(settings, "pairs", "what was given")
+    answers = infer_labels(labels, len(pictures), settings, "labels")
+    found, ids = collect_images(list(pictures))
+    return build_source("pictures", found, ids, answers)
+
+
+def open_pairs(pairs: Sequence[object], settings: DataSettings) -> Source:
+    """(picture, label) pairs."""
+    check_supported_settings(settings, "pairs", "what was given")
+    if not pairs:
+        raise DataError("The list of (picture, label) pairs is empty.")
+    split: list[tuple[object, object]] = []
+    for row, pair in enumerate(pairs):
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            size = f" of {len(pair)}" if isinstance(pair, list | tuple) else ""
+            raise DataError(f"Row {row:,} of the list is a {type(pair).__name__}{size}, expected (picture, label).")
+        split.append((pair[0], pair[1]))
+    answers = infer_labels([label for _, label in split], len(split), settings, "labels")
+    pictures, ids = collect_images([picture for picture, _ in split])
+    return build_source("pairs", pictures, ids, answers)
+
+
+def collect_images(given: Sequence[object], root: Path | None = None) -> tuple[Sequence[ImageInput], Sequence[str]]:
+    """Pictures of one kind or several, and their ids: paths if all are paths that differ, else row numbers.
+
+    Args:
+        root: folder that relative paths belong to.
+
+    Raises:
+        DataError: something that is no picture.
+    """
+    if all(isinstance(picture, str | os.PathLike) for picture in given):
+        return _collect_paths(given, root)
+    if all(isinstance(picture, np.ndarray | Tensor) for picture in given):
+        arrays = []
+        for row, picture in enumerate(given):
+            values = tensor_to_array(picture) if isinstance(picture, Tensor) else np.asarray(picture)
+            arrays.append(check_single_image(values, f"picture {row:,}", isinstance(picture, Tensor)))
+        return tuple(arrays), NumberedNames("", len(given))
+    for row, picture in enumerate(given):
+        if not isinstance(picture, str | os.PathLike | bytes | np.ndarray | Tensor | Image | dict):
+            kind = "nothing" if picture is None else f"a {type(picture).__name__}"
+            raise DataError(f"Picture {row:,} is {kind}, expected a path, an array, a tensor or a Pillow picture.")
+    ids = NumberedNames("", len(given))
+    return DeferredImages(ids, lambda row: _memory_stamp(given[row]), given.__getitem__, one_at_a_time=True), ids
+
+
+def _collect_paths(given: Sequence[object], root: Path | None) -> tuple[Sequence[Path], Sequence[str]]:
+    names = [os.fspath(picture) for picture in given if isinstance(picture, str | os.PathLike)]
+    texts = [os.fsdecode(name) for name in names]
+    if other := next((text for text in texts if "\0" in text or "://" in text), None):
+        raise DataError(f"{other[:200]!r} is no path of a file on this machine.")
+    paths = [(root or Path()) / Path(text).expanduser() for text in texts]
+    return tuple(paths), tuple(texts) if len(set(texts)) == len(texts) else NumberedNames("", len(texts))
+
+
+def _is_library_class(given: object, package: str, name: str) -> bool:
+    """Whether an object is of a class of a library, which need not be imported to ask."""
+    return any(base.__name__ == name and base.__module__.partition(".")[0] == package for base in type(given).__mro__)
+
+
+def _is_indexed(given: object) -> bool:
+    """Whether an object that is no container of Python's own has rows and a length."""
+    own = isinstance(given, Sequence | np.ndarray | Tensor | dict | set | str | bytes)
+    return not own and hasattr(type(given), "__getitem__") and hasattr(type(given), "__len__")
+
+
+def _is_images_and_labels(given: Sequence[object]) -> bool:
+    if len(given) != 2:
+        return False
+    if isinstance(given, list):  # of pairs, unless it begins with an array of many pictures
+        return isinstance(given[0], np.ndarray | Tensor) and given[0].ndim > 2
+    return not all(isinstance(each, tuple) for each in given)
+
+
+def _memory_stamp(picture: object) -> str:
+    """What tells a picture in memory from another without decoding it."""
+    if isinstance(picture, Image):
+        return f"{picture.mode} {picture.size} {getattr(picture, 'filename', '')}"
+    if isinstance(picture, bytes):
+        return hashlib.sha256(picture).hexdigest()
+    return str(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
+
+
+# Data sets of torch: anything with a length that gives (picture, label) for a row, torchvision's among them.
+#
+# Labels are collected once, when the data set is opened; pictures are fetched when they are needed, one at a time,
+# because nobody knows whether the data set's own code bears several threads.
+
+MAX_VERIFIED_LABELS = 100
+"""Rows that are asked whether the listed labels are theirs."""
+
+
+def open_torch_dataset(dataset: Any, settings: DataSettings) -> Source:
+    """A map-style data set whose rows are (picture, label).
+
+    Labels are taken from `.targets` or `.labels` where there are such and three rows agree with them, else every row
+    is asked for its label. `.classes` names the classes. A transform of the data set's own runs whenever a picture is
+    fetched.
+
+    Raises:
+        DataError: no rows, or rows that are no (picture, label).
+    """
+    if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
+        return open_images_and_labels(*dataset.tensors, settings)
+    check_supported_settings(settings, "torch data set", f"a {_dataset_class_name(dataset)}")
+    count = len(dataset)
+    if not count:
+        raise DataError(f"This {_dataset_class_name(dataset)} has no rows.")
+    _read_example(dataset, 0)
+    labels, notes = _collect_labels(dataset, count)
+    ids = NumberedNames("", count)
+    pictures = DeferredImages(
+        ids,
+        lambda row: f"{_dataset_class_name(dataset)} {count} {row}",
+        lambda row: _read_example(dataset, row)[0],
+        one_at_a_time=True,
+    )
+    answers = infer_labels(
+        labels, count, settings, f"labels of this {_dataset_class_name(dataset)}", _dataset_classes(dataset)
+    )
+    return build_source(_dataset_class_name(dataset).lower(), pictures, ids, answers, notes=notes)
+
+
+def _dataset_class_name(dataset: Any) -> str:
+    return type(_innermost_dataset(dataset)).__name__
+
+
+def _innermost_dataset(dataset: Any) -> Any:
+    """The data set of which others are parts."""
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    return dataset
+
+
+def _read_example(dataset: Any, row: int) -> tuple[object, object]:
+    """One row, checked."""
+    try:
+        found = dataset[row]
+    except Exception as error:  # somebody's own code can raise anything
+        said = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"Row {row:,} of this {_dataset_class_name(dataset)} cannot be read ({type(error).__name__}: {said})."
+        ) from error
+    if not isinstance(found, list | tuple) or len(found) != 2:
+        size = f" of {len(found)}" if isinstance(found, list | tuple | dict) else ""
+        raise DataError(
+            f"Row {row:,} of this {_dataset_class_name(dataset)} is a {type(found).__name__}{size}, expected "
+            f"(picture, label). Wrap "
+            "the data set in one whose __getitem__ returns the two."
+        )
+    return found[0], found[1]
+
+
+def _collect_labels(dataset: Any, count: int) -> tuple[object, tuple[str, ...]]:
+    """One label a row, and what is to be noted."""
+    notes = []
+    if any(_dataset_attribute(dataset, name) is not None for name in ("transform", "transforms")):
+        notes.append(
+            f"This {_dataset_class_name(dataset)} has a transform of its own, which runs first: leave random ones "
+            f"and normalisation "
+            "to Vitrail."
+        )
+    known, why = _listed_labels(dataset), "for it has no list of labels"
+    if known is not None and len(known) == count:
+        firsts = {str(known[row]): row for row in reversed(range(count))}  # a row of every label
+        rows = {0, count // 2, count - 1, *sorted(firsts.values())[:MAX_VERIFIED_LABELS]}
+        if all(_labels_equal(known[row], _read_example(dataset, row)[1]) for row in sorted(rows)):
+            return known, tuple(notes)
+        why = "for the labels that it lists are not those that its rows give"
+    notes.append(f"Every row of this {_dataset_class_name(dataset)} was read once for its label, {why}.")
+    return [_read_example(dataset, row)[1] for row in range(count)], tuple(notes)
+
+
+def _listed_labels(dataset: Any) -> np.ndarray | list[object] | None:
+    """The labels that a data set lists, without touching a picture; None where it does not."""
+    if isinstance(dataset, Subset):
+        inner = _listed_labels(dataset.dataset)
+        return None if inner is None else [inner[int(row)] for row in dataset.indices]
+    if isinstance(dataset, ConcatDataset):
+        parts = [_listed_labels(part) for part in dataset.datasets]
+        there = [part for part in parts if part is not None]
+        return [label for part in there for label in part] if len(there) == len(parts) else None
+    if _dataset_attribute(dataset, "target_transform") is not None:
+        return None
+    for found in (_dataset_attribute(dataset, "targets"), _dataset_attribute(dataset, "labels")):
+        if isinstance(found, Tensor | np.ndarray) or (isinstance(found, Sequence) and not isinstance(found, str)):
+            return normalize_labels(found)
+    return None
+
+
+def _dataset_classes(dataset: Any) -> Sequence[str]:
+    """Names that a data set gives its classes; none where it gives none, or something else."""
+    found = _dataset_attribute(dataset, "classes")
+    if isinstance(found, list | tuple) and len(found) > 1 and all(isinstance(name, str) for name in found):
+        return found
+    return ()
+
+
+def _dataset_attribute(dataset: Any, name: str) -> Any:
+    return getattr(_innermost_dataset(dataset), name, None)
+
+
+def _labels_equal(one: object, other: object) -> bool:
+    one, other = (np.asarray(each.cpu() if isinstance(each, Tensor) else each) for each in (one, other))
+    return one.shape == other.shape and bool((one == other).all())
+
+
+# DataFrames of pandas: a column of paths, arrays or Pillow pictures, and columns that say what they show.
+
+
+def open_frame(frame: Any, settings: DataSettings) -> Source:
+    """A DataFrame; roles of columns are found by name and content, or told by `settings`.
+
+    Relative paths belong to `settings.data_root`, or to the folder in which Python runs.
+
+    Raises:
+        DataError: no rows, no column of pictures, or none of labels.
+    """
+    check_supported_settings(settings, "frame", "a DataFrame")
+    names = [str(name) for name in frame.columns]
+    if not len(frame):
+        raise DataError("The DataFrame has no rows.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"The DataFrame has several columns called {twice!r}. Rename all but one.")
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def cells(name: str) -> Sequence[object]:
+        return _column_values(frame.iloc[:, numbers[name]])
+
+    firsts = {name: _first_value(cells(name)) for name in names}
+    pictures = [settings.path] if settings.path in names else [name for name in names if _is_image_cell(firsts[name])]
+    if len(pictures) > 1:
+        raise DataError(
+            f"The DataFrame has several columns of pictures: {', '.join(map(repr, pictures))}. Name one with "
+            f"--data.path {pictures[0]}."
+        )
+    picture = pictures[0] if pictures else ""
+    told = {*settings.targets, settings.split, settings.group}
+    plain = [name for name in names if name == picture or name in told or _is_plain_cell(firsts[name])]
+    table = read_memory_table(plain, cells, picture, settings, "DataFrame")
+    root = Path(settings.data_root).expanduser() if settings.data_root else None
+    found, ids = collect_images(cells(table.path), root)
+    return build_source(
+        "frame",
+        found,
+        ids,
+        table.answers,
+        groups=table.groups,
+        splits=table.splits,
+        metadata=table.metadata,
+        notes=table.notes,
+    )
+
+
+def _column_values(column: Any) -> list[object]:
+    """Python's own values; None for every kind of nothing that pandas knows."""
+    return column.astype(object).where(column.notna(), None).tolist()
+
+
+def _first_value(cells: Sequence[object]) -> object:
+    return next((cell for cell in cells if cell is not None), None)
+
+
+def _is_image_cell(cell: object) -> bool:
+    """Whether a cell is a picture by itself, and no path to one."""
+    if isinstance(cell, np.ndarray | Tensor):
+        return cell.ndim >= 2
+    return isinstance(cell, Image | bytes) or (isinstance(cell, dict) and bool({"bytes", "path"} & cell.keys()))
+
+
+def _is_plain_cell(cell: object) -> bool:
+    if isinstance(cell, np.ndarray | Tensor):
+        return cell.ndim < 2
+    return not _is_image_cell(cell) and not isinstance(cell, dict)

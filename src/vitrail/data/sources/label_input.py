@@ -1,0 +1,236 @@
+"""Labels of objects in memory: arrays, tensors and lists, one-hot or not, brought to what `tasks.infer` understands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...errors import DataError
+from ..labels.tasks import PROBABILITY_TOLERANCE, InferredTask, infer_task
+from ..settings import DataSettings
+from ..source import ImageInput, Source
+from .image_input import tensor_to_array
+from .lazy_sequences import SubsetSequence
+
+DEFAULT_LABEL_COLUMN, DEFAULT_NUMBER_COLUMN = "label", "value"
+"""What a column of labels, or of fractions, is called where nobody named it."""
+
+
+@dataclass(frozen=True)
+class NamedLabels:
+    """Labels together with the names of their classes or columns, which are taken as they are and not guessed at."""
+
+    labels: np.ndarray
+    """Whole numbers that count in the names [n], or one column for each name [n, K]."""
+    names: tuple[str, ...]
+
+
+def infer_labels(
+    labels: object,
+    count: int,
+    settings: DataSettings,
+    where: str,
+    names: Sequence[str] = (),
+    column: str = "",
+) -> InferredTask:
+    """The task and targets behind labels: one value a picture, or a row of K values a picture.
+
+    A row with a single 1 among zeros (one-hot) is one of K, and so is a row of probabilities that sum to 1; other rows
+    are K columns of labels or numbers. Whole numbers stored as fractions (1.0) are whole numbers.
+
+    Args:
+        count: how many pictures there are.
+        where: what messages call the labels.
+        names: of the classes, where somebody knows them; whole numbers then count in this list.
+        column: what the labels are called, where they have a name.
+
+    Raises:
+        DataError: not one label a picture, masks instead of labels, or values of no kind.
+    """
+    if isinstance(labels, NamedLabels):
+        names, labels = labels.names, labels.labels
+        column = names[0] if len(names) == 1 else column
+    values = normalize_labels(labels)
+    if len(values) != count:
+        raise DataError(f"{where}: {count:,} pictures, but {len(values):,} labels. Each picture needs one, in order.")
+    if isinstance(values, np.ndarray):
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim == 2:
+            return _infer_from_rows(values, settings, where, names)
+        if names and values.dtype.kind in "iu" and settings.task in ("auto", "classes"):
+            return infer_from_class_names(values, names, where)
+    cells = values.tolist() if isinstance(values, np.ndarray) else values
+    has_fractions = any(isinstance(cell, float) and not math.isnan(cell) for cell in cells)
+    if has_fractions and all(cell is None or isinstance(cell, int | float) for cell in cells):
+        cells = [_float_to_int(cell) for cell in cells]
+    return infer_task(
+        {column or (DEFAULT_NUMBER_COLUMN if has_fractions else DEFAULT_LABEL_COLUMN): cells},
+        settings,
+        _row_namer(where),
+    )
+
+
+def _float_to_int(cell: object) -> object:
+    """1.0 as 1, so that a class is not called 1.0; anything else as it is, and what is no number as nothing."""
+    if isinstance(cell, float) and math.isnan(cell):
+        return None
+    return int(cell) if isinstance(cell, float) and cell.is_integer() else cell
+
+
+def normalize_labels(labels: object) -> np.ndarray | list[object]:
+    """Labels as an array of numbers or texts [n] or [n, K], or as a list of cells where they are of several kinds.
+
+    Raises:
+        DataError: no sequence, or one of masks.
+    """
+    if isinstance(labels, Tensor):
+        labels = tensor_to_array(labels)
+    if hasattr(labels, "to_numpy") and not isinstance(labels, np.ndarray):  # a Series of pandas
+        labels = labels.to_numpy()
+    if isinstance(labels, np.ndarray) and not labels.dtype.hasobject:
+        return _check_label_array(labels)
+    if isinstance(labels, str) or not isinstance(labels, Sequence | np.ndarray):
+        raise DataError(f"Labels must be a list, an array or a tensor, one per picture. Got a {type(labels).__name__}.")
+    cells = [_normalize_label(label) for label in labels]
+    if cells and all(isinstance(cell, np.ndarray) for cell in cells):
+        if len({cell.shape for cell in cells if isinstance(cell, np.ndarray)}) > 1:
+            raise DataError("Labels that are rows of numbers must all be equally long, one number per class.")
+        return _check_label_array(np.stack([np.asarray(cell) for cell in cells]))
+    if cells and all(type(cell) is int for cell in cells):
+        return np.array(cells)
+    return cells
+
+
+def infer_from_class_names(values: np.ndarray, names: Sequence[str], where: str) -> InferredTask:
+    """Whole numbers that count in a list of class names.
+
+    Raises:
+        DataError: a number beyond the list.
+    """
+    beyond = (values < 0) | (values >= len(names))
+    if beyond.any():
+        row = int(np.flatnonzero(beyond)[0])
+        raise DataError(
+            f"{where}, row {row:,}: label {values[row]} is none of 0..{len(names) - 1}, for there are {len(names)} "
+            f"class names. {np.count_nonzero(beyond):,} such rows in all."
+        )
+    return InferredTask(
+        task="classes",
+        classes=tuple(map(str, names)),
+        targets=values.astype(np.int64),
+        reason=f"Labels are whole numbers that count in a list of {len(names)} class names: one of {len(names)}.",
+        notes=(),
+    )
+
+
+def _check_label_array(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind not in "biufSU":
+        raise DataError(f"Labels must be whole numbers, fractions or texts. Got an array of {values.dtype}.")
+    if values.ndim not in (1, 2) or (values.ndim == 2 and not values.shape[1]):
+        hint = " Masks are not learnt, only labels of whole pictures." if values.ndim > 2 else ""
+        raise DataError(f"Labels must have the shape [n] or [n, K]. Got {list(values.shape)}.{hint}")
+    return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+
+
+def _normalize_label(label: object) -> object:
+    """One label as a plain value, or as an array [K]; nested lists of numbers are rows, of texts several labels."""
+    if isinstance(label, Tensor):
+        label = tensor_to_array(label)
+    if isinstance(label, np.generic) or (isinstance(label, np.ndarray) and label.ndim == 0):
+        return label.item()
+    if isinstance(label, list | tuple) and label and all(isinstance(each, bool | int | float) for each in label):
+        return np.asarray(label)
+    return label
+
+
+def _infer_from_rows(values: np.ndarray, settings: DataSettings, where: str, names: Sequence[str]) -> InferredTask:
+    columns = tuple(map(str, names)) if len(names) == values.shape[1] else tuple(map(str, range(values.shape[1])))
+    if settings.task in ("auto", "classes") and values.dtype.kind in "biuf" and len(columns) > 1:
+        sums = values.sum(1, dtype=np.float64)
+        if np.isin(values, (0, 1)).all() and (sums == 1).all():
+            reason = f"Each row of the labels has a single 1 among {len(columns)}: one of {len(columns)}."
+            return _classification_task(columns, values.argmax(1).astype(np.int64), reason)
+        if (values >= 0).all() and (np.abs(sums - 1) < PROBABILITY_TOLERANCE).all():
+            reason = f"Each row of the labels sums to 1: probabilities of {len(columns)} classes."
+            return _classification_task(columns, (values / sums[:, None]).astype(np.float32), reason)
+    cells = {name: values[:, column].tolist() for column, name in enumerate(columns)}
+    return infer_task(cells, settings, _row_namer(where))
+
+
+def _classification_task(columns: tuple[str, ...], targets: np.ndarray, reason: str) -> InferredTask:
+    return InferredTask(task="classes", classes=columns, targets=targets, reason=reason, notes=())
+
+
+def _row_namer(where: str) -> Callable[[int], str]:
+    return lambda row: f"{where}, row {row:,}"
+
+
+# The last step of readers of objects and arrays: rows that the answers leave out are left out of everything.
+
+
+def build_source(
+    name: str,
+    pictures: Sequence[ImageInput] | np.ndarray,
+    ids: Sequence[str],
+    answers: InferredTask,
+    *,
+    groups: np.ndarray | None = None,
+    splits: Mapping[str, np.ndarray] | None = None,
+    metadata: Mapping[str, Sequence[str]] | None = None,
+    notes: Sequence[str] = (),
+) -> Source:
+    """A source of all rows, or of `answers.kept`; every other argument is of all rows."""
+    kept = answers.kept
+    splits, metadata = dict(splits or {}), dict(metadata or {})
+    if kept is not None:
+        numbers = np.full(len(ids), -1)
+        numbers[kept] = np.arange(len(kept))
+        pictures = pictures[kept] if isinstance(pictures, np.ndarray) else SubsetSequence(pictures, kept)
+        ids = SubsetSequence(ids, kept)
+        groups = None if groups is None else groups[kept]
+        splits = {split: numbers[rows][numbers[rows] >= 0] for split, rows in splits.items()}
+        metadata = {column: SubsetSequence(values, kept) for column, values in metadata.items()}
+    source = Source(
+        name=name,
+        task=answers.task,
+        classes=answers.classes,
+        pictures=pictures,
+        targets=answers.targets,
+        ids=ids,
+        groups=groups,
+        splits=splits,
+        reason=answers.reason,
+        metadata=metadata,
+        notes=(*notes, *answers.notes),
+    )
+    check_classes(source)
+    return source
+
+
+def check_classes(source: Source, name: str = "") -> None:
+    """Refuse a class that is judged but never shown: it cannot be learnt.
+
+    Args:
+        name: what messages call the source; its own name if empty.
+
+    Raises:
+        DataError: val or test has a class that train does not have.
+    """
+    if source.task != "classes" or source.soft or "train" not in source.splits:
+        return
+    learnt = np.bincount(source.targets[source.splits["train"]], minlength=len(source.classes))
+    for split, rows in source.splits.items():
+        counts = np.bincount(source.targets[rows], minlength=len(source.classes))
+        unknown = np.flatnonzero((counts > 0) & (learnt == 0)).tolist()
+        if unknown:
+            names = ", ".join(f"{source.classes[number]!r} ({counts[number]:,} pictures)" for number in unknown[:10])
+            more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
+            raise DataError(
+                f"{split} of {name or source.name} has classes that train does not have: {names}{more}. A model "
+                "cannot learn them; add them to train, or remove or rename them."
+            )

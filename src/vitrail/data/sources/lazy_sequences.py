@@ -1,0 +1,150 @@
+"""Long sequences that take no memory: numbered names, parts laid end to end, pictures fetched when asked for."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from typing import Any, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL.Image import Image
+
+from ...errors import DataError
+from .image_input import load_image_input
+
+Part_co = TypeVar("Part_co", covariant=True)
+
+
+class ConcatSequence(Sequence[Part_co]):
+    """Sequences and arrays laid end to end, without a copy."""
+
+    def __init__(self, parts: Sequence[Any]):
+        self._parts = parts
+        self._ends = list(accumulate(map(len, parts)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Part_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Part_co]: ...
+    def __getitem__(self, index: int | slice) -> Part_co | list[Part_co]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        row = range(len(self))[index]
+        number = bisect_right(self._ends, row)
+        return self._parts[number][row - (self._ends[number - 1] if number else 0)]
+
+
+class SubsetSequence(Sequence[Part_co]):
+    """Some rows of a sequence, without a copy."""
+
+    def __init__(self, whole: Any, rows: NDArray[np.int64]):
+        self._whole = whole
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Part_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Part_co]: ...
+    def __getitem__(self, index: int | slice) -> Part_co | list[Part_co]:
+        if isinstance(index, slice):
+            return [self._whole[row] for row in self._rows[index].tolist()]
+        return self._whole[int(self._rows[index])]
+
+
+class NumberedNames(Sequence[str]):
+    """The names train/000000, train/000001, ... of the rows of one split; without a split, the numbers alone."""
+
+    def __init__(self, split: str, count: int):
+        self._before = f"{split}/" if split else ""
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        return f"{self._before}{range(self._count)[index]:06d}"
+
+
+@dataclass(frozen=True)
+class DeferredImage:
+    """A picture that lies in somebody's object and is fetched when it is needed."""
+
+    name: str
+    stamp: str
+    get: Callable[[], object]
+
+    def fetch(self) -> bytes | np.ndarray:
+        """The encoded bytes, or the values with channels last.
+
+        Raises:
+            DataError: the object does not give it, or gives something that is no picture.
+        """
+        try:
+            return load_image_input(self.get(), self.name)
+        except DataError:
+            raise
+        except Exception as error:  # somebody's own code can raise anything
+            said = " ".join(str(error).split())[:200]
+            raise DataError(f"{self.name}: cannot be read ({type(error).__name__}: {said}).") from error
+
+
+class DeferredImages(Sequence[DeferredImage]):
+    """Pictures of an object, one a row.
+
+    Args:
+        names: what messages call the rows.
+        stamp: what changes when a row's picture does, found without fetching it.
+        get: a row's picture, as a path, bytes, array, tensor or Pillow picture.
+        one_at_a_time: `get` runs somebody's code, which may not bear several threads.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        stamp: Callable[[int], str],
+        get: Callable[[int], object],
+        one_at_a_time: bool = False,
+    ):
+        self._names = names
+        self._stamp = stamp
+        self._get = get
+        self._lock = threading.Lock() if one_at_a_time else None
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, index: int) -> DeferredImage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[DeferredImage]: ...
+    def __getitem__(self, index: int | slice) -> DeferredImage | list[DeferredImage]:
+        if isinstance(index, slice):
+            return [self[row] for row in range(*index.indices(len(self)))]
+        row = range(len(self))[index]
+        return DeferredImage(self._names[row], self._stamp(row), partial(self._found, row))
+
+    def _found(self, row: int) -> object:
+        if self._lock is None:
+            return self._get(row)
+        with self._lock:
+            found = self._get(row)
+            if isinstance(found, Image):
+                found.load()  # Pillow puts it off, and two threads must not do it for one picture
+            return found

@@ -1,0 +1,353 @@
+"""Tables in text files: CSV, TSV and their kin, every cell kept as the text it is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import DataError
+from ..decoding.decoded_image import has_image_extension
+from ..labels.codes import Cell, ColumnBuilder
+
+DELIMITERS = ",;\t|"
+SAMPLE_ROWS = 20  # rows that decide on the delimiter and the width
+SAMPLE_CHARACTERS = 2**16  # characters that hold them
+
+
+def read_delimited(path: Path) -> ManifestTable:
+    """A table whose cells are parted by commas, semicolons, tabs, bars or, where there is none of them, spaces.
+
+    The first line names the columns, unless it names a picture. UTF-8 with or without a byte order mark, UTF-16 with
+    one; what is neither is read as Windows-1252, with a note. Empty lines and empty cells at the end of a line that
+    no column stands above are left out. No cell is taken for a number, a date, a formula or nothing.
+
+    Raises:
+        DataError: a line has more or fewer cells than there are columns, quotation marks do not close, two columns
+            have one name, or the text is in no known encoding.
+    """
+    try:
+        return _read_delimited_as(path, _detect_encoding(path), ())
+    except UnicodeError:
+        note = f"{path.name} is not UTF-8 text; it was read as Windows-1252."
+    try:
+        return _read_delimited_as(path, "cp1252", (note,))
+    except UnicodeError as error:
+        raise DataError(f"{path} is neither UTF-8 nor Windows-1252 text. Save it as UTF-8.") from error
+
+
+def _detect_encoding(path: Path) -> str:
+    with path.open("rb") as file:
+        return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+
+
+@dataclass(frozen=True)
+class _CsvLayout:
+    """How the lines of a file are to be read."""
+
+    delimiter: str
+    names: tuple[str, ...]
+    header: bool
+    spoken: bool  # begins with Excel's line "sep=;"
+    notes: tuple[str, ...] = ()
+
+
+def _read_delimited_as(path: Path, encoding: str, notes: tuple[str, ...]) -> ManifestTable:
+    with path.open(newline="", encoding=encoding) as file:
+        layout = _detect_layout(path.name, file.read(SAMPLE_CHARACTERS))
+        file.seek(0)
+        columns = TableBuilder(layout.names)
+        lines = array("q")
+        for line, row in _iter_csv_rows(path.name, file, layout):
+            columns.add(row)
+            lines.append(line)
+    found = np.frombuffer(lines, np.int64) if lines else np.zeros(0, np.int64)
+    return ManifestTable(name=path.name, columns=columns.finish(), lines=found, notes=(*notes, *layout.notes))
+
+
+def _iter_csv_rows(name: str, file: io.TextIOWrapper, layout: _CsvLayout) -> Iterator[tuple[int, list[str]]]:
+    """The line each row begins at, and its cells."""
+    reader = csv.reader(file, delimiter=layout.delimiter, skipinitialspace=True, strict=True)
+    width = len(layout.names)
+    waiting = layout.spoken + layout.header  # rows that hold no data
+    begins = 1
+    try:
+        for row in reader:
+            line, begins = begins, reader.line_num + 1
+            if not any(row):
+                continue
+            if waiting:
+                waiting -= 1
+                continue
+            if len(row) != width:
+                if len(row) < width or any(row[width:]):
+                    raise DataError(_row_width_message(name, line, len(row), layout))
+                del row[width:]
+            yield line, row
+    except csv.Error as error:
+        raise DataError(
+            f"{name}, line {begins}: its quotation marks do not close or stand amid a text, or a cell is endless "
+            f'({error}). Within a quoted text a quotation mark is written twice: "".'
+        ) from error
+
+
+def _row_width_message(name: str, line: int, fields: int, layout: _CsvLayout) -> str:
+    fields_are = f"{fields} field" + "s" * (fields != 1)
+    delimiter = {"\t": "a tab", " ": "a space"}.get(layout.delimiter, layout.delimiter)
+    return (
+        f"{name}, line {line}: {fields_are}, expected {len(layout.names)} ({', '.join(map(repr, layout.names[:8]))}"
+        f"{', ...' if len(layout.names) > 8 else ''}). A text that holds {delimiter} needs quotation marks around it."
+    )
+
+
+def _detect_layout(name: str, start: str) -> _CsvLayout:
+    spoken = re.match(r"sep=(.)\r?\n?", start)
+    sample = start[spoken.end() :] if spoken else start
+    delimiter = spoken[1] if spoken else _detect_delimiter(sample)
+    rows = _sample_rows(sample, delimiter)
+    if not rows:
+        raise DataError(f"{name} is empty. A manifest has one row for each picture.")
+    width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell), default=0)
+    if any(has_image_extension(cell) for cell in rows[0]):
+        width = min(width, Counter(map(len, rows)).most_common(1)[0][0])
+        names = tuple(f"column {place + 1}" for place in range(width))
+        listed = ", ".join(map(repr, names))
+        note = f"{name} has no header: its first line names a picture. Its columns are called {listed}."
+        return _CsvLayout(delimiter, names, False, bool(spoken), (note,))
+    header = [cell.strip() for cell in rows[0]]
+    while header and not header[-1]:
+        header.pop()
+    names = tuple(cell or f"column {place + 1}" for place, cell in enumerate(header))
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    if twice:
+        places = " and ".join(str(place + 1) for place, column in enumerate(names) if column == twice[0])
+        raise DataError(f"{name}, line 1: columns {places} are called {twice[0]!r}. Give each a name of its own.")
+    return _CsvLayout(delimiter, names, True, bool(spoken))
+
+
+def _detect_delimiter(sample: str) -> str:
+    """The delimiter of the first line: one that parts all sampled lines alike before one that does not, then the most
+    frequent, then the first of , ; tab |."""
+    first = next((line for line in sample.splitlines() if line.strip()), "")
+    found = [delimiter for delimiter in DELIMITERS if delimiter in first]
+    if not found:
+        return " " if " " in first.strip() and any(map(has_image_extension, first.split())) else ","
+
+    def merit(delimiter: str) -> tuple[bool, int]:
+        rows = _sample_rows(sample, delimiter)
+        widths = {len(row) for row in rows}
+        return len(widths) == 1 and widths != {1}, len(rows[0]) if rows else 0
+
+    return max(found, key=merit)
+
+
+def _sample_rows(sample: str, delimiter: str) -> list[list[str]]:
+    """The first rows; the last one may be cut short and is left out where there are more."""
+    rows: list[list[str]] = []
+    reader = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter, skipinitialspace=True)
+    try:
+        for row in reader:
+            if any(row):
+                rows.append(row)
+            if len(rows) > SAMPLE_ROWS:
+                break
+    except csv.Error:  # reading the whole file says where
+        pass
+    return rows[:-1] if len(rows) > SAMPLE_ROWS or (len(sample) == SAMPLE_CHARACTERS and len(rows) > 1) else rows
+
+
+# Tables in JSON lines: one object a line, its values of the types that JSON gives them.
+
+
+def read_json_lines(path: Path) -> ManifestTable:
+    """A table from lines such as {"path": "a.png", "label": "cat"}; a name that a line lacks is unknown there.
+
+    Texts, numbers, truths, nulls and lists of texts stay what they are; an object inside a line is kept as text.
+
+    Raises:
+        DataError: a line is not an object in JSON, or the file is not UTF-8.
+    """
+    names = _collect_field_names(path)
+    columns = TableBuilder(names)
+    lines = array("q")
+    for line, found in _iter_json_objects(path):
+        columns.add([_flatten_json_value(found.get(name)) for name in names])
+        lines.append(line)
+    return ManifestTable(
+        name=path.name,
+        columns=columns.finish(),
+        lines=np.frombuffer(lines, np.int64) if lines else np.zeros(0, np.int64),
+    )
+
+
+def _collect_field_names(path: Path) -> list[str]:
+    """Every name in any line, in the order of their first appearance."""
+    names: dict[str, None] = {}
+    for _, found in _iter_json_objects(path):
+        if not found.keys() <= names.keys():
+            names |= dict.fromkeys(found)
+    return list(names)
+
+
+def _iter_json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+    """The line and what it holds, of every line that is not empty."""
+    with path.open("rb") as file:
+        for line, raw in enumerate(file, 1):
+            text = raw.strip().removeprefix(b"\xef\xbb\xbf")
+            if not text:
+                continue
+            try:
+                found = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
+                json.dumps(found, ensure_ascii=False).encode()  # refuses half a character, such as \ud800
+            except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueErrors
+                raise DataError(f"{path.name}, line {line}: this is not JSON ({error}).") from error
+            if not isinstance(found, dict):
+                raise DataError(
+                    f"{path.name}, line {line}: expected an object such as "
+                    f'{{"path": "a.png", "label": "cat"}}. Got {str(found)[:60]!r}.'
+                )
+            yield line, found
+
+
+def _reject_duplicate_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object; json would take the last of two values under one name without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"it says {next(name for name in names if names.count(name) > 1)!r} twice")
+    return found
+
+
+def _flatten_json_value(value: object) -> object:
+    """A list of lists or of objects, and an object, become the text they were."""
+    nested = isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
+    )
+    return json.dumps(value, ensure_ascii=False) if nested else value
+
+
+# A manifest as columns, whatever file it is in: which reader takes it, and how messages name a row of it.
+
+PIECE = 2**16
+"""Rows that are read before they are packed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManifestTable:
+    """Columns of equal length by their names."""
+
+    name: str
+    """The file's name, for messages."""
+    columns: Mapping[str, Sequence[Cell]]
+    lines: NDArray[np.int64]
+    """Where each row begins in the file, counted from 1."""
+    unit: str = "line"
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def where(self, row: int) -> str:
+        """A row as a person finds it: "films.csv, line 17"."""
+        return f"{self.name}, {self.unit} {int(self.lines[row])}"
+
+
+def read_manifest_table(path: Path) -> ManifestTable:
+    """The table in a CSV, TSV, JSON lines or Parquet file, by its ending; cells of CSV and TSV are text.
+
+    Raises:
+        DataError: it cannot be read, a line is not like the others, or it holds no rows.
+    """
+    try:
+        table = _read_by_extension(path)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({(error.strerror or str(error)).lower()}).") from error
+    if not len(table):
+        raise DataError(f"{path} holds no rows. A manifest has one row for each picture.")
+    return table
+
+
+def _read_by_extension(path: Path) -> ManifestTable:
+    ending = path.suffix.lower()
+    if ending in (".jsonl", ".ndjson"):
+        return read_json_lines(path)
+    if ending == ".parquet":
+        return read_parquet(path)
+
+    return read_delimited(path)
+
+
+class TableBuilder:
+    """Columns that grow by rows of equal length, packed every so many rows."""
+
+    def __init__(self, names: Sequence[str]):
+        self._names = tuple(names)
+        self._columns = [ColumnBuilder() for _ in names]
+        self._waiting: list[Sequence[object]] = []
+
+    def add(self, row: Sequence[object]) -> None:
+        """One row, a cell per column."""
+        self._waiting.append(row)
+        if len(self._waiting) == PIECE:
+            self._pack(zip(*self._waiting, strict=True))
+
+    def finish(self) -> dict[str, Sequence[Cell]]:
+        """The columns by their names."""
+        if self._waiting:
+            self._pack(zip(*self._waiting, strict=True))
+        return {name: column.finish() for name, column in zip(self._names, self._columns, strict=True)}
+
+    def _pack(self, columns: Iterable[Sequence[object]]) -> None:
+        for column, cells in zip(self._columns, columns, strict=True):
+            column.add(cells)
+        self._waiting = []
+
+
+# Tables in Parquet files, read piece by piece with pyarrow.
+
+
+def read_parquet(path: Path) -> ManifestTable:
+    """A table whose cells have the types that the file gives them.
+
+    Raises:
+        DataError: pyarrow is not installed, the file is damaged, or it holds the pictures themselves.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError("Parquet files need pyarrow: pip install 'vitrail[data]'.") from error
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            kinds = {field.name: str(field.type) for field in file.schema_arrow}
+            _check_no_image_bytes(path, kinds)
+            columns = TableBuilder(tuple(kinds))
+            for piece in file.iter_batches(PIECE, columns=list(kinds)):
+                for row in zip(*(column.to_pylist() for column in piece.columns), strict=True):
+                    columns.add(row)
+            rows = file.metadata.num_rows
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}).") from error
+    return ManifestTable(
+        name=path.name, columns=columns.finish(), lines=np.arange(1, rows + 1, dtype=np.int64), unit="row"
+    )
+
+
+def _check_no_image_bytes(path: Path, kinds: dict[str, str]) -> None:
+    """A manifest names pictures; a column of bytes, alone or beside a path, is the pictures themselves."""
+    for name, kind in kinds.items():
+        if kind.startswith(("binary", "large_binary", "struct<bytes: binary")):
+            raise DataError(
+                f"Column {name!r} of {path} holds bytes. If these are the pictures, it is no manifest: write "
+                f"datasets.load_dataset('parquet', data_files={path.name!r})['train'].save_to_disk('FOLDER') in "
+                "Python, and pass FOLDER."
+            )

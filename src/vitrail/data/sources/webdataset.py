@@ -1,0 +1,665 @@
+"""What the samples of tar shards show: their .cls, .json and .txt files as the columns of a table."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import DataError
+from ..compact_strings import CompactStrings
+from ..decoding.decoded_image import IMAGE_EXTENSIONS
+from ..labels.codes import Cell, encode_categorical, format_column
+from ..labels.columns import drop_split_column, infer_column_roles, read_groups, rows_by_split
+from ..labels.tasks import InferredTask, infer_task
+from ..settings import DataSettings, check_supported_settings
+from ..source import SPLIT_NAMES, SPLITS, Source, natural_sort_key
+from .class_folders import SYSTEM_FILES
+from .label_input import build_source
+from .table_files import TableBuilder
+from .tar_index import TarEntry, TarMembers, TarShard, iter_tar_entries, quote_tar_name, read_members
+
+CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX = "cls", "txt", "json"
+MAX_LABEL_BYTES = {CLASS_SUFFIX: 4096, TEXT_SUFFIX: 2**16, JSON_SUFFIX: 2**24}
+"""Bytes of the longest file of each kind that is read."""
+SAMPLED_FIELDS = 10_000
+"""Samples whose fields decide which of them are read of all."""
+MIN_CAPTION_TEXTS = 20
+"""Texts of which more must come again, or they are captions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleAnnotations:
+    """What is known of each sample beside its picture."""
+
+    answers: InferredTask
+    groups: NDArray[np.object_] | None
+    splits: Mapping[str, NDArray[np.int64]]
+    metadata: Mapping[str, Sequence[str]]
+    notes: tuple[str, ...]
+
+
+def label_suffixes(settings: DataSettings) -> tuple[str, ...]:
+    """Suffixes of files that may say what a picture shows."""
+    return tuple(dict.fromkeys((CLASS_SUFFIX, TEXT_SUFFIX, JSON_SUFFIX, *settings.targets)))
+
+
+def read_annotations(
+    samples: TarSamples, settings: DataSettings, name: str, official: bool = False
+) -> SampleAnnotations:
+    """The task and every sample's answer, group, split and further fields.
+
+    What is to be learnt are the files that `settings.targets` names by their suffix, or the fields of the .json files
+    that it names; by default .cls, else a field that looks like a label, else .txt.
+
+    Args:
+        official: the shards' names tell their splits already.
+
+    Raises:
+        DataError: no labels at all, samples that lack one, captions instead of labels, or a file that cannot be read.
+    """
+    there = [suffix for suffix, part in samples.labels.items() if len(part.rows())]
+    columns: dict[str, Sequence[Cell]] = {
+        each: _read_text_column(samples, each) for each in _list_text_suffixes(there, settings)
+    }
+    fields = _sample_json_fields(samples, columns) if JSON_SUFFIX in there else {}
+    if not columns and not fields:
+        raise DataError(_no_labels_message(samples, name))
+    asked = replace(settings, path="", targets=settings.targets or (CLASS_SUFFIX,) * (CLASS_SUFFIX in columns))
+    roles = infer_column_roles((*columns, *fields), {**_head_rows(columns), **fields}, asked, name)
+    roles = drop_split_column(roles, settings) if official else roles
+    if not roles.targets:
+        raise DataError(_no_labels_message(samples, name))
+    _check_all_labelled(samples, roles.targets, columns)
+    wanted = [*roles.targets, roles.split, roles.group, *_select_metadata(roles.metadata, fields)]
+    columns |= _read_json_fields(samples, np.arange(len(samples.ids)), [each for each in wanted if each in fields])
+    if roles.targets == (TEXT_SUFFIX,):
+        _check_captions(columns[TEXT_SUFFIX], settings, name)
+    groups, note = read_groups(roles.group, columns[roles.group], samples.where) if roles.group else (None, "")
+    return SampleAnnotations(
+        answers=_infer_sample_task({each: columns[each] for each in roles.targets}, settings, samples),
+        groups=groups,
+        splits=rows_by_split(roles.split, columns[roles.split], samples.where) if roles.split else {},
+        metadata={each: format_column(columns[each]) for each in roles.metadata if each in columns},
+        notes=tuple(each for each in (*roles.notes, note) if each and "--data.path" not in each),
+    )
+
+
+def _list_text_suffixes(there: Sequence[str], settings: DataSettings) -> list[str]:
+    """Suffixes whose files are read as text: .cls, those that were asked for, and .txt where it is all there is."""
+    chosen = [suffix for suffix in there if suffix != JSON_SUFFIX and suffix in (CLASS_SUFFIX, *settings.targets)]
+    return chosen or [TEXT_SUFFIX] * (TEXT_SUFFIX in there and JSON_SUFFIX not in there)
+
+
+def _infer_sample_task(
+    columns: Mapping[str, Sequence[Cell]], settings: DataSettings, samples: TarSamples
+) -> InferredTask:
+    """A .cls file holds one class, also where the classes are numbers."""
+    if tuple(columns) == (CLASS_SUFFIX,) and settings.task == "auto":
+        found = infer_task(columns, replace(settings, task="classes"), samples.where)
+        return replace(found, reason="Each sample has one class in its .cls file.")
+    return infer_task(columns, settings, samples.where)
+
+
+def _read_text_column(samples: TarSamples, suffix: str) -> Sequence[Cell]:
+    """The text in the files of one suffix, None where a sample has none."""
+    column = TableBuilder((suffix,))
+    for row, data in _iter_label_files(samples, np.arange(len(samples.ids)), suffix):
+        try:
+            text = data.decode("utf-8-sig").strip()
+        except ValueError:
+            raise DataError(f"{samples.where(row)}.{suffix} is not text in UTF-8. Write the label as text.") from None
+        if suffix == CLASS_SUFFIX and len(text.splitlines()) > 1:
+            raise DataError(f"{samples.where(row)}.{suffix} holds several lines, and one class is expected.")
+        column.add((text if samples.labels[suffix].offsets[row] >= 0 else None,))
+    return column.finish()[suffix]
+
+
+def _sample_json_fields(samples: TarSamples, taken: Mapping[str, object]) -> dict[str, Sequence[Cell]]:
+    """Fields of some thousand .json files in the order of their appearance, with what these hold."""
+    there = samples.labels[JSON_SUFFIX].rows()
+    rows = there[np.unique(np.linspace(0, len(there) - 1, min(len(there), SAMPLED_FIELDS)).astype(np.int64))]
+    names: dict[str, None] = {}
+    for row, data in _iter_label_files(samples, rows, JSON_SUFFIX):
+        names |= dict.fromkeys(_parse_json_object(data, samples.where(row)))
+    return _read_json_fields(samples, rows, [name for name in names if name not in taken])
+
+
+def _read_json_fields(samples: TarSamples, rows: NDArray[np.int64], names: Sequence[str]) -> dict[str, Sequence[Cell]]:
+    columns = TableBuilder(names)
+    if names:
+        for row, data in _iter_label_files(samples, rows, JSON_SUFFIX):
+            found = _parse_json_object(data, samples.where(row)) if data else {}
+            columns.add([_json_value_to_cell(found.get(name)) for name in names])
+    return columns.finish()
+
+
+def _iter_label_files(samples: TarSamples, rows: NDArray[np.int64], suffix: str) -> Iterator[tuple[int, bytes]]:
+    """Rows with the contents of their file of one suffix, b"" where there is none."""
+    part = samples.labels[suffix]
+    limit = MAX_LABEL_BYTES.get(suffix, MAX_LABEL_BYTES[TEXT_SUFFIX])
+    long = np.flatnonzero(part.sizes > limit)
+    if len(long):
+        raise DataError(
+            f"{samples.where(int(long[0]))}.{suffix} has {part.sizes[long[0]]:,} bytes, limit {limit:,}: more than a "
+            f"label needs. {len(long):,} such files in all."
+        )
+    found = read_members(samples.shards, samples.numbers[rows], part.offsets[rows], part.sizes[rows])
+    return zip(rows.tolist(), found, strict=True)
+
+
+def _parse_json_object(data: bytes, where: str) -> dict[str, object]:
+    try:
+        found = json.loads(data, object_pairs_hook=_reject_repeated_names)
+    except (ValueError, RecursionError) as error:  # JSON and UTF-8 errors are both ValueErrors
+        raise DataError(f"{where}.{JSON_SUFFIX} is not JSON ({error}).") from error
+    if not isinstance(found, dict):
+        raise DataError(
+            f'{where}.{JSON_SUFFIX} must hold an object such as {{"label": "cat"}}. Got {str(found)[:60]!r}.'
+        )
+    return found
+
+
+def _reject_repeated_names(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands in it twice")
+    return found
+
+
+def _json_value_to_cell(value: object) -> object:
+    """A value that a column can hold; whatever is nested deeper than a list becomes text."""
+    nested = isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(part, dict | list) or part is None for part in value)
+    )
+    return json.dumps(value, ensure_ascii=False) if nested else value
+
+
+def _head_rows(columns: Mapping[str, Sequence[Cell]]) -> dict[str, Sequence[Cell]]:
+    return {name: column[:SAMPLED_FIELDS] for name, column in columns.items()}
+
+
+def _select_metadata(names: Sequence[str], fields: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """Fields worth keeping of a million samples: those whose values come again."""
+    return [
+        name
+        for name in names
+        if name in fields
+        and (
+            len(fields[name]) < SAMPLED_FIELDS or 2 * len(encode_categorical(fields[name]).values) <= len(fields[name])
+        )
+    ]
+
+
+def _check_all_labelled(samples: TarSamples, targets: Sequence[str], columns: Mapping[str, object]) -> None:
+    """Every sample needs the files that its label stands in."""
+    for suffix in dict.fromkeys(name if name in columns else JSON_SUFFIX for name in targets):
+        lacking = np.flatnonzero(samples.labels[suffix].offsets < 0).tolist()
+        if lacking:
+            names = ", ".join(map(samples.where, lacking[:MAX_SHOWN_SAMPLES]))
+            more = f" and {len(lacking) - MAX_SHOWN_SAMPLES:,} more" if len(lacking) > MAX_SHOWN_SAMPLES else ""
+            raise DataError(
+                f"{len(lacking):,} of {len(samples.ids):,} samples have no .{suffix} file, so nobody knows what they "
+                f"show: {names}{more}. Write the shards again with a label for each, or without these samples."
+            )
+
+
+def _check_captions(cells: Sequence[Cell], settings: DataSettings, name: str) -> None:
+    """Sentences that hardly ever come again are no labels."""
+    if TEXT_SUFFIX in settings.targets or settings.task != "auto":
+        return
+    values = encode_categorical(cells).values
+    if len(values) > max(MIN_CAPTION_TEXTS, len(cells) / 2) and any(" " in str(value) for value in values):
+        raise DataError(
+            f"The .txt files of {name} hold {len(values):,} different texts in {len(cells):,} samples: captions, not "
+            f"labels. Labels belong into .cls or .json; if these are labels all the same, say --data.targets "
+            f"{TEXT_SUFFIX}"
+        )
+
+
+def _no_labels_message(samples: TarSamples, name: str) -> str:
+    folders = {id.rpartition("/")[0] for id in samples.ids[:SAMPLED_FIELDS]}
+    hint = ""
+    if len(folders) > len(samples.shards):
+        hint = " If its folders are the classes, unpack it (tar -xf) and give the folder that comes out of it."
+    return (
+        f"{name} holds {len(samples.ids):,} pictures and no labels. Beside each picture a file of the same name is "
+        f"expected that ends in .cls (its class) or .json (with the label as a field).{hint}"
+    )
+
+
+# From the files of tar shards to samples, by WebDataset's rule: one sample is all files that share a name up to its
+# first dot, folders included (`dogs/0007.jpg`, `dogs/0007.cls`, `dogs/0007.json`).
+
+IMAGE_SUFFIXES = (
+    "jpg",
+    "jpeg",
+    "png",
+    "webp",
+    "bmp",
+    "gif",
+    "tif",
+    "tiff",
+    "jpe",
+    "jfif",
+    "dib",
+    "npy",
+    "dcm",
+    "dicom",
+)
+"""Endings of pictures; of several in one sample the first of this list is taken."""
+MAX_SHOWN_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class FileLocations:
+    """Where one kind of file of every sample lies; the offset is -1 where a sample has none."""
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+
+    def rows(self) -> NDArray[np.int64]:
+        """Samples that have it."""
+        return np.flatnonzero(self.offsets >= 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TarSamples:
+    """Every sample that has a picture, in the order of its shards."""
+
+    shards: tuple[TarShard, ...]
+    numbers: NDArray[np.int64]
+    """Which shard each lies in; rising."""
+    ids: CompactStrings
+    """Shard, then the samples' own name."""
+    pictures: TarMembers
+    labels: Mapping[str, FileLocations]
+    """By suffix: cls, json, txt, and those that were asked for."""
+    notes: tuple[str, ...]
+
+    def where(self, row: int) -> str:
+        """What messages call a sample."""
+        return self.ids[row]
+
+
+def index_samples(
+    root: str, shards: Sequence[tuple[str, TarShard]], labels: Iterable[str], picture: str = ""
+) -> TarSamples:
+    """Index shards by their headers.
+
+    Args:
+        shards: each with its path relative to `root`.
+        labels: suffixes of the files that may say what a picture shows.
+        picture: suffix of the file that is the picture; empty for any ending of PICTURES.
+
+    Raises:
+        DataError: a shard cannot be read, a name stands in it twice, a sample has several pictures of equal right, or
+            nowhere is a picture.
+    """
+    gathering = _SampleIndexer(labels, picture)
+    for number, (label, shard) in enumerate(shards):
+        gathering.add(number, label, shard)
+    return gathering.samples(root, tuple(shard for _, shard in shards))
+
+
+MISSING_OFFSET = -1
+NO_IMAGE_RANK = 1000
+COMPOUND_SUFFIX_RANK = 100
+
+
+class _LocationColumn:
+    """Places of one kind of file, a row a sample."""
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.sizes = array("q")
+
+    def grow(self) -> None:
+        self.offsets.append(MISSING_OFFSET)
+        self.sizes.append(0)
+
+    def put(self, row: int, entry: TarEntry) -> None:
+        self.offsets[row], self.sizes[row] = entry.offset, entry.size
+
+    def part(self, rows: NDArray[np.int64]) -> FileLocations:
+        return FileLocations(np.array(self.offsets, np.int64)[rows], np.array(self.sizes, np.int64)[rows])
+
+
+class _SampleIndexer:
+    """Columns that grow by one row a sample."""
+
+    def __init__(self, labels: Iterable[str], picture: str):
+        self.wanted = picture.lower().lstrip(".")
+        self.ids: list[str] = []
+        self.numbers = array("q")
+        self.pictures = _LocationColumn()
+        self.labels = {name: _LocationColumn() for name in labels if name != self.wanted}
+        self.ranks = array("h")  # how good the picture is that a sample has so far; NO_PICTURE is the worst
+        self.suffix = array("i")
+        self.suffixes: dict[str, int] = {}
+        self.links = self.litter = 0
+        self.unread: Counter[str] = Counter()
+
+    def add(self, number: int, label: str, shard: TarShard) -> None:
+        """All files of one shard."""
+        rows: dict[str, int] = {}
+        for entry in iter_tar_entries(shard.path):
+            if entry.kind == "folder":
+                continue
+            key, suffix = _split_sample_key(entry.name)
+            if entry.kind != "file":
+                self.links += 1
+            elif not key:
+                self.litter += 1
+            else:
+                row = rows.get(key)
+                if row is None:
+                    row = rows[key] = self._sample(number, f"{label}/{key}")
+                self._place(row, suffix, entry, shard)
+
+    def _sample(self, number: int, id: str) -> int:
+        self.ids.append(id)
+        self.numbers.append(number)
+        self.ranks.append(NO_IMAGE_RANK)
+        self.suffix.append(0)
+        for column in (self.pictures, *self.labels.values()):
+            column.grow()
+        return len(self.ids) - 1
+
+    def _place(self, row: int, suffix: str, entry: TarEntry, shard: TarShard) -> None:
+        label = self.labels.get(suffix)
+        if label is not None:
+            if label.offsets[row] != MISSING_OFFSET:
+                raise DataError(_duplicate_file_message(shard, entry))
+            label.put(row, entry)
+            return
+        rank, before = self._rank(suffix), self.ranks[row]
+        if rank == NO_IMAGE_RANK:
+            self.unread[suffix] += 1
+            return
+        if rank == before:
+            taken = list(self.suffixes)[self.suffix[row]]
+            raise DataError(
+                _duplicate_file_message(shard, entry)
+                if suffix == taken
+                else _several_images_message(self.ids[row], taken, suffix)
+            )
+        if before != NO_IMAGE_RANK:
+            self.unread[suffix if rank > before else list(self.suffixes)[self.suffix[row]]] += 1
+        if rank < before:
+            self.pictures.put(row, entry)
+            self.ranks[row] = rank
+            self.suffix[row] = self.suffixes.setdefault(suffix, len(self.suffixes))
+
+    def _rank(self, suffix: str) -> int:
+        """Which of a sample's pictures is taken: the lowest."""
+        if self.wanted:
+            return 0 if suffix == self.wanted else NO_IMAGE_RANK
+        last = suffix.rpartition(".")[2]
+        if last not in IMAGE_SUFFIXES:
+            return NO_IMAGE_RANK
+        return IMAGE_SUFFIXES.index(last) if last == suffix else COMPOUND_SUFFIX_RANK
+
+    def samples(self, root: str, shards: tuple[TarShard, ...]) -> TarSamples:
+        """What has been gathered, without samples that have no picture."""
+        rows = np.flatnonzero(np.array(self.pictures.offsets, np.int64) >= 0)
+        if not len(rows):
+            raise DataError(self._no_picture(shards))
+        numbers = np.array(self.numbers, np.int64)[rows]
+        ids = CompactStrings(self.ids[row] for row in rows.tolist())
+        place = self.pictures.part(rows)
+        suffix = np.array(self.suffix, np.int32)[rows]
+        return TarSamples(
+            shards=shards,
+            numbers=numbers,
+            ids=ids,
+            pictures=TarMembers(root, shards, numbers, place.offsets, place.sizes, ids, tuple(self.suffixes), suffix),
+            labels={name: column.part(rows) for name, column in self.labels.items()},
+            notes=tuple(self._notes(rows)),
+        )
+
+    def _notes(self, rows: NDArray[np.int64]) -> Iterator[str]:
+        lost = np.setdiff1d(np.arange(len(self.ids)), rows)
+        if len(lost):
+            names = ", ".join(self.ids[row] for row in lost[:MAX_SHOWN_SAMPLES].tolist())
+            more = f" and {len(lost) - MAX_SHOWN_SAMPLES:,} more" if len(lost) > MAX_SHOWN_SAMPLES else ""
+            yield f"Left out {len(lost):,} samples that have no picture: {names}{more}."
+        if self.unread:
+            yield f"Did not read {self.unread.total():,} other files of the samples: {self._endings()}."
+        if self.links:
+            yield (
+                f"Left out {self.links:,} links and devices, which hold no picture; tar --dereference "
+                "--hard-dereference packs what links lead to."
+            )
+        if self.litter:
+            yield f"Left out {self.litter:,} hidden or system files."
+
+    def _endings(self) -> str:
+        return ", ".join(
+            f"{count:,} x {quote_tar_name('.' + suffix)}"
+            for suffix, count in self.unread.most_common(MAX_SHOWN_SAMPLES)
+        )
+
+    def _no_picture(self, shards: tuple[TarShard, ...]) -> str:
+        expected = (
+            f".{self.wanted}, as --data.path says" if self.wanted else ", ".join(f".{name}" for name in IMAGE_SUFFIXES)
+        )
+        held = f"files ending in {self._endings()}" if self.unread else "nothing of the kind"
+        where = str(shards[0].path) if len(shards) == 1 else f"{shards[0].path} and {len(shards) - 1:,} more shards"
+        return f"{where}: no pictures found. Expected names ending in {expected}; got {held}."
+
+
+def _duplicate_file_message(shard: TarShard, entry: TarEntry) -> str:
+    return (
+        f"{shard.path} holds {quote_tar_name(entry.name)} twice, the second at byte {entry.offset:,}; which one is "
+        f"meant? "
+        "Write the shard again with each name once."
+    )
+
+
+def _several_images_message(id: str, first: str, second: str) -> str:
+    return (
+        f"{id} has several pictures, .{first} and .{second}. Say which is to be learnt from, for example with "
+        f"--data.path {first}. (A sample is all files that share a name up to its first dot.)"
+    )
+
+
+def _split_sample_key(name: str) -> tuple[str, str]:
+    """(key, suffix in small letters) of a file's name; no key for litter."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, suffix = base.partition(".")
+    if not stem or base in SYSTEM_FILES or "__MACOSX" in folder:
+        return "", ""
+    return _sanitize_key(f"{folder}{slash}{stem}"), suffix.lower()
+
+
+def _sanitize_key(key: str) -> str:
+    """A key as relative text on one line, so that nobody who takes it for a path leaves a folder by it."""
+    if key.isprintable() and not key.startswith(("/", ".")) and "//" not in key and "/." not in key:
+        return key
+    text = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    path = "/".join("__" if part == ".." else part for part in text.split("/") if part not in ("", "."))
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in path)
+
+
+# Tar shards in the WebDataset layout, as an index: their headers are read once, their pictures where they lie.
+
+SHARDS = ".tar"
+PACKED = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar.zst")
+MAX_PATTERN_FILES = 1_000_000
+"""Files that a pattern in braces may name."""
+
+
+def open_shard(path: Path, settings: DataSettings) -> Source:
+    """The samples of one shard; see `open_shards`."""
+    return _open_samples([path], path.parent, path.stem, settings)
+
+
+def open_shards(paths: Sequence[Path], settings: DataSettings) -> Source:
+    """The samples of several shards, in the order named.
+
+    A sample is all files that share a name up to its first dot: a picture, and what it shows in .cls (a number or a
+    name), .json (fields) or .txt. A shard whose name or folder says train, val or test belongs to that official split.
+
+    Raises:
+        DataError: a shard is missing or damaged, a sample has no label, a class is in val or test but not in train.
+    """
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing:
+        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+        raise DataError(f"{len(missing):,} of {len(paths):,} shards do not exist: {', '.join(missing[:3])}{more}.")
+    twice = [path for path, before in itertools.pairwise(sorted(paths)) if path == before]
+    if twice:
+        raise DataError(f"{twice[0]} is named twice; each of its pictures would count double. Name each shard once.")
+    if len({path.is_absolute() for path in paths}) > 1:
+        paths = [path.absolute() for path in paths]
+    root = _common_folder(paths)
+    return _open_samples(paths, root, _common_name(paths) or root.resolve().name or "shards", settings)
+
+
+def open_shard_folder(folder: Path, settings: DataSettings) -> Source:
+    """The samples of all shards below a folder, in natural order; see `open_shards`.
+
+    Raises:
+        DataError: also where the folder holds pictures beside its shards, so that either could be meant.
+    """
+    paths, packed = _find_shards(folder)
+    if not paths:
+        hint = f" Unpack the {len(packed):,} packed ones, such as {packed[0]}, with gzip -d." if packed else ""
+        raise DataError(f"No tar shards were found in {folder}.{hint}")
+    notes = [f"Left out {len(packed):,} packed shards, such as {packed[0]}; unpack them to use them."] if packed else []
+    return _open_samples(paths, folder, folder.resolve().name or "root", settings, tuple(notes))
+
+
+def expand_braces(text: str) -> list[str]:
+    """A pattern written out as a shell would: `a-{00..11}.tar` is twelve files, `{train,val}.tar` two.
+
+    Raises:
+        DataError: more than a million.
+    """
+    parts = re.split(r"\{([^{}]*)\}", text)  # what is in braces has odd places
+    choices = [_expand_brace(part) if place % 2 else [part] for place, part in enumerate(parts)]
+    if math.prod(map(len, choices)) > MAX_PATTERN_FILES:
+        raise DataError(f"{text} names more than {MAX_PATTERN_FILES:,} shards. Name fewer.")
+    return list(map("".join, itertools.product(*choices)))
+
+
+def _expand_brace(inside: str) -> Sequence[str]:
+    ends = re.fullmatch(r"([0-9]{1,18})\.\.([0-9]{1,18})", inside)
+    if ends:
+        first, last = int(ends[1]), int(ends[2])
+        if abs(last - first) >= MAX_PATTERN_FILES:
+            raise DataError(f"{{{inside}}} names more than {MAX_PATTERN_FILES:,} shards. Name fewer.")
+        padded = any(end.startswith("0") and len(end) > 1 for end in ends.groups())
+        width = max(map(len, ends.groups())) if padded else 0
+        step = 1 if first <= last else -1
+        return [f"{number:0{width}d}" for number in range(first, last + step, step)]
+    return inside.split(",") if "," in inside else [f"{{{inside}}}"]
+
+
+def _open_samples(
+    paths: Sequence[Path], root: Path, name: str, settings: DataSettings, notes: tuple[str, ...] = ()
+) -> Source:
+    check_supported_settings(settings, "shards", name)
+    labels = {path: _to_printable_path(path.relative_to(root).as_posix()) for path in paths}
+    splits = {path: "" if settings.split else split_from_shard_name(Path(label)) for path, label in labels.items()}
+    beside = {path: labels[path] for path in paths if not splits[path] and "train" in splits.values()}
+    if beside:
+        notes = (
+            *notes,
+            f"Left out what lies beside the training shards: {', '.join(map(repr, list(beside.values())[:5]))}.",
+        )
+    kept = [path for path in paths if path not in beside]
+    shards = [(labels[path], TarShard.at(path)) for path in kept]
+    samples = index_samples(str(root), shards, label_suffixes(settings), settings.path)
+    of_shards = [splits[path] for path in kept]
+    told = read_annotations(samples, settings, name, any(of_shards))
+    source = build_source(
+        name,
+        samples.pictures,
+        samples.ids,
+        told.answers,
+        groups=told.groups,
+        splits=_rows_by_shard_split(of_shards, samples.numbers) if any(of_shards) else told.splits,
+        metadata=told.metadata,
+        notes=(*notes, *samples.notes, *told.notes),
+    )
+    rows = told.answers.kept
+    return replace(source, blocks=samples.numbers if rows is None else samples.numbers[rows])
+
+
+def split_from_shard_name(path: Path) -> str:
+    """The split that a shard's folders name, or else its own name (`imagenet-val-0007.tar`); empty if neither does.
+
+    Raises:
+        DataError: it names two.
+    """
+    words = [part.lower() for part in path.parts[:-1]]
+    in_name = [word.rstrip("0123456789") for word in re.split(r"[-_. ]+", path.stem.lower())]
+    for group in (words, in_name):
+        found = {SPLIT_NAMES[word] for word in group if word in SPLIT_NAMES}
+        if len(found) > 1:
+            raise DataError(f"The name of shard {path} says {' and '.join(sorted(found))}. Rename it to say one.")
+        if found:
+            return found.pop()
+    return ""
+
+
+def _rows_by_shard_split(splits: Sequence[str], numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    of_row = np.array(splits)[numbers]
+    found = {split: np.flatnonzero(of_row == split) for split in SPLITS}
+    return {split: rows for split, rows in found.items() if len(rows)}
+
+
+def _find_shards(folder: Path) -> tuple[list[Path], list[str]]:
+    """Shards below a folder in natural order, and packed ones, which cannot be read in place."""
+    shards, packed = [], []
+    for place, name in _walk_files(folder):
+        if name.lower().endswith(SHARDS):
+            shards.append(Path(place) / name)
+        elif name.lower().endswith(PACKED):
+            packed.append(name)
+        elif Path(name).suffix.lower() in IMAGE_EXTENSIONS:
+            raise DataError(
+                f"{folder} holds tar files and also pictures outside of them, such as {Path(place) / name}. Name the "
+                "tar files to use those, or move them elsewhere to use the pictures."
+            )
+    return sorted(shards, key=lambda path: natural_sort_key(path.relative_to(folder).as_posix())), sorted(packed)
+
+
+def _walk_files(folder: Path) -> Iterator[tuple[str, str]]:
+    """(folder, name) of every file that is not hidden."""
+    for place, folders, names in os.walk(folder, onerror=_raise_unlistable):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from ((place, name) for name in names if not name.startswith("."))
+
+
+def _raise_unlistable(error: OSError) -> None:
+    raise DataError(f"{error.filename} cannot be listed ({(error.strerror or str(error)).lower()}).") from error
+
+
+def _common_folder(paths: Sequence[Path]) -> Path:
+    return Path(os.path.commonpath([path.parent for path in paths]))
+
+
+def _common_name(paths: Sequence[Path]) -> str:
+    """The words that the names of all shards begin with; empty if that is no name of a set."""
+    words = zip(*(path.stem.split("-") for path in paths), strict=False)
+    name = "-".join(each[0] for each in itertools.takewhile(lambda each: len(set(each)) == 1, words))
+    return "" if name.lower() in SPLIT_NAMES else name
+
+
+def _to_printable_path(name: str) -> str:
+    """A path as text on one line that any file can hold."""
+    text = os.fsencode(name).decode("utf-8", "backslashreplace")
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

@@ -1,0 +1,123 @@
+"""Splits in the folder of a run: written once, read again for the same pictures, and refused for others."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..files.atomic import write_bytes
+from ..plural import counted
+from .csv_injection import escape_cell, format_csv_lines, unescape_cell
+from .loader import LOST_FILES, LOST_SHARE
+from .source import SPLITS, Source
+
+SPLIT_COLUMNS = ("id", "split", "target")
+MAX_NAMED_IDS = 5
+RowIndices = NDArray[np.int64]
+
+
+def write_splits(path: Path, source: Source, splits: Mapping[str, RowIndices]) -> None:
+    """Keep splits as a CSV of `id,split,target`, so that they outlive a changed order of files.
+
+    `target` is a checksum of what the picture shows: `read` knows by it that a picture still shows the same.
+
+    Raises:
+        DataError: two pictures have the same id, so that they could not be told apart again.
+    """
+    text = "".join(format_csv_lines(chain([SPLIT_COLUMNS], _iter_split_rows(source, splits))))
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+
+
+def read_splits(path: Path, source: Source) -> tuple[dict[str, RowIndices], tuple[str, ...]]:
+    """The splits that `write` kept, for the same pictures wherever they stand now, and a sentence if some are gone.
+
+    As many pictures may be gone as may vanish while a training runs; they are left out.
+
+    Raises:
+        DataError: more are gone, a picture shows something else now, or a line is not `id,split,target`.
+    """
+    rows = {name: row for row, name in enumerate(source.ids)}
+    marks = _target_checksums(source, np.arange(len(source)))
+    found: dict[str, list[int]] = {split: [] for split in SPLITS}
+    gone: list[str] = []
+    changed: list[str] = []
+    for name, split, *mark in _iter_split_lines(path):
+        row = rows.get(name)
+        if row is None:
+            gone.append(name)
+        elif mark and mark[0] != marks[row]:
+            changed.append(name)
+        else:
+            found[split].append(row)
+    if changed:
+        raise DataError(
+            f"{counted(len(changed), 'picture')} of {source.name} changed classes or labels since the run began: "
+            f"{_join_ids(changed)}. Give them back their classes or labels, or begin a new run with the data as it "
+            f"is now."
+        )
+    notes = _check_missing_images(source, gone, len(gone) + sum(map(len, found.values())))
+    return {split: np.sort(np.array(members, dtype=np.int64)) for split, members in found.items()}, notes
+
+
+def read_split_rows(path: Path, source: Source, split: str) -> RowIndices:
+    """Of another source, the rows whose pictures `write` kept in a split, under the same id and showing the same."""
+    kept = {name: mark for name, found, *marks in _iter_split_lines(path) for mark in marks if found == split}
+    marks = _target_checksums(source, np.arange(len(source)))
+    return np.array([row for row, name in enumerate(source.ids) if kept.get(name) == marks[row]], dtype=np.int64)
+
+
+def _iter_split_lines(path: Path) -> Iterator[list[str]]:
+    """[id, split, checksum] of each line; runs of older versions kept no checksum."""
+    with path.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
+        table = csv.reader(file)
+        width = len(next(table, SPLIT_COLUMNS))
+        for line in table:
+            if len(line) != width or width < 2 or line[1] not in SPLITS:
+                raise DataError(
+                    f"{path}, line {table.line_num}: expected an id and one of {', '.join(SPLITS)}. Got {line}."
+                )
+            yield [unescape_cell(line[0]), *line[1:]]
+
+
+def _check_missing_images(source: Source, gone: list[str], count: int) -> tuple[str, ...]:
+    if not gone:
+        return ()
+    what = f"{len(gone):,} of the run's {count:,} pictures are no longer in {source.name}: {_join_ids(gone)}."
+    if len(gone) >= LOST_FILES and len(gone) > LOST_SHARE * count:
+        raise DataError(f"{what} Put them back where they were, or begin a new run with those that are left.")
+    return (f"{what} It goes on without them.",)
+
+
+def _join_ids(names: list[str]) -> str:
+    return ", ".join(names[:MAX_NAMED_IDS]) + (
+        f" and {len(names) - MAX_NAMED_IDS:,} more" if len(names) > MAX_NAMED_IDS else ""
+    )
+
+
+def _iter_split_rows(source: Source, splits: Mapping[str, RowIndices]) -> Iterator[tuple[str, str, str]]:
+    """A line for each picture, split after split."""
+    seen: set[str] = set()
+    for split in SPLITS:
+        for row, mark in zip(splits[split].tolist(), _target_checksums(source, splits[split]), strict=True):
+            name = source.ids[row]
+            if name in seen:
+                raise DataError(f"Two pictures of {source.name} are called {name}. Each needs a name of its own.")
+            seen.add(name)
+            yield escape_cell(name), split, mark
+
+
+def _target_checksums(source: Source, rows: RowIndices) -> list[str]:
+    """A checksum of what each picture shows, in eight letters."""
+    targets = source.targets[rows]
+    if targets.dtype.kind == "f":
+        targets = np.where(np.isnan(targets), np.float32(np.nan), targets + 0)  # one NaN, one zero
+        return [f"{crc32(target.tobytes()):08x}" for target in targets.astype("<f4")]
+    marks = [f"{crc32(number.tobytes()):08x}" for number in np.arange(targets.max(initial=-1) + 1, dtype="<i8")]
+    return [marks[number] for number in targets.tolist()]
