@@ -6,7 +6,7 @@ from pathlib import Path
 
 from markers import fill
 
-from vitrail.config.describing import Field, describe
+from vitrail.config.schema import Field, describe
 from vitrail.data.settings import DataSettings
 
 PAGE = Path(__file__).parents[1] / "docs" / "data.md"

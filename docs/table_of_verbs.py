@@ -9,7 +9,7 @@ from markers import fill
 
 from vitrail.cli.arguments import Command, flag_names
 from vitrail.cli.main import COMMANDS
-from vitrail.config.describing import REQUIRED, Field, describe
+from vitrail.config.schema import REQUIRED, Field, describe
 
 PAGE = Path(__file__).parent / "verbs.md"
 

@@ -9,18 +9,7 @@ from typing import Literal
 
 import pytest
 
-from vitrail.config import (
-    REQUIRED,
-    Field,
-    describe,
-    override,
-    read,
-    read_some,
-    read_toml,
-    spell_some,
-    to_toml,
-    write,
-)
+from vitrail.config import REQUIRED, Field, describe, override, parse_some, read, read_some, read_toml, to_toml, write
 from vitrail.errors import UsageError
 
 
@@ -222,13 +211,13 @@ def test_a_wrong_override_is_refused_in_the_same_words(changes, message):
 
 
 def test_single_fields_are_read_without_the_rest():
-    assert spell_some(Recipe, {"width": "9", "heads": "2"}) == {"width": 9, "heads": 2}  # the class would refuse these
+    assert parse_some(Recipe, {"width": "9", "heads": "2"}) == {"width": 9, "heads": 2}  # the class would refuse these
     assert read_some(Recipe, {"width": 9}, "settings") == {"width": 9}
 
 
 def test_single_fields_are_read_as_strictly():
     with pytest.raises(UsageError, match=r"the command line: width must be a whole number\. Got 'wide' \(text\)\."):
-        spell_some(Recipe, {"width": "wide"})
+        parse_some(Recipe, {"width": "wide"})
     with pytest.raises(UsageError, match=r"settings: there is no setting widht\. Did you mean width\?"):
         read_some(Recipe, {"widht": 9}, "settings")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from .. import config
-from ..config.kinds import kinds_of, members_of, words
+from ..config.schema import describe_type, get_field_types, union_members
 from ..errors import UsageError
 
 WHERE = "the command line"
@@ -55,7 +55,7 @@ def parse(command: type[Verb], line: Sequence[str]) -> Verb:
             wrong kind, a missing or superfluous word.
     """
     found = _sort(command, list(line))
-    kinds = kinds_of(command)
+    kinds = get_field_types(command)
     values: dict[str, Any] = _free(command, kinds, found)
     values |= {name: text for name, text in found.flags.items() if _is_text(kinds[name])}
     if command.DOTTED is not None:
@@ -79,7 +79,7 @@ def _flag(name: str) -> str:
 
 def _sort(command: type[Command], line: list[str]) -> _Found:
     """Which words are flags, which are their values, which stand free; after `--` all stand free."""
-    found, flags, kinds, alone = _Found(), flag_names(command), kinds_of(command), ""
+    found, flags, kinds, alone = _Found(), flag_names(command), get_field_types(command), ""
     while line:
         word = line.pop(0)
         if word == "--":
@@ -143,7 +143,7 @@ def _spelled(asked: Verb, name: str, text: str, kind: Any) -> Verb:
     try:
         return config.override(asked, {name: text})
     except UsageError as error:
-        allowed = " or ".join(words(member) for member in members_of(kind) if member is not type(None))
+        allowed = " or ".join(describe_type(member) for member in union_members(kind) if member is not type(None))
         raise UsageError(f"{_flag(name)} must be {allowed}. Got {text!r}.") from error
 
 
@@ -172,4 +172,4 @@ def _required(command: type[Command], name: str) -> bool:
 
 def _is_text(kind: Any) -> bool:
     """Text and paths are taken as they stand; everything else is spelled."""
-    return any(member in (str, Path) for member in members_of(kind))
+    return any(member in (str, Path) for member in union_members(kind))

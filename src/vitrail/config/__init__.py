@@ -9,23 +9,21 @@ be None has None as its default, because TOML has no way to write None: absent m
 
 from __future__ import annotations
 
-from .describing import REQUIRED, Field, describe
-from .overriding import override, spell_some
-from .reading import read, read_some, read_toml
-from .reasons import read_reasons
-from .writing import flat, to_toml, write
+from .reader import override, parse_some, read, read_some, read_toml
+from .schema import REQUIRED, Field, describe
+from .writer import flatten, read_reasons, to_toml, write
 
 __all__ = [
     "REQUIRED",
     "Field",
     "describe",
-    "flat",
+    "flatten",
     "override",
+    "parse_some",
     "read",
     "read_reasons",
     "read_some",
     "read_toml",
-    "spell_some",
     "to_toml",
     "write",
 ]

@@ -83,4 +83,4 @@ def _settings(typed: dict[str, str]) -> dict[str, object]:
             f"Beside a model only fields of its architecture can be set, such as --model.activation. "
             f"Got --{strange[0]}."
         )
-    return config.spell_some(ViTConfig, {name.removeprefix(PREFIX): text for name, text in typed.items()})
+    return config.parse_some(ViTConfig, {name.removeprefix(PREFIX): text for name, text in typed.items()})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import config
-from ..config.kinds import unknown
+from ..config.schema import unknown_setting_message
 from ..data.open import BUILT_IN
 from ..errors import UsageError
 from ..runtime import RuntimeSettings
@@ -122,7 +122,7 @@ def check_names(changes: Mapping[str, str]) -> None:
     known = [field.name for field in config.describe(Plan) if "." in field.name]
     for name in changes:
         if name not in known:
-            raise UsageError(unknown(name, known, COMMAND_LINE))
+            raise UsageError(unknown_setting_message(name, known, COMMAND_LINE))
 
 
 def pixels(text: str | int | tuple[int, int]) -> tuple[int, int]:

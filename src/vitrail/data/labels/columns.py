@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...config.kinds import nearest
+from ...config.schema import suggest_name
 from ...errors import DataError
 from ...plural import counted
 from ..decoding.decoded_image import has_image_extension
@@ -82,7 +82,7 @@ def infer_column_roles(
     for wanted in (settings.path, *settings.targets, settings.split, settings.group, settings.strata):
         if wanted and wanted not in names:
             raise DataError(
-                f"{where} has no column {wanted!r}.{nearest(wanted, names)} Its columns: {quote_names(names)}."
+                f"{where} has no column {wanted!r}.{suggest_name(wanted, names)} Its columns: {quote_names(names)}."
             )
     cells = {name: _sample_column(sample[name]) for name in names}
     notes: list[str] = []

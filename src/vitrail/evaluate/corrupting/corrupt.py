@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from ...config.kinds import nearest
+from ...config.schema import suggest_name
 from ...errors import UsageError
 from ...plural import counted
 from . import blur, digital, films, noise, weather
@@ -41,7 +41,9 @@ def corrupt(
     """
     known = {name: function for suite in SUITES.values() for name, function in suite.items()}
     if kind not in known:
-        raise UsageError(f"There is no corruption {kind!r}.{nearest(kind, known)} The kinds are {', '.join(known)}.")
+        raise UsageError(
+            f"There is no corruption {kind!r}.{suggest_name(kind, known)} The kinds are {', '.join(known)}."
+        )
     if severity not in SEVERITIES:
         raise UsageError(f"A severity is a whole number from 1 to 5. Got {severity!r}.")
     if len(indices) != len(images):

@@ -39,7 +39,7 @@ class Change(NamedTuple):
 
 def between(old: Plan, new: Plan) -> list[Change]:
     """Every field in which two plans differ, by its dotted name."""
-    ours, theirs = config.flat(old), config.flat(new)
+    ours, theirs = config.flatten(old), config.flatten(new)
     names = [*ours, *(name for name in theirs if name not in ours)]
     return [Change(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
 

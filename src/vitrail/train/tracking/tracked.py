@@ -19,7 +19,7 @@ def tracked(run: RunFolder, plan: Plan) -> Iterator[None]:
     if not asked.to:
         yield
         return
-    filed = Filed(folder=run.path, name=_name(run.path), project=asked.project, settings=config.flat(plan))
+    filed = Filed(folder=run.path, name=_name(run.path), project=asked.project, settings=config.flatten(plan))
     run.trackers.open(asked.to, filed)
     try:
         yield

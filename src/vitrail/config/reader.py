@@ -1,0 +1,208 @@
+"""Mappings and TOML files to settings, strictly: every value is tried against the kind that its field declares."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+from ..errors import UsageError
+from .schema import (
+    describe,
+    describe_type,
+    describe_value,
+    get_field_types,
+    literal_values,
+    nested_settings_class,
+    suggest_name,
+    union_members,
+    unknown_setting_message,
+)
+from .writer import write
+
+Settings = TypeVar("Settings")
+
+
+def read(cls: type[Settings], values: Mapping[str, Any], where: str) -> Settings:
+    """Build settings from nested mappings; `where` (a file, "the command line") opens every message.
+
+    Raises:
+        UsageError: unknown name, wrong type, missing value, or a combination that the class itself refuses.
+    """
+    return _build_settings(cls, values, "", where)
+
+
+def read_some(cls: type[Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Some fields of settings, each tried against its kind. Nothing is required, and the class's own check is not run.
+
+    Raises:
+        UsageError: unknown name, or a value of the wrong kind.
+    """
+    kinds = _check_known_names(cls, values, "", where)
+    return {name: _convert_value(kinds[name], value, name, where) for name, value in values.items()}
+
+
+def read_toml(path: Path, cls: type[Settings]) -> Settings:
+    """Read a TOML file strictly.
+
+    Raises:
+        UsageError: no such file, not TOML (with its line), or values that `read` refuses.
+    """
+    try:
+        values = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"The settings file {path} cannot be read: {error.strerror}. Check the path.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"The settings file {path} is not valid TOML: {error}. Correct that line.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"The settings file {path} is not UTF-8 text. Save it as UTF-8.") from error
+    return read(cls, values, str(path))
+
+
+def _build_settings(cls: type[Settings], values: Mapping[str, Any], prefix: str, where: str) -> Settings:
+    kinds = _check_known_names(cls, values, prefix, where)
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
+            raise UsageError(
+                f"{where}: {prefix}{field.name} is missing. It must be {describe_type(kinds[field.name])}."
+            )
+    found = {name: _convert_value(kinds[name], value, prefix + name, where) for name, value in values.items()}
+    try:
+        return cls(**found)
+    except ValueError as error:  # the class's own check
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _check_known_names(cls: type[Any], values: Mapping[str, Any], prefix: str, where: str) -> dict[str, Any]:
+    """The kinds of a class's fields, among which every name of `values` must be."""
+    kinds = get_field_types(cls)
+    for name in values:
+        if name not in kinds:
+            raise UsageError(unknown_setting_message(f"{prefix}{name}", [f"{prefix}{known}" for known in kinds], where))
+    return kinds
+
+
+_NO_MATCH = object()
+
+
+def _convert_value(kind: Any, value: Any, name: str, where: str) -> Any:
+    result = _try_convert(kind, value, name, where)
+    if result is not _NO_MATCH:
+        return result
+    choices = [str(choice) for member in union_members(kind) for choice in literal_values(member)]
+    hint = suggest_name(value, choices) if isinstance(value, str) else ""
+    raise UsageError(f"{where}: {name} must be {describe_type(kind)}. Got {describe_value(value)}.{hint}")
+
+
+def _try_convert(kind: Any, value: Any, name: str, where: str) -> Any:
+    """`value` as this kind, or _NO; an error inside a nested value is raised where it is found."""
+    if len(members := union_members(kind)) > 1:
+        tries = (_try_convert(member, value, name, where) for member in members)
+        return next((result for result in tries if result is not _NO_MATCH), _NO_MATCH)
+    if choices := literal_values(kind):
+        return value if any(type(value) is type(choice) and value == choice for choice in choices) else _NO_MATCH
+    if kind is float:
+        return float(value) if type(value) in (int, float) else _NO_MATCH
+    if kind in (bool, int, str, types.NoneType):
+        return value if type(value) is kind else _NO_MATCH
+    if kind is Path:
+        return Path(value) if isinstance(value, str | Path) else _NO_MATCH
+    if get_origin(kind) is tuple:
+        return _try_convert_tuple(get_args(kind), value, name, where)
+    assert nested_settings_class(kind), f"{name}: a settings field cannot be a {kind}"
+    return _build_settings(kind, value, f"{name}.", where) if isinstance(value, Mapping) else _NO_MATCH
+
+
+def _try_convert_tuple(kinds: tuple[Any, ...], value: Any, name: str, where: str) -> Any:
+    if not isinstance(value, list | tuple):
+        return _NO_MATCH
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(value)
+    if len(kinds) != len(value):
+        return _NO_MATCH
+    return tuple(
+        _convert_value(kind, item, f"{name}[{place}]", where)
+        for place, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    )
+
+
+# `name=value` words to settings: text becomes the value it spells; what spells none is left for `read` to refuse.
+
+Settings_of_overriding = TypeVar("Settings_of_overriding")
+
+COMMAND_LINE = "the command line"
+
+
+def override(settings: Settings_of_overriding, changes: Mapping[str, str]) -> Settings_of_overriding:
+    """Settings with some dotted names replaced by text, read as each field's kind.
+
+    All changes happen at once, so values that are right only together may change together. A tuple is written with
+    commas, `image_size=224,320`; "none" empties a setting that may be empty.
+
+    Raises:
+        UsageError: unknown dotted name, or text that does not spell a value of the field's kind.
+    """
+    values = write(settings)
+    for dotted, text in changes.items():
+        if not _set_nested_value(type(settings), values, dotted.split("."), text):
+            known = [field.name for field in describe(type(settings))]
+            raise UsageError(unknown_setting_message(dotted, known, COMMAND_LINE))
+    return read(type(settings), values, COMMAND_LINE)
+
+
+def parse_some(cls: type[Any], changes: Mapping[str, str]) -> dict[str, Any]:
+    """Some fields of settings as text spells them, each of its field's kind; the settings themselves are not made.
+
+    Raises:
+        UsageError: unknown name, or text that does not spell a value of the field's kind.
+    """
+    kinds = get_field_types(cls)
+    values = {name: _parse_value(kinds[name], text) if name in kinds else text for name, text in changes.items()}
+    return read_some(cls, values, COMMAND_LINE)
+
+
+def _set_nested_value(cls: Any, values: dict[str, Any], path: list[str], text: str) -> bool:
+    """Put the value that `text` spells at its place in nested `values`; False if there is no such place."""
+    name, *rest = path
+    kind = get_field_types(cls).get(name)
+    if kind is None:
+        return False
+    if not rest:
+        values[name] = _parse_value(kind, text)
+        return True
+    if not isinstance(values.get(name), dict):
+        values[name] = {}  # a group that was None begins with its own defaults
+    return nested_settings_class(kind) is not None and _set_nested_value(
+        nested_settings_class(kind), values[name], rest, text
+    )
+
+
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _parse_value(kind: Any, text: str) -> Any:
+    word = text.strip()
+    for member in union_members(kind):
+        if member is types.NoneType and word.lower() == "none":
+            return None
+        if member is bool and word.lower() in _BOOLEANS:
+            return _BOOLEANS[word.lower()]
+        if member in (int, float):
+            try:
+                return member(word)
+            except ValueError:
+                continue
+        if matching := [choice for choice in literal_values(member) if str(choice) == word]:
+            return matching[0]
+        if get_origin(member) is tuple:
+            return _parse_tuple(get_args(member), word)
+    return text
+
+
+def _parse_tuple(kinds: tuple[Any, ...], word: str) -> list[Any]:
+    parts = [part.strip() for part in word.strip("[]()").split(",") if part.strip()]
+    each = kinds[:1] * len(parts) if kinds[-1] is Ellipsis else (*kinds, *[str] * len(parts))
+    return [_parse_value(kind, part) for kind, part in zip(each, parts, strict=False)]

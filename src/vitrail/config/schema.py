@@ -1,0 +1,150 @@
+"""What the type annotation of a settings field allows, and how to say that to a person."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import inspect
+import textwrap
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+
+def get_field_types(cls: Any) -> dict[str, Any]:
+    """Field name -> resolved annotation, in the order of the class."""
+    return _resolve_field_types(cls)
+
+
+@cache
+def _resolve_field_types(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+
+
+def union_members(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; any other kind is its own only member."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def literal_values(kind: Any) -> tuple[Any, ...]:
+    """The values of a Literal, none for any other kind."""
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def nested_settings_class(kind: Any) -> Any:
+    """The settings class that this kind holds, alone or beside None; None if it holds none."""
+    return next((m for m in union_members(kind) if isinstance(m, type) and dataclasses.is_dataclass(m)), None)
+
+
+_TYPE_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    types.NoneType: "nothing",
+    list: "a list",
+    tuple: "a list",
+}
+
+
+def describe_type(kind: Any) -> str:
+    """A kind as a person would say it."""
+    if len(members := union_members(kind)) > 1:
+        return " or ".join(describe_type(member) for member in members)
+    if choices := literal_values(kind):
+        return f"one of {', '.join(map(str, choices))}" if len(choices) > 1 else str(choices[0])
+    if get_origin(kind) is tuple:
+        kinds = get_args(kind)
+        if kinds[-1] is Ellipsis:
+            return f"a list, each {describe_type(kinds[0])}"
+        return f"a list of {len(kinds)} ({', '.join(map(describe_type, kinds))})"
+    if group := nested_settings_class(kind):
+        return f"a group of settings ({', '.join(get_field_types(group))})"
+    return _TYPE_WORDS[kind]
+
+
+def describe_value(value: Any) -> str:
+    """A refused value with its kind, short enough for one message."""
+    if isinstance(value, Mapping):
+        return f"a group holding {', '.join(map(str, value)) or 'nothing'}"
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({_TYPE_WORDS.get(type(value), type(value).__name__)})"
+
+
+def suggest_name(word: str, known: Iterable[str]) -> str:
+    """The words "Did you mean ...?" for the known word that looks most like this one, or nothing."""
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def unknown_setting_message(name: str, known: list[str], where: str) -> str:
+    """The message for a dotted name that does not exist; its last part decides which known one is near."""
+    lasts = [other.rpartition(".")[2] for other in known]
+    near = difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
+    alike = [other for other, last in zip(known, lasts, strict=True) if last in near]
+    all_known = f"Known here: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
+    hint = f"Did you mean {difflib.get_close_matches(name, alike, n=1, cutoff=0)[0]}?" if alike else all_known
+    return f"{where}: there is no setting {name}. {hint}"
+
+
+def collapse_whitespace(text: str) -> str:
+    """Text without its line breaks and indentation."""
+    return " ".join(text.split())
+
+
+# Every setting with its kind, default and docstring: what help pages and documentation print.
+
+REQUIRED = dataclasses.MISSING
+"""Default of a field that must be given."""
+
+
+class Field(NamedTuple):
+    """One setting as help pages show it."""
+
+    name: str
+    """Dotted name from the outermost settings, such as `optimizer.rate`."""
+    type: str
+    """Accepted values in words."""
+    default: Any
+    """Value when nothing is said, or REQUIRED."""
+    doc: str
+    """The string under the field, on one line."""
+
+
+def describe(cls: type[Any]) -> list[Field]:
+    """Every setting of a class in its written order, nested ones by their dotted names."""
+    return list(_iter_fields(cls, None, ""))
+
+
+def _iter_fields(cls: Any, instance: Any, prefix: str) -> Iterator[Field]:
+    docs = _read_field_docs(cls)
+    for field in dataclasses.fields(cls):
+        kind = get_field_types(cls)[field.name]
+        value = _default_value(field) if instance is None else getattr(instance, field.name)
+        if group := nested_settings_class(kind):
+            yield from _iter_fields(group, None if value in (None, REQUIRED) else value, f"{prefix}{field.name}.")
+        else:
+            yield Field(prefix + field.name, describe_type(kind), value, docs.get(field.name, ""))
+
+
+def _default_value(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+@cache
+def _read_field_docs(cls: Any) -> dict[str, str]:
+    """The string under each annotated field, from the source; base classes first."""
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, below in zip(tree.body, tree.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = collapse_whitespace(text)
+    return docs

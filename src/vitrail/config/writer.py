@@ -1,0 +1,120 @@
+"""Settings to plain values, and to TOML that says why each value is what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .schema import collapse_whitespace, describe
+
+
+def write(settings: Any) -> dict[str, Any]:
+    """Settings as plain nested values that `read` turns back: tuples become lists, None is left out."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value = _to_plain_value(getattr(settings, field.name))
+        if value is not None:
+            values[field.name] = value
+        else:
+            assert field.default is None, f"{field.name} may be None, so None must be its default"
+    return values
+
+
+def flatten(settings: Any) -> dict[str, Any]:
+    """The same values, each under its dotted name."""
+    return dict(_iter_flat(write(settings), ""))
+
+
+def to_toml(settings: Any, reasons: Mapping[str, str]) -> str:
+    """Settings as TOML; the reason of a dotted name becomes the comment at the end of its line.
+
+    A setting that is None has no line in TOML; its reason, if there is one, stands at the top.
+    """
+    known = {field.name for field in describe(type(settings))}
+    assert reasons.keys() <= known, f"reasons for no setting: {sorted(reasons.keys() - known)}"
+    values = write(settings)
+    empty = [
+        f"# {name} is not set: {collapse_whitespace(why)}"
+        for name, why in reasons.items()
+        if not _has_value(values, name)
+    ]
+    return "\n".join([*empty, *_iter_table_lines(values, "", reasons)]).strip() + "\n"
+
+
+def _iter_flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _iter_flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _to_plain_value(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return write(value)
+    if isinstance(value, tuple | list):
+        return [_to_plain_value(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _has_value(values: Mapping[str, Any], dotted: str) -> bool:
+    name, _, rest = dotted.partition(".")
+    return name in values and (not rest or _has_value(values[name], rest))
+
+
+def _iter_table_lines(values: Mapping[str, Any], prefix: str, reasons: Mapping[str, str]) -> Iterator[str]:
+    """Single values first, then one [table] a group: TOML's order."""
+    groups = {name: value for name, value in values.items() if isinstance(value, Mapping)}
+    for name, value in values.items():
+        if name not in groups:
+            line, reason = f"{name} = {_format_toml_value(value)}", reasons.get(prefix + name)
+            yield f"{line:<36}  # {collapse_whitespace(reason)}" if reason else line
+    for name, group in groups.items():
+        yield from ("", f"[{prefix}{name}]")
+        yield from _iter_table_lines(group, f"{prefix}{name}.", reasons)
+
+
+def _format_toml_value(value: Any) -> str:
+    if isinstance(value, str):  # JSON escapes all that TOML wants escaped, but for DEL
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_format_toml_value, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name} = {_format_toml_value(item)}" for name, item in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else repr(value)  # repr spells inf and nan as TOML does
+
+
+# The reasons that `to_toml` writes as comments, read back.
+
+_COMMENT_MARK = "  # "
+
+
+def read_reasons(text: str) -> dict[str, str]:
+    """Dotted name -> the comment at the end of its line; text that `to_toml` did not write gives what it can."""
+    reasons, table = {}, ""
+    for line in text.splitlines():
+        if match := re.fullmatch(r"# ([\w.]+) is not set: (.*)", line):
+            reasons[match[1]] = match[2]
+        elif match := re.fullmatch(r"\[([\w.]+)\]", line):
+            table = f"{match[1]}."
+        elif found := _split_comment(line):
+            reasons[table + found[0]] = found[1]
+    return reasons
+
+
+def _split_comment(line: str) -> tuple[str, str] | None:
+    """Name and comment of `name = value  # comment`; the mark may also stand inside of a text."""
+    place = line.find(_COMMENT_MARK)
+    while place >= 0:
+        try:
+            (name,) = tomllib.loads(line[:place])
+        except (tomllib.TOMLDecodeError, ValueError):
+            place = line.find(_COMMENT_MARK, place + 1)
+            continue
+        return name, line[place + len(_COMMENT_MARK) :]
+    return None
