@@ -25,7 +25,7 @@ from making.records import Results, Row, number, spread, trained
 
 from vitrail.model.flops import training_flops
 from vitrail.train.plan import Plan
-from vitrail.train.run import RunFolder
+from vitrail.train.run_folder import RunFolder
 
 HELD_OUT = 0.1
 GOAL = 0.94

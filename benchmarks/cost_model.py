@@ -109,9 +109,8 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     from vitrail.doors.models import plain_spec
     from vitrail.evaluate.collect import made_ready
     from vitrail.model.vit import create_model
-    from vitrail.train.loop import prepare
-    from vitrail.train.plan import ComputeSettings, Plan
-    from vitrail.train.recipe import Recipe
+    from vitrail.train.loop import build_train_state
+    from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
     runtime.apply(runtime.choose(runtime.RuntimeSettings()))
     found: dict[str, float] = {}
@@ -128,7 +127,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
         answers()
         found["inference_memory"] = peak.highest("cpu") - before
         peak.forget("cpu")
-        step = jobs.step(prepare(model, plan), plan)
+        step = jobs.step(build_train_state(model, plan), plan)
         step()
         step()
         found["training_memory"] = peak.highest("cpu") - before

@@ -41,11 +41,10 @@ from vitrail.evaluate.views import Views
 from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
+from vitrail.train.batch_augment import augment_batch, mix_batch
 from vitrail.train.dataset import Dataset, open_dataset
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
-from vitrail.train.run import RunFolder, environment
-from vitrail.train.stepping.views import augment, mixed
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.run_folder import RunFolder, describe_environment
 
 RATES = (5e-4, 1e-3, 2e-3)
 TRIAL_MINUTES = 2.0
@@ -146,8 +145,8 @@ def learn(model: nn.Module, case: Case, recipe: Recipe) -> Iterator[float]:
     for step, epoch, batch in islice(batches, recipe.steps):
         for group in optimizer.param_groups:
             group["lr"] = recipe.rate * recipe.rate_factor(step)
-        shown = augment(batch, recipe, plan.seed, epoch)
-        shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        shown = augment_batch(batch, recipe, plan.seed, epoch)
+        shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
         with torch.autocast("cpu", torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
             logits = model(normalize(shown, plan.image))
         loss = F.cross_entropy(logits.float(), expected, label_smoothing=recipe.smoothing)
@@ -236,7 +235,11 @@ def ended(curve: list[list[float]]) -> Row:
 
 def sizes(model: nn.Module) -> Row:
     """How large, on what."""
-    return {"parameters": sum(p.numel() for p in model.parameters()), "machine": environment(), "commit": commit()}
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "machine": describe_environment(),
+        "commit": commit(),
+    }
 
 
 def reached(curve: list[list[float]], goal: float) -> float | None:

@@ -32,9 +32,8 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
-from vitrail.train.loop import prepare, train
-from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train.loop import build_train_state, train_steps
+from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 RESULTS = Path(__file__).parent / "results"
 WARM_UP, MEASURED = 12, 40
@@ -129,7 +128,7 @@ def training(
     if where == "processor":
         held = _OnProcessor(held)
     targets = np.arange(shape[3]) % shape[1]
-    steps = train(prepare(create_model(asked.model, 0), asked), held, targets, asked)
+    steps = train_steps(build_train_state(create_model(asked.model, 0), asked), held, targets, asked)
     warm, counted = (2, 4) if dry else (WARM_UP, MEASURED)
     began = time.perf_counter()
     for _ in range(warm):
@@ -165,8 +164,11 @@ def agreement(device: str, number_format: str) -> dict[str, object]:
     found = []
     for where, kind in (("cpu", "float32"), (device, number_format)):
         asked = plan(TINY, where, kind, optimizer="adamw")
-        steps = train(
-            prepare(create_model(asked.model, 0), asked), pictures(asked, TINY[3]), np.arange(TINY[3]) % TINY[1], asked
+        steps = train_steps(
+            build_train_state(create_model(asked.model, 0), asked),
+            pictures(asked, TINY[3]),
+            np.arange(TINY[3]) % TINY[1],
+            asked,
         )
         found.append([next(steps).loss for _ in range(20)])
         steps.close()

@@ -30,9 +30,8 @@ from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.randomness import permutation
 from vitrail.spec import ImageSpec
-from vitrail.train.loop import prepare, train
-from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train.loop import build_train_state, train_steps
+from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 KINDS = ("none", "root", "balanced")
 HELD_OUT = 5000
@@ -77,9 +76,9 @@ def measure(source: Source, largest: int, ratio: float, steps: int, seed: int, k
         recipe=recipe,
         compute=ComputeSettings(threads=1),
     )
-    learner = prepare(create_model(plan.model, seed), plan)
+    learner = build_train_state(create_model(plan.model, seed), plan)
     began = time.perf_counter()
-    for _ in train(learner, resident(source, rows), source.targets[rows], plan):
+    for _ in train_steps(learner, resident(source, rows), source.targets[rows], plan):
         pass
     answers = collect(learner.model, resident(source, held_out), held_out, SPEC, 250).argmax(1)
     counts = np.bincount(source.targets[rows], minlength=len(source.classes))

@@ -32,7 +32,7 @@ from vitrail.model.registry import config_from_name
 from vitrail.model.tokens import gather_tokens
 from vitrail.model.vit import ViT, create_model
 from vitrail.runtime import cpu_multiplies_bfloat16
-from vitrail.train.stepping.muon import Muon
+from vitrail.train.optim import Muon
 
 RESULTS = Path(__file__).parent / "results"
 ROUNDS = 9

@@ -19,7 +19,7 @@ from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.runtime import cpu_multiplies_bfloat16
-from vitrail.train.stepping.muon import Muon
+from vitrail.train.optim import Muon
 
 RESULTS = Path(__file__).parent / "results"
 NAMES = ("vit_pico_patch4_28", "vit_nano_patch4_28", "vit_tiny_patch16_224")

@@ -50,7 +50,7 @@ from vitrail.files import safetensors_file
 from vitrail.model.vit import ViT, create_model
 from vitrail.spec import ImageSpec
 from vitrail.train.dataset import open_dataset
-from vitrail.train.run import RunFolder
+from vitrail.train.run_folder import RunFolder
 
 DIGITS = (100, 500, 1437)
 STARTS = ("none", "fashion", "masked", "dinov2")

@@ -16,9 +16,9 @@ import torch
 
 from together import IMAGES, MODEL, PLAN
 from vitrail.model.vit import create_model
-from vitrail.train.engines.engine import Engine
-from vitrail.train.stepping.gradients import Shown, backward, measured
-from vitrail.train.stepping.objective import loss_for
+from vitrail.train.distributed.data_parallel import ParallelModel
+from vitrail.train.loop import StepInput, accumulate_gradients, make_forward_loss
+from vitrail.train.losses import build_loss
 
 B = 8
 ROWS = torch.arange(16).expand(B, 16)[:, ::2].contiguous()
@@ -48,15 +48,15 @@ def differences(name: str, backend: str) -> tuple[float, float]:
     task, rows, targets, recipe = CASES[name]
     compute = dataclasses.replace(PLAN.compute, number_format="bfloat16" if "bfloat16" in name else "float32")
     plan = dataclasses.replace(PLAN, recipe=dataclasses.replace(PLAN.recipe, **recipe), compute=compute)
-    loss = loss_for(task, plan.recipe)
+    loss = build_loss(task, plan.recipe)
     losses, gradients = [], []
     for compiled in (False, True):
         model = create_model(MODEL, seed=3)
-        engine = Engine(model)
-        measure = measured(engine, loss, plan)
+        engine = ParallelModel(model)
+        measure = make_forward_loss(engine, loss, plan)
         if compiled:
             measure = torch.compile(measure, fullgraph=True, backend=backend)
-        mean, _ = backward(engine, measure, loss, Shown(IMAGES[:B], rows, targets), MODEL.outputs)
+        mean, _ = accumulate_gradients(engine, measure, loss, StepInput(IMAGES[:B], rows, targets), MODEL.outputs)
         losses.append(mean.item())
         gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     furthest = max((p - q).abs().max().item() for p, q in zip(*gradients, strict=True))

@@ -92,12 +92,12 @@ def _serve() -> None:
     from vitrail.cli.main import main
     from vitrail.model.registry import config_from_name
     from vitrail.model.vit import create_model
-    from vitrail.train.loop import prepare
+    from vitrail.train.loop import build_train_state
     from vitrail.train.plan import Plan
 
     assert matplotlib and scipy and sklearn and vitrail
     torch.set_num_threads(1)  # a process with more cannot be forked
-    prepare(
+    build_train_state(
         create_model(config_from_name("vit_mu_patch8_16"), seed=0), Plan()
     )  # torch imports a part of itself only now
     for line in sys.stdin:

@@ -12,14 +12,14 @@ from pathlib import Path
 import torch
 
 from together import plan, trained, weights
-from vitrail.train.engines.team import joined
+from vitrail.train.distributed.collectives import join_group
 
 
 def work(settings: dict[str, str]) -> None:
     """What each process does."""
     torch.set_num_threads(1)
     asked = plan("ddp", steps=5)
-    with joined("cpu", 60) as team:
+    with join_group("cpu", 60) as team:
         learner, losses = trained(asked, team)
         digest = hashlib.sha256()
         for tensor in weights(learner, asked, team):

@@ -22,14 +22,12 @@ from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
-from vitrail.train.brought import NOTHING, Brought
-from vitrail.train.engines.sharding import whole
-from vitrail.train.engines.team import ALONE, Team, joined
-from vitrail.train.engines.whole import whole_learner
-from vitrail.train.keeping import state
-from vitrail.train.loop import Learner, prepare, train
-from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train import checkpoint
+from vitrail.train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
+from vitrail.train.distributed.collectives import SINGLE_PROCESS, RankGroup, join_group
+from vitrail.train.distributed.fsdp import to_full_tensor
+from vitrail.train.loop import TrainState, build_train_state, gather_train_state, train_steps
+from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 MODEL = ViTConfig(
     image_size=(8, 8), patch=(2, 2), channels=1, width=16, depth=2, heads=2, mlp_width=24, outputs=3, init="torch",
@@ -60,22 +58,22 @@ def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def trained(
-    asked: Plan, team: Team, targets: np.ndarray = CLASSES, brought: Brought = NOTHING
-) -> tuple[Learner, list[float]]:
-    learner = prepare(create_model(MODEL, seed=1), asked, team)
+    asked: Plan, team: RankGroup, targets: np.ndarray = CLASSES, brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
+) -> tuple[TrainState, list[float]]:
+    learner = build_train_state(create_model(MODEL, seed=1), asked, team)
     task = "classes" if targets.ndim == 1 else "number"
-    steps = train(learner, InMemoryImageStore(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
+    steps = train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, 0, None, task, team=team, brought=brought)
     return learner, [step.loss for step in steps]
 
 
-def gradients(engine: str, team: Team) -> list[torch.Tensor]:
+def gradients(engine: str, team: RankGroup) -> list[torch.Tensor]:
     """A tenth of those of the first step, as AdamW's first moment keeps them."""
     learner, _ = trained(plan(engine, steps=1, clip=0.0), team)
-    return [whole(moments["exp_avg"]) * 10 for moments in learner.optimizers[0].state.values()]
+    return [to_full_tensor(moments["exp_avg"]) * 10 for moments in learner.optimizers[0].state.values()]
 
 
-def weights(learner: Learner, asked: Plan, team: Team) -> list[torch.Tensor]:
-    whole = whole_learner(learner, asked, team)
+def weights(learner: TrainState, asked: Plan, team: RankGroup) -> list[torch.Tensor]:
+    whole = gather_train_state(learner, asked, team)
     assert whole.average is not None
     return [p.detach().clone() for p in whole.model.parameters()] + list(whole.average.weights.values())
 
@@ -84,21 +82,21 @@ def furthest(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> float:
     return max((a - b).abs().max().item() for a, b in zip(ours, theirs, strict=True)) if ours else 0.0
 
 
-def equalities(team: Team) -> dict[str, float]:
+def equalities(team: RankGroup) -> dict[str, float]:
     """The largest difference to one process, kind by kind."""
     found = {}
-    reference = gradients("auto", ALONE)
+    reference = gradients("auto", SINGLE_PROCESS)
     for engine in ("ddp", "fsdp"):
         found[f"{engine} gradients"] = furthest(gradients(engine, team), reference)
-    kinds: dict[str, tuple[dict[str, object], np.ndarray, Brought]] = {
-        "adamw": ({}, CLASSES, NOTHING),
-        "muon": ({"optimizer": "muon"}, CLASSES, NOTHING),
-        "unknown cells": ({}, CELLS.astype(np.float32), NOTHING),
-        "own loss": ({}, CLASSES, Brought(loss=squared)),
+    kinds: dict[str, tuple[dict[str, object], np.ndarray, CustomFunctions]] = {
+        "adamw": ({}, CLASSES, NO_CUSTOM_FUNCTIONS),
+        "muon": ({"optimizer": "muon"}, CLASSES, NO_CUSTOM_FUNCTIONS),
+        "unknown cells": ({}, CELLS.astype(np.float32), NO_CUSTOM_FUNCTIONS),
+        "own loss": ({}, CLASSES, CustomFunctions(loss=squared)),
     }
     for kind, (recipe, targets, brought) in kinds.items():
-        alone, losses = trained(plan(**recipe), ALONE, targets, brought)
-        theirs = weights(alone, plan(**recipe), ALONE)
+        alone, losses = trained(plan(**recipe), SINGLE_PROCESS, targets, brought)
+        theirs = weights(alone, plan(**recipe), SINGLE_PROCESS)
         for engine in ("ddp", "fsdp"):
             for parts in (1, 2):
                 asked = plan(engine, accumulate=parts, **recipe)
@@ -108,26 +106,26 @@ def equalities(team: Team) -> dict[str, float]:
     return found
 
 
-def resumed(team: Team, folder: Path) -> dict[str, float]:
+def resumed(team: RankGroup, folder: Path) -> dict[str, float]:
     """A sharded checkpoint of ten steps, gone on with by each engine and by one process alone."""
     first, _ = trained(plan("fsdp", steps=20), team)
     unbroken = weights(first, plan("fsdp"), team)
-    learner = prepare(create_model(MODEL, seed=1), plan("fsdp"), team)
-    steps = train(learner, InMemoryImageStore(IMAGES), CLASSES, plan("fsdp"), team=team)
+    learner = build_train_state(create_model(MODEL, seed=1), plan("fsdp"), team)
+    steps = train_steps(learner, InMemoryImageStore(IMAGES), CLASSES, plan("fsdp"), team=team)
     for _ in range(10):
         next(steps)
-    shares = state.shares_of(learner, team)
+    shares = checkpoint.make_sharded_save(learner, team)
     if team.leads:
-        state.save(folder, 10, learner.model, learner.optimizers, learner.average, shares=shares)
+        checkpoint.save_checkpoint(folder, 10, learner.model, learner.optimizers, learner.average, shares=shares)
         shares.close()
     else:
         shares.help_leader()
     team.told()
     found = {}
-    for engine, who in (("fsdp", team), ("ddp", team), ("auto", ALONE)):
-        again = prepare(create_model(MODEL, seed=1), plan(engine), who)
-        start = state.load(folder / "step-00000010", again.model, again.optimizers, again.average)
-        list(train(again, InMemoryImageStore(IMAGES), CLASSES, plan(engine), start, team=who))
+    for engine, who in (("fsdp", team), ("ddp", team), ("auto", SINGLE_PROCESS)):
+        again = build_train_state(create_model(MODEL, seed=1), plan(engine), who)
+        start = checkpoint.load_checkpoint(folder / "step-00000010", again.model, again.optimizers, again.average)
+        list(train_steps(again, InMemoryImageStore(IMAGES), CLASSES, plan(engine), start, team=who))
         found[f"resumed by {engine}"] = furthest(weights(again, plan(engine), who), unbroken)
     return found
 
@@ -139,7 +137,7 @@ def said(work: Callable[[], object]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def words(team: Team) -> dict[str, object]:
+def words(team: RankGroup) -> dict[str, object]:
     """What the processes tell each other, and how the leader's errors are everybody's."""
 
     def refuse() -> None:
@@ -157,23 +155,23 @@ def words(team: Team) -> dict[str, object]:
     return told
 
 
-def poisoned(team: Team) -> dict[str, object]:
+def poisoned(team: RankGroup) -> dict[str, object]:
     """F5: pictures of rank 1 give a loss that is not finite, and rank 0 does not step either."""
     asked = plan("ddp", optimizer="adamw")
     targets = CELLS.astype(np.float32).copy()
-    learner = prepare(create_model(MODEL, seed=1), asked, team)
+    learner = build_train_state(create_model(MODEL, seed=1), asked, team)
     before = [p.detach().clone() for p in learner.model.parameters()]
     if team.rank == 1:
         targets[:] = 1e30
     try:
-        list(train(learner, InMemoryImageStore(IMAGES), targets, asked, task="number", team=team))
+        list(train_steps(learner, InMemoryImageStore(IMAGES), targets, asked, task="number", team=team))
         outcome = "nobody noticed"
     except DivergedError as error:
         outcome = f"{type(error).__name__}"
     return {"outcome": outcome, "moved": furthest(list(learner.model.parameters()), before)}
 
 
-def slow(team: Team, seconds: float, patience: float = 60) -> str:
+def slow(team: RankGroup, seconds: float, patience: float = 60) -> str:
     """H5: rank 1 answers late."""
     team._steps = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=patience))
     try:
@@ -187,14 +185,14 @@ def slow(team: Team, seconds: float, patience: float = 60) -> str:
 def main() -> None:
     """Do all of it, and print it as JSON."""
     torch.set_num_threads(1)
-    with joined("cpu", 60) as team:
+    with join_group("cpu", 60) as team:
         found = {
             "equal": equalities(team),
             "resumed": resumed(team, Path(sys.argv[1])),
             "words": words(team),
             "poisoned": poisoned(team),
         }
-    with joined("cpu", 60) as team:  # once more in the same processes, as a program that trains twice
+    with join_group("cpu", 60) as team:  # once more in the same processes, as a program that trains twice
         found["slow"] = slow(team, 5)
         found["too slow"] = slow(team, 6, patience=3)
     if team.leads:

@@ -199,15 +199,14 @@ def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
     from vitrail.bench import jobs
     from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
-    from vitrail.train.loop import prepare
-    from vitrail.train.plan import ComputeSettings, Plan
-    from vitrail.train.recipe import Recipe
+    from vitrail.train.loop import build_train_state
+    from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     recipe = Recipe(steps=1_000_000, batch=shape.batch, optimizer="adamw", warmup=0.0, rate=1e-4)
     compute = ComputeSettings(number_format=asked["format"], compile=asked["compiled"])
     plan = Plan(model=config, image=spec, recipe=recipe, compute=compute)
-    return jobs.step(prepare(create_model(config, 0), plan), plan)
+    return jobs.step(build_train_state(create_model(config, 0), plan), plan)
 
 
 def outputs_in(answer: Any) -> Tensor:

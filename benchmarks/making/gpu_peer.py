@@ -19,7 +19,7 @@ from vitrail.bench import jobs
 from vitrail.model.config import ViTConfig
 from vitrail.model.layers import cast_linear_weights
 from vitrail.model.vit import create_model
-from vitrail.train.loop import prepare
+from vitrail.train.loop import build_train_state
 from vitrail.train.plan import Plan
 
 from .contestant import declare, of_timm
@@ -46,7 +46,7 @@ def compared(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]
         "training": (
             plan.recipe.batch,
             {
-                "vitrail": jobs.step(prepare(create_model(plan.model, 0), plan), plan),
+                "vitrail": jobs.step(build_train_state(create_model(plan.model, 0), plan), plan),
                 "timm": training_step(theirs, plan.model, plan.recipe.batch, device, dry),
             },
         )

@@ -9,9 +9,9 @@ from .data.open import is_in_memory
 from .doors import progress, wishes
 from .doors.creating import Size, create, load
 from .run import Run
+from .train import cross_validation
 from .train import fit as training
-from .train import folding
-from .train.brought import Brought, OwnAugment, OwnLoss
+from .train.custom_functions import CustomAugment, CustomFunctions, CustomLoss
 from .train.dataset import MEMORY
 
 __all__ = ["Run", "create", "fit", "load", "open"]
@@ -36,8 +36,8 @@ def fit(
     exclude: str | Path | None = None,
     folds: int | None = None,
     pretrain: bool = False,
-    loss: OwnLoss | None = None,
-    augment: OwnAugment | None = None,
+    loss: CustomLoss | None = None,
+    augment: CustomAugment | None = None,
     settings: Mapping[str, object] | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -64,7 +64,7 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see `vitrail.errors`.
         InterruptedRun: stopped and saved; the message says how to go on.
     """
-    given, brought = source if is_in_memory(source) else None, Brought(loss, augment)
+    given, brought = source if is_in_memory(source) else None, CustomFunctions(loss, augment)
     asked = wishes.Asked(
         source=str(source) if given is None else MEMORY,
         model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,
@@ -73,7 +73,7 @@ def fit(
         folds=folds, pretrain=pretrain, changes=brought.settings | {k: _text(v) for k, v in (settings or {}).items()},
     )  # fmt: skip
     wanted, chosen = wishes.wishes(asked)
-    every = folding.fit_folds if wishes.wants_all_folds(asked, wanted) else training.fit
+    every = cross_validation.fit_folds if wishes.wants_all_folds(asked, wanted) else training.fit
     events = every(wanted, chosen, _path(out), given=given, brought=brought)
     return Run(progress.follow(events, progress.stream(quiet)).run, given, device, brought)
 

@@ -39,13 +39,13 @@ from .evaluate.suspect_list import Listed
 from .export.smaller import Precision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
+from .train import cross_validation
 from .train import fit as training
-from .train import folding
-from .train.brought import NOTHING, Brought, OwnAugment, OwnLoss
+from .train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomAugment, CustomFunctions, CustomLoss
 from .train.dataset import MEMORY
-from .train.keeping.extend import Extension
 from .train.plan import Plan
-from .train.run import RunFolder
+from .train.resume import Extension
+from .train.run_folder import RunFolder
 
 
 class Run:
@@ -59,11 +59,15 @@ class Run:
     """
 
     def __init__(
-        self, path: str | Path, trained_on: object | None = None, device: str = "auto", brought: Brought = NOTHING
+        self,
+        path: str | Path,
+        trained_on: object | None = None,
+        device: str = "auto",
+        brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
     ):
         self.path = Path(path)
         """The run folder."""
-        self.plan: Plan = RunFolder.existing(folding.first(self.path)).read_plan()
+        self.plan: Plan = RunFolder.existing(cross_validation.first_run_folder(self.path)).read_plan()
         """Every setting of the run; of several folds, of the first one."""
         self._trained_on = trained_on  # an object that only this program has
         self._device = device
@@ -77,7 +81,10 @@ class Run:
     @property
     def folds(self) -> tuple[Run, ...]:
         """The runs of the single folds; none where the pictures were parted once."""
-        return tuple(Run(path, self._trained_on, self._device, self._brought) for path in folding.folders(self.path))
+        return tuple(
+            Run(path, self._trained_on, self._device, self._brought)
+            for path in cross_validation.fold_folders(self.path)
+        )
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -175,7 +182,7 @@ class Run:
     def _measured(
         self, source: object | None, split: str | None, skip_bad: bool
     ) -> tuple[evaluation.Labelled, evaluation.Evaluation]:
-        if source is None and folding.is_folds(self.path):
+        if source is None and cross_validation.is_folds_folder(self.path):
             labelled, measured = folds.out_of_fold(self.path, split, self._trained_on)
             return judged.warned(labelled), measured
         labelled = self._warned(source, split)
@@ -242,8 +249,8 @@ class Run:
         self,
         source: object | None = None,
         quiet: bool = False,
-        loss: OwnLoss | None = None,
-        augment: OwnAugment | None = None,
+        loss: CustomLoss | None = None,
+        augment: CustomAugment | None = None,
     ) -> Run:
         """Go on where the run was stopped, exactly as its plan says; what `vitrail train --resume` does.
 
@@ -258,8 +265,8 @@ class Run:
         if source is not None and self.plan.data.source != MEMORY:
             raise UsageError(f"The run {self.path} reads {self.plan.data.source} again; no source can be given to it.")
         given = self._trained_on if source is None else source
-        brought = Brought(loss, augment) or self._brought
-        go_on = folding.resume if folding.is_folds(self.path) else training.resume
+        brought = CustomFunctions(loss, augment) or self._brought
+        go_on = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
         progress.follow(go_on(self.path, given, brought=brought), progress.stream(quiet))
         return Run(self.path, given, self._device, brought)
 
@@ -270,8 +277,8 @@ class Run:
         steps: int | None = None,
         source: object | None = None,
         quiet: bool = False,
-        loss: OwnLoss | None = None,
-        augment: OwnAugment | None = None,
+        loss: CustomLoss | None = None,
+        augment: CustomAugment | None = None,
     ) -> Run:
         """Train for so much longer, also after the end; what `vitrail train --resume RUN --extend` does.
 
@@ -282,15 +289,15 @@ class Run:
         Raises:
             as `resume`.
         """
-        if folding.is_folds(self.path):
+        if cross_validation.is_folds_folder(self.path):
             raise UsageError(
                 f"{self.path} holds several folds, which go on as they were begun. Extend one of them, such as "
-                f"{folding.first(self.path)}."
+                f"{cross_validation.first_run_folder(self.path)}."
             )
         longer = Extension(minutes=minutes, epochs=epochs, steps=steps)
         given = self._trained_on if source is None else source
-        brought = Brought(loss, augment) or self._brought
-        events = training.resume(self.path, given, longer, brought=brought)
+        brought = CustomFunctions(loss, augment) or self._brought
+        events = training.resume_run(self.path, given, longer, brought=brought)
         progress.follow(events, progress.stream(quiet))
         return Run(self.path, given, self._device, brought)
 

@@ -15,9 +15,9 @@ from vitrail.doors.predicting import open_predictor
 from vitrail.errors import DataError
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import dataset as training_data
-from vitrail.train.events import Evaluated, Event, Finished, Note, Progress
-from vitrail.train.fit import fit, resume
-from vitrail.train.planning.wishes import Wishes
+from vitrail.train.events import Event, FinishEvent, Note, StepProgress, ValidationEvent
+from vitrail.train.fit import fit, resume_run
+from vitrail.train.request import TrainRequest
 
 STEPS = 4
 
@@ -44,12 +44,14 @@ def manifest(photos: Path, names: str) -> Path:
 def begun(source: Path, run: Path, **more: str) -> list[Event]:
     """A training that stands still after its second step, as if the machine had been switched off."""
     overrides = {"recipe.batch": "8", "recipe.save_every": "1", "recipe.evaluate_every": "1"}
-    wishes = Wishes(data=DataSettings(source=str(source)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides)
+    wishes = TrainRequest(
+        data=DataSettings(source=str(source)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides
+    )
     events = []
     training = fit(wishes, RuntimeSettings(device="cpu", threads=1), run)
     for event in training:
         events.append(event)
-        if isinstance(event, Evaluated) and event.step == 2:
+        if isinstance(event, ValidationEvent) and event.step == 2:
             break
     training.close()
     return events
@@ -71,8 +73,8 @@ def test_a_run_goes_on_without_a_few_lost_pictures_and_says_so(photos, tmp_path)
     lost = [those(run, split)[0] for split in ("train", "val", "test")]
     for name in lost:
         (photos / name).unlink()
-    events = list(resume(run))
-    assert isinstance(events[-1], Finished)
+    events = list(resume_run(run))
+    assert isinstance(events[-1], FinishEvent)
     told = notes(events)
     assert "3 of the run's 40 pictures are no longer in photos: " in told
     assert all(name in told for name in lost)
@@ -88,14 +90,14 @@ def test_a_run_refuses_classes_and_labels_that_have_changed(photos, tmp_path):
     run = tmp_path / "run"
     begun(manifest(photos, "ab"), run)
     manifest(photos, "za")  # the class that was called a comes last now
-    for again in (lambda: list(resume(run)), lambda: evaluation.held_out(run, None)):
+    for again in (lambda: list(resume_run(run)), lambda: evaluation.held_out(run, None)):
         with pytest.raises(
             DataError, match=r"have changed since the run began\. They were 'a', 'b'; now .* 'a', 'z'\."
         ):
             again()
     manifest(photos, "ba")
     with pytest.raises(DataError, match=r"40 pictures of list\S* changed classes or labels since the run began: "):
-        list(resume(run))
+        list(resume_run(run))
     manifest(photos, "ab")
     (run / "data.json").unlink()
     assert "begun by an older version" in evaluation.held_out(run, None).notes[0]
@@ -106,7 +108,7 @@ def test_a_new_class_folder_is_refused_when_a_run_goes_on(photos, tmp_path):
     (photos / "c").mkdir()
     (photos / "a" / "0.png").rename(photos / "c" / "0.png")
     with pytest.raises(DataError, match=r"They were 'a', 'b'; now they are 'a', 'b', 'c'\. Put the data back"):
-        list(resume(tmp_path / "run"))
+        list(resume_run(tmp_path / "run"))
 
 
 @pytest.mark.slow
@@ -114,12 +116,14 @@ def test_a_new_class_folder_is_refused_when_a_run_goes_on(photos, tmp_path):
 def test_a_held_out_picture_that_vanishes_costs_neither_the_steps_nor_the_model(photos, tmp_path, split):
     run = tmp_path / "run"
     overrides = {"recipe.batch": "8", "recipe.evaluate_every": "2"}
-    wishes = Wishes(data=DataSettings(source=str(photos)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides)
+    wishes = TrainRequest(
+        data=DataSettings(source=str(photos)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides
+    )
     said = r"Step 2 of 4 is saved" if split == "val" else r"The trained model is in .*model\. Once that is mended"
     with pytest.raises(DataError, match=rf"\.png.* {said}.*: vitrail train --resume "):
         for event in fit(wishes, RuntimeSettings(device="cpu", threads=1), run):
-            if isinstance(event, Progress) and event.step == 1:
+            if isinstance(event, StepProgress) and event.step == 1:
                 (photos / those(run, split)[0]).unlink()
     assert (run / "checkpoints" / f"step-0000000{2 if split == 'val' else 4}").is_dir()
     assert (run / "model" / "config.json").is_file() == (split == "test")
-    assert isinstance(list(resume(run))[-1], Finished)
+    assert isinstance(list(resume_run(run))[-1], FinishEvent)

@@ -13,9 +13,9 @@ from vitrail.data.settings import DataSettings
 from vitrail.errors import DataError
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import dataset as training_data
-from vitrail.train.events import Event, Finished, Note, Progress
-from vitrail.train.fit import fit, resume
-from vitrail.train.planning.wishes import Wishes
+from vitrail.train.events import Event, FinishEvent, Note, StepProgress
+from vitrail.train.fit import fit, resume_run
+from vitrail.train.request import TrainRequest
 
 STEPS = 12
 
@@ -35,11 +35,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def train_and(folder: Path, delete: int) -> list[Event]:
     """Train, and delete some of the training pictures once the second step is done."""
     overrides = {"recipe.batch": "8", "recipe.save_every": "100"}
-    wishes = Wishes(data=DataSettings(source=str(folder)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides)
+    wishes = TrainRequest(
+        data=DataSettings(source=str(folder)), model="vit_mu_patch8_16", steps=STEPS, overrides=overrides
+    )
     events = []
     for event in fit(wishes, RuntimeSettings(device="cpu", threads=1), folder.parent / "run"):
         events.append(event)
-        if isinstance(event, Progress) and event.step == 2:
+        if isinstance(event, StepProgress) and event.step == 2:
             rows = (folder.parent / "run" / "splits.csv").read_text().splitlines()
             paths = [folder / match[1] for row in rows if (match := re.search(r"([ab]/\d+\.jpg).*train", row))]
             assert len(paths) > delete
@@ -50,7 +52,7 @@ def train_and(folder: Path, delete: int) -> list[Event]:
 
 def test_D23_a_training_goes_on_without_a_few_pictures_and_names_them(folder):
     events = train_and(folder, delete=3)
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], FinishEvent)
     told = [event.text for event in events if isinstance(event, Note) and "could not be read any more" in event.text]
     assert len(told) == 1
     assert told[0].startswith("3 pictures")
@@ -62,4 +64,4 @@ def test_D23_a_training_that_loses_too_many_saves_stops_and_goes_on_when_they_ar
     assert list((folder.parent / "run" / "checkpoints").glob("step-*"))
     for path in folder.glob("*/*.gone"):
         path.rename(path.with_suffix(".jpg"))
-    assert isinstance(list(resume(folder.parent / "run"))[-1], Finished)
+    assert isinstance(list(resume_run(folder.parent / "run"))[-1], FinishEvent)

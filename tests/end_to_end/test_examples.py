@@ -26,7 +26,7 @@ from vitrail.serve.running import CLOSING
 from vitrail.serve.service import Service
 from vitrail.serve.settings import Limits
 from vitrail.serve.tokens import VARIABLE, read_tokens
-from vitrail.train.engines.group import found
+from vitrail.train.distributed.collectives import group_from_env
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 RANK = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
@@ -39,7 +39,7 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
     variables = {one["name"]: one.get("value") for one in container["env"]}
     (rank,) = (one["valueFrom"]["fieldRef"]["fieldPath"] for one in container["env"] if "valueFrom" in one)
     assert variables["RANK"] is None and rank == RANK
-    group = found({**variables, "RANK": "3"})
+    group = group_from_env({**variables, "RANK": "3"})
     assert (group.rank, group.world, group.local_rank, group.local_world) == (3, job["spec"]["completions"], 0, 1)
     name = job["metadata"]["name"]
     assert group.address == f"{name}-0.{spec['subdomain']}:29500"  # an indexed pod is called after its job and rank

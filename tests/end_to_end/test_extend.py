@@ -12,8 +12,8 @@ import pytest
 
 from killing import SHORT, differences, draw
 from nursery import Nursery
-from vitrail.train.keeping.extend import RESULTS
-from vitrail.train.run import RunFolder
+from vitrail.train.resume import RESULT_FILES
+from vitrail.train.run_folder import RunFolder
 
 LINE = ("--recipe.save_every", "3", "--recipe.keep_patches", "0.5", "--recipe.keep_until", "0.6")
 PLACES = [
@@ -71,7 +71,7 @@ def test_the_old_end_is_kept_beside_its_plan_and_can_still_be_asked(finished, ex
     aside = extended / "earlier" / "step-00000006"
     assert (aside / "plan.toml").read_bytes() == (finished / "plan.toml").read_bytes()
     assert (aside / "metrics-test.json").read_bytes() == (finished / "metrics-test.json").read_bytes()
-    assert all((aside / name).exists() == (finished / name).exists() for name in RESULTS)
+    assert all((aside / name).exists() == (finished / name).exists() for name in RESULT_FILES)
     asked = finished.with_name("pictures.npz")
     assert vitrail("evaluate", aside, asked).code == 0
     assert (extended / "report.html").is_file() and (extended / "model" / "config.json").is_file()

@@ -144,7 +144,7 @@ def test_a_fold_that_was_killed_before_it_had_a_plan_begins_anew(vitrail, folds,
 
 def test_a_signal_in_a_fold_says_how_all_of_them_go_on(vitrail, flowers, tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    out, true, count = tmp_path / "folds", loop.apply, 0
+    out, true, count = tmp_path / "folds", loop.apply_step, 0
 
     def asked(*words: object) -> object:
         nonlocal count
@@ -153,7 +153,7 @@ def test_a_signal_in_a_fold_says_how_all_of_them_go_on(vitrail, flowers, tmp_pat
             os.kill(os.getpid(), signal.SIGTERM)
         return true(*words)
 
-    monkeypatch.setattr(loop, "apply", asked)
+    monkeypatch.setattr(loop, "apply_step", asked)
     answer = vitrail("train", flowers, *WORDS, "--out", out)
     said = f"Interrupted at step 2 of 4, saved. Continue with: vitrail train --resume {out}"
     assert (answer.code, answer.err.splitlines()[-1]) == (143, f"vitrail: {said}")

@@ -14,12 +14,9 @@ from killing import SHORT, draw
 from vitrail.data import preprocess
 from vitrail.files import atomic, safetensors_file
 from vitrail.model.vit import create_model
-from vitrail.train import dataset, follow, loop
-from vitrail.train.keeping import keeper
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
-from vitrail.train.run import RunFolder
-from vitrail.train.stepping import memory, optimizer, views
+from vitrail.train import batch_augment, checkpoint, dataset, loop, optim, trainer
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.run_folder import RunFolder
 
 STEPS = 7
 
@@ -49,15 +46,15 @@ def full_from(count: int, true, error: Exception):
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory."), MemoryError()])
 def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrail, pictures, tmp_path, monkeypatch):
-    run, true = tmp_path / "run", memory.try_step
+    run, true = tmp_path / "run", loop.try_step
 
     def fits_two(*words: object) -> None:
         if words[2] > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         true(*words)
 
-    monkeypatch.setattr(loop, "augment", full_from(4, views.augment, error))
-    monkeypatch.setattr(memory, "try_step", fits_two)
+    monkeypatch.setattr(loop, "augment_batch", full_from(4, batch_augment.augment_batch, error))
+    monkeypatch.setattr(loop, "try_step", fits_two)
     answer = begin(vitrail, pictures, run)
     assert answer.code == 5
     assert answer.err.splitlines()[-1] == (
@@ -75,15 +72,17 @@ def test_F10_a_full_memory_saves_the_run_and_says_which_batch_fits(error, vitrai
 def test_F10_memory_that_the_first_measured_steps_fill_is_told_with_the_batch_that_fits(
     words, vitrail, pictures, tmp_path, monkeypatch
 ):
-    true = memory.try_step
+    true = loop.try_step
 
     def fits_two(*given: object) -> None:
         if given[2] > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         true(*given)
 
-    monkeypatch.setattr(loop, "augment", full_from(1, views.augment, torch.OutOfMemoryError("CUDA out of memory.")))
-    monkeypatch.setattr(memory, "try_step", fits_two)
+    monkeypatch.setattr(
+        loop, "augment_batch", full_from(1, batch_augment.augment_batch, torch.OutOfMemoryError("CUDA out of memory."))
+    )
+    monkeypatch.setattr(loop, "try_step", fits_two)
     answer = vitrail("train", pictures, *SHORT, *words, "--out", tmp_path / "run")
     assert answer.code == 5 and not (tmp_path / "run").exists()
     assert answer.err.splitlines()[-1] == (
@@ -93,18 +92,22 @@ def test_F10_memory_that_the_first_measured_steps_fill_is_told_with_the_batch_th
 
 
 def test_F10_of_several_processes_none_tries_alone_what_would_fit(monkeypatch):
-    monkeypatch.setattr(memory, "try_step", lambda *_: pytest.fail("the others would wait"))
+    monkeypatch.setattr(loop, "try_step", lambda *_: pytest.fail("the others would wait"))
     plan = Plan(recipe=Recipe(batch=64, accumulate=2))
-    assert memory.at_once(plan, world=4) == 8
-    told = memory.advice(loop.prepare(create_model(plan.model), plan), plan, "vitrail train --resume runs/a", world=4)
+    assert loop.images_per_forward(plan, world=4) == 8
+    told = loop.advise_smaller_batch(
+        loop.build_train_state(create_model(plan.model), plan), plan, "vitrail train --resume runs/a", world=4
+    )
     assert told == "Take the same batches in 4 parts each: vitrail train --resume runs/a --recipe.accumulate 4"
 
 
 def test_F10_an_evaluation_without_memory_saves_only_what_is_all_here(tmp_path):
-    sharded = keeper.Keeper.__new__(keeper.Keeper)  # which would wait in `save` for processes that evaluate nothing
+    sharded = checkpoint.CheckpointSaver.__new__(
+        checkpoint.CheckpointSaver
+    )  # which would wait in `save` for processes that evaluate nothing
     sharded.whole = False
     run = RunFolder(tmp_path / "run")
-    told = str(follow._ended(run, Plan(), sharded, 7, torch.OutOfMemoryError("CUDA out of memory.")))
+    told = str(trainer._evaluation_error(run, Plan(), sharded, 7, torch.OutOfMemoryError("CUDA out of memory.")))
     assert told.startswith("The memory is full in the evaluation after step 7. Close other programs.")
 
 
@@ -112,14 +115,14 @@ def test_F10_half_applied_weights_are_not_saved(vitrail, pictures, tmp_path, mon
     def full(*words: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    true = optimizer.set_rates
+    true = optim.set_learning_rates
 
     def until_three(*words: object) -> None:
         if words[2] == 3:
             monkeypatch.setattr(torch.optim.AdamW, "step", full)
         true(*words)
 
-    monkeypatch.setattr(optimizer, "set_rates", until_three)
+    monkeypatch.setattr(optim, "set_learning_rates", until_three)
     answer = begin(vitrail, pictures, tmp_path / "run")
     assert answer.code == 5 and "step-00000002 is saved" in answer.err
 
@@ -135,10 +138,10 @@ def test_F10_the_largest_batch_is_found_by_halving():
 
         return one
 
-    assert memory.largest_batch(fits(40), 256) == 32 and tried == [128, 64, 32]
-    assert memory.largest_batch(fits(0), 4) == 0
+    assert loop.find_largest_batch(fits(40), 256) == 32 and tried == [128, 64, 32]
+    assert loop.find_largest_batch(fits(0), 4) == 0
     with pytest.raises(RuntimeError, match="else"):
-        memory.largest_batch(full_from(1, None, RuntimeError("something else")), 4)
+        loop.find_largest_batch(full_from(1, None, RuntimeError("something else")), 4)
 
 
 @pytest.mark.parametrize(

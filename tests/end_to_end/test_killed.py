@@ -14,7 +14,7 @@ import pytest
 
 from killing import EVERYTHING, SHORT, differences, draw, left_behind, until_done
 from nursery import Nursery
-from vitrail.train.keeping import state
+from vitrail.train import checkpoint
 
 LINE = ("--steps", "12", "--recipe.save_every", "3", "--recipe.ema", "0.9")
 FILES = ("model.safetensors", "optimizer.safetensors", "average.safetensors", "state.json", "plan.toml")
@@ -78,7 +78,7 @@ def test_A2_dying_at_every_boundary_of_a_checkpoint_changes_no_bit(part, nursery
         third = place if "remov" in place or "sight" in place else third  # the third save removes the first one
         died = nursery.run("train", pictures, *SHORT, *LINE, "--out", run, VITRAIL_DIE_AT=third)
         assert died.code == -signal.SIGKILL, f"{place}: nobody came by\n{died.said}"
-        kept, _ = state.newest(run / "checkpoints")
+        kept, _ = checkpoint.find_newest_checkpoint(run / "checkpoints")
         assert kept is not None and kept.name in ("step-00000006", "step-00000009"), place
         resumed = nursery.run("train", "--resume", run)
         assert resumed.code == 0, f"{place}\n{resumed.said}"

@@ -147,9 +147,9 @@ def test_every_door_gives_the_same_answer(labels_run, numbers_run):
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_a_run_that_is_broken_off_goes_on_to_the_same_bits(kind, films, cells, vitrail, tmp_path, monkeypatch):
     from vitrail.errors import DataError
-    from vitrail.train import follow
+    from vitrail.train import trainer
 
-    source, steps = {"labels": films, "numbers": cells}[kind], loop.train
+    source, steps = {"labels": films, "numbers": cells}[kind], loop.train_steps
 
     def broken(*words, **more):
         for step in steps(*words, **more):
@@ -159,9 +159,9 @@ def test_a_run_that_is_broken_off_goes_on_to_the_same_bits(kind, films, cells, v
 
     usual = ("train", source, *TINY, "--steps", 30, "--out")
     assert vitrail(*usual, tmp_path / "whole").code == 0
-    monkeypatch.setattr(follow, "train", broken)
+    monkeypatch.setattr(trainer, "train_steps", broken)
     assert vitrail(*usual, tmp_path / "broken").code == 3
-    monkeypatch.setattr(follow, "train", steps)
+    monkeypatch.setattr(trainer, "train_steps", steps)
     assert vitrail("train", "--resume", tmp_path / "broken").code == 0
     first, second = (
         safetensors_file.load_tensors(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "broken")

@@ -12,8 +12,8 @@ import torch
 
 from killing import SHORT, differences, draw
 from vitrail.files import atomic, lock, safetensors_file
-from vitrail.train.keeping import state
-from vitrail.train.run import RunFolder
+from vitrail.train import checkpoint
+from vitrail.train.run_folder import RunFolder
 
 STEPS = 8
 
@@ -163,8 +163,8 @@ def test_A11_changes_that_break_the_meaning_are_refused_by_name(old, new, named,
 
 
 def test_A11_another_version_of_the_code_and_of_torch_is_told(vitrail, stopped, monkeypatch):
-    true = state.machine()
-    monkeypatch.setattr(state, "machine", lambda: true | {"threads": 1, "torch": "9.9", "vitrail": "8.8"})
+    true = checkpoint.describe_machine()
+    monkeypatch.setattr(checkpoint, "describe_machine", lambda: true | {"threads": 1, "torch": "9.9", "vitrail": "8.8"})
     answer = vitrail("train", "--resume", stopped)
     assert answer.code == 0
     assert (

@@ -14,9 +14,8 @@ import partners
 from killing import SHORT, draw
 from nursery import Nursery
 from vitrail.files import atomic
-from vitrail.train import finish, fit, follow, loop
-from vitrail.train.keeping import state
-from vitrail.train.planning import reading
+from vitrail.train import checkpoint, finish, fit, loop, trainer
+from vitrail.train.planning import fingerprint
 
 STEPS = 9
 STOPPING = [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
@@ -47,7 +46,7 @@ def send_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             "step": (loop, "apply"),
             "data": (loop, "augment"),
             "save": (atomic, "write_json"),
-            "validation": (follow, "collect"),
+            "validation": (trainer, "collect"),
             "conclusion": (finish, "write_predictions"),
         }[place]
         true, count = vars(module)[name], 0
@@ -80,7 +79,7 @@ def test_A5_A6_A7_a_signal_that_stops_saves_one_checkpoint_and_says_how_to_go_on
     answer = begin(vitrail, pictures, run)
     said = f"Interrupted at step 4 of {STEPS}, saved. Continue with: vitrail train --resume {run}"
     assert (answer.code, answer.err.splitlines()[-1]) == (code, f"vitrail: {said}")
-    assert state.newest(run / "checkpoints")[0] == run / "checkpoints" / "step-00000004"
+    assert checkpoint.find_newest_checkpoint(run / "checkpoints")[0] == run / "checkpoints" / "step-00000004"
     assert (run / "log.txt").read_text().endswith(f"{said}\n")
     monkeypatch.undo()
     assert "Going on after step 4 of 9." in vitrail("train", "--resume", run).err
@@ -93,7 +92,7 @@ def test_A5_SIGTERM_while_pictures_are_awaited_or_a_checkpoint_or_a_validation_i
     send_in(place, signal.SIGTERM, times)
     answer = begin(vitrail, pictures, tmp_path / "run")
     assert answer.code == 143 and f"Interrupted at step {step} of {STEPS}, saved." in answer.err
-    whole, complaints = state.newest(tmp_path / "run" / "checkpoints")
+    whole, complaints = checkpoint.find_newest_checkpoint(tmp_path / "run" / "checkpoints")
     assert whole is not None and whole.name == f"step-{step:08d}" and complaints == []
 
 
@@ -105,7 +104,7 @@ def test_A5_SIGTERM_twice_leaves_a_whole_checkpoint_and_ends_with_143(pictures, 
         for _ in range(2):
             os.kill(child.pid, signal.SIGTERM)
         assert nursery.wait(child).code in (143, -signal.SIGTERM)
-        whole, complaints = state.newest(run / "checkpoints")
+        whole, complaints = checkpoint.find_newest_checkpoint(run / "checkpoints")
         assert whole is not None and complaints == []
         going = nursery.start("train", "--resume", run)
         awaited(lambda: going.said.is_file() and "\nstep " in going.said.read_text())
@@ -136,7 +135,7 @@ def test_A5_a_signal_in_the_last_step_or_its_save_stops_before_the_evaluation(
     answer = begin(vitrail, pictures, run)
     said = f"vitrail: Interrupted after the last step, which is saved. Continue with: vitrail train --resume {run}"
     assert (answer.code, answer.err.splitlines()[-1]) == (143, said)
-    assert state.newest(run / "checkpoints")[0] == run / "checkpoints" / "step-00000009"
+    assert checkpoint.find_newest_checkpoint(run / "checkpoints")[0] == run / "checkpoints" / "step-00000009"
     assert not (run / "model").exists()
     monkeypatch.undo()
     assert vitrail("train", "--resume", run).code == 0 and (run / "report.html").is_file()
@@ -145,7 +144,7 @@ def test_A5_a_signal_in_the_last_step_or_its_save_stops_before_the_evaluation(
 LAST_SAVE = """
 import os, signal, sys
 from vitrail.cli.main import main
-from vitrail.train.keeping import keeper
+from vitrail.train import checkpoint as keeper
 
 true = keeper.state.save
 
@@ -177,13 +176,13 @@ def test_A6_ctrl_c_twice_ends_at_once_and_the_checkpoint_before_is_whole(
     answer = begin(vitrail, pictures, run)
     assert answer.code == 130
     assert f"Interrupted. What was saved is in {run}. Continue with: vitrail train --resume {run}" in answer.err
-    assert state.newest(run / "checkpoints")[0] == run / "checkpoints" / "step-00000002"
+    assert checkpoint.find_newest_checkpoint(run / "checkpoints")[0] == run / "checkpoints" / "step-00000002"
 
 
 def test_A7_USR1_saves_and_goes_on(vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch):
     saved = []
-    true = state.save
-    monkeypatch.setattr(state, "save", lambda *words: saved.append(words[1]) or true(*words))
+    true = checkpoint.save_checkpoint
+    monkeypatch.setattr(checkpoint, "save_checkpoint", lambda *words: saved.append(words[1]) or true(*words))
     send_in("step", signal.SIGUSR1, 5)
     answer = begin(vitrail, pictures, tmp_path / "run")
     assert answer.code == 0 and saved == [2, 4, 5, 6, 8, 9]
@@ -195,7 +194,7 @@ def test_A7_USR1_before_the_steps_or_after_them_ends_nothing(
     dry, vitrail, pictures, tmp_path, send_in, kept_handlers, monkeypatch
 ):
     came = []
-    monkeypatch.setattr(fit, "look", asking(reading.look))
+    monkeypatch.setattr(fit, "fingerprint_dataset", asking(fingerprint.fingerprint_dataset))
     send_in("conclusion", signal.SIGUSR1, 1)
     before = signal.signal(signal.SIGUSR1, lambda number, frame: came.append(number))
     answer = begin(vitrail, pictures, tmp_path / "run", *dry)

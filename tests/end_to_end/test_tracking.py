@@ -11,8 +11,8 @@ import pytest
 
 from curves_of_tensorboard import curves, texts
 from end_to_end.conftest import TINY
-from vitrail.train.tracking import settings, trackers
-from vitrail.train.tracking.tensorboard import TensorBoard
+from vitrail.train import plan, trackers
+from vitrail.train.trackers import TensorBoardTracker
 
 
 def recorded(run) -> dict[str, list[tuple[int, float]]]:
@@ -46,7 +46,7 @@ def test_tensorboard_has_the_curves_of_metrics_jsonl_also_after_more_time(vitrai
     assert "| recipe.steps | 8 |" in texts(run / "tensorboard")["plan"]
 
 
-class Gone(TensorBoard):
+class Gone(TensorBoardTracker):
     """A server that goes away after two rows."""
 
     def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
@@ -57,7 +57,7 @@ class Gone(TensorBoard):
 
 @pytest.mark.slow
 def test_a_tracker_that_goes_away_costs_its_rows_and_nothing_else(vitrail, flowers, tmp_path, monkeypatch):
-    monkeypatch.setitem(trackers.OPENED, "tensorboard", Gone)
+    monkeypatch.setitem(trackers.TRACKER_CLASSES, "tensorboard", Gone)
     run = tmp_path / "run"
     done = vitrail("train", flowers, *TINY, "--steps", 8, "--out", run, "--track.to", "tensorboard")
     told = "tensorboard gets no more rows: connection refused. The training goes on; metrics.jsonl has them all."
@@ -66,7 +66,7 @@ def test_a_tracker_that_goes_away_costs_its_rows_and_nothing_else(vitrail, flowe
 
 
 def test_a_tracker_that_is_not_here_is_refused_before_a_picture_is_read(vitrail, tmp_path, monkeypatch):
-    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    monkeypatch.setattr(plan, "find_spec", lambda name: None)
     asked = vitrail("train", tmp_path / "nowhere", "--track.to", "wandb", "--out", tmp_path / "run")
     assert asked.code == 2 and asked.err == (
         "vitrail: track.to wandb needs the package wandb, which is not here. Install it, pip install wandb, or leave "

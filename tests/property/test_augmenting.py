@@ -22,8 +22,8 @@ from vitrail.data.augment.policies import (
 from vitrail.data.loader import Batch
 from vitrail.data.random_crop import RandomResizedCrop
 from vitrail.randomness import uniform
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.views import augment
+from vitrail.train.batch_augment import augment_batch
+from vitrail.train.plan import Recipe
 
 ROWS = 24
 STRONG = {
@@ -100,18 +100,18 @@ def test_the_whole_diet_of_a_picture_is_its_own(part, policy, epoch):
     recipe = Recipe(augment=policy, crop_padding=2, flip=True, flip_vertical=True, turn=9, stretch=0.2, erase=0.5)
     batch = Batch(images, torch.zeros(ROWS, dtype=torch.int64), rows)
     smaller = Batch(images[part], torch.zeros(len(part), dtype=torch.int64), rows[part])
-    assert torch.equal(augment(smaller, recipe, 1, epoch), augment(batch, recipe, 1, epoch)[part])
+    assert torch.equal(augment_batch(smaller, recipe, 1, epoch), augment_batch(batch, recipe, 1, epoch)[part])
 
 
 def test_copies_and_epochs_are_augmented_differently_and_copy_zero_as_the_only_one():
     images, rows = pictures(3, 18, 21)[:1].repeat(8, 1, 1, 1), np.full(8, 5)
     recipe = Recipe(augment="three", crop_padding=3, flip=True, batch=8, repeats=8)
     targets = torch.zeros(8, dtype=torch.int64)
-    found = augment(Batch(images, targets, rows, np.arange(8)), recipe, 1, 0)
+    found = augment_batch(Batch(images, targets, rows, np.arange(8)), recipe, 1, 0)
     assert len({view.numpy().tobytes() for view in found}) == 8
-    alone = augment(Batch(images[:1], targets[:1], rows[:1]), recipe, 1, 0)
+    alone = augment_batch(Batch(images[:1], targets[:1], rows[:1]), recipe, 1, 0)
     assert torch.equal(alone[0], found[0])
-    assert not torch.equal(augment(Batch(images[:1], targets[:1], rows[:1]), recipe, 1, 1)[0], found[0])
+    assert not torch.equal(augment_batch(Batch(images[:1], targets[:1], rows[:1]), recipe, 1, 1)[0], found[0])
 
 
 def test_three_augment_is_the_same_for_a_picture_in_any_batch():

@@ -7,8 +7,8 @@ import sys
 from cifar_files import files10, write
 from scripts import ROOT, script
 from vitrail.model.flops import training_flops
-from vitrail.train.planning.planner import FEWEST_STEPS
-from vitrail.train.run import RunFolder
+from vitrail.train.planning.planner import MIN_STEPS
+from vitrail.train.run_folder import RunFolder
 
 record = script("cifar10_record")
 SMALL = ("--model", "vit_mu_patch8_32", "--recipe.batch", "4", "--compute.threads", "1")
@@ -23,7 +23,7 @@ def test_pictures_held_out_are_told_of_and_no_row_is_kept(tmp_path, monkeypatch,
     assert "of the pictures held out" in capfd.readouterr().out
     assert not (ROOT / "benchmarks" / "results" / "none.json").exists()
     plan = RunFolder(tmp_path / "none-held-out-seed0").read_plan()
-    assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == FEWEST_STEPS
+    assert plan.data.val_fraction == record.HELD_OUT and plan.recipe.steps == MIN_STEPS
 
 
 def test_the_operations_of_a_record_count_the_patches_that_early_steps_leave_out(tmp_path):

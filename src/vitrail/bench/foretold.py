@@ -13,9 +13,8 @@ from ..model.attention import choose_path
 from ..model.config import ViTConfig
 from ..model.vit import parameter_count
 from ..runtime import NumberFormat
-from ..train.plan import ComputeSettings, Plan
-from ..train.planning import footprint
-from ..train.recipe import Recipe
+from ..train.plan import ComputeSettings, Plan, Recipe
+from ..train.planning import cost_estimate
 from .pace import Optimizer, Seconds
 
 PICTURE_BYTES = 110_000
@@ -109,7 +108,7 @@ def foretell(wanted: Wanted, seconds: Seconds, room: Room) -> Foretold:
     engine = _engine(plan, wanted, room)
     shares = wanted.devices if engine == "fsdp" else 1
     parameters = parameter_count(config)
-    memory = footprint.on_device(plan, shares)
+    memory = cost_estimate.estimate_training_memory(plan, shares)
     sent = sent_bytes(parameters, wanted.devices, engine)
     waiting = waits(sent, seconds.step, engine, room.link)
     step = seconds.step + waiting
@@ -164,7 +163,7 @@ def answering_bytes(wanted: Wanted, room: Room) -> int:
     at_once = wanted.each * min(parts, room.threads, TEAMS) / parts
     used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.each * pixels
     if room.place in ("cuda", "mps"):
-        return round(footprint.SLACK * (weights + used))
+        return round(cost_estimate.GPU_OVERHEAD * (weights + used))
     kept = KEPT_FLOAT32 if wanted.number_format == "float32" else KEPT
     return round(weights + kept * used + MATRICES * 4 * config.width * config.mlp_width)
 
@@ -173,7 +172,7 @@ def _engine(plan: Plan, wanted: Wanted, room: Room) -> Engine:
     """FSDP2 only where a whole copy does not fit."""
     if wanted.devices == 1:
         return "alone"
-    return "ddp" if room.memory is None or footprint.on_device(plan) <= room.memory else "fsdp"
+    return "ddp" if room.memory is None or cost_estimate.estimate_training_memory(plan) <= room.memory else "fsdp"
 
 
 def _plan(wanted: Wanted, device: str) -> Plan:

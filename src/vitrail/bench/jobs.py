@@ -18,7 +18,7 @@ from ..model.vit import ViT
 from ..predict.member import Member
 from ..predict.predictor import Predictor
 from ..spec import ImageSpec
-from ..train.loop import Learner, train
+from ..train.loop import TrainState, train_steps
 from ..train.plan import Plan
 from .clock import Job
 
@@ -37,11 +37,11 @@ def answers(model: nn.Module, spec: ImageSpec, batch: int, device: str, number_f
     return job
 
 
-def step(learner: Learner, plan: Plan) -> Job:
+def step(learner: TrainState, plan: Plan) -> Job:
     """A step of the training loop: augmentation, forward, loss, backward, guards, optimiser."""
     count = PICTURES * plan.recipe.batch
     targets = np.arange(count) % plan.model.outputs
-    made = train(learner, InMemoryImageStore(noise(plan.image, count)), targets, plan)
+    made = train_steps(learner, InMemoryImageStore(noise(plan.image, count)), targets, plan)
     return lambda: next(made)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ..train.run import environment
+from ..train.run_folder import describe_environment
 
 
 def facts(device: str) -> dict[str, object]:
     """The environment as run folders keep it, with the device and the commit of a checkout."""
-    return {**environment(), "device": device, "commit": commit()}
+    return {**describe_environment(), "device": device, "commit": commit()}
 
 
 def commit() -> str:

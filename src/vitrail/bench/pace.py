@@ -15,9 +15,8 @@ from ..model.config import ViTConfig
 from ..model.vit import ViT, create_model
 from ..runtime import NumberFormat
 from ..spec import ImageSpec
-from ..train.loop import prepare
-from ..train.plan import ComputeSettings, Plan
-from ..train.recipe import Recipe
+from ..train.loop import build_train_state
+from ..train.plan import ComputeSettings, Plan, Recipe
 from . import jobs
 from .clock import Clock, Job
 from .devices import Device
@@ -112,7 +111,7 @@ def _step(
     recipe = Recipe(steps=1_000_000, batch=batch, optimizer=optimizer, warmup=0.0)
     compute = ComputeSettings(device=device, number_format=number_format)
     plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
-    return jobs.step(prepare(model, plan), plan)
+    return jobs.step(build_train_state(model, plan), plan)
 
 
 def _along(depths: tuple[int, ...], seconds: list[float], depth: int) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from ..train.planning import footprint
+from ..train.planning import cost_estimate
 
 
 def forget(device: str) -> bool:
@@ -24,4 +24,4 @@ def forget(device: str) -> bool:
 
 def highest(device: str) -> int:
     """Bytes at the highest point since `forget`: of the whole process on a CPU, libraries included."""
-    return footprint.peak(device)
+    return cost_estimate.measure_peak_memory(device)

@@ -16,9 +16,8 @@ from ..model import flops
 from ..model.vit import ViT
 from ..runtime import NumberFormat, memory_is_full
 from ..spec import ImageSpec
-from ..train.loop import prepare
-from ..train.plan import ComputeSettings, Plan
-from ..train.recipe import Recipe
+from ..train.loop import build_train_state
+from ..train.plan import ComputeSettings, Plan, Recipe
 from . import files, jobs, limits, peak
 from .clock import Clock, Job, Timing
 
@@ -133,7 +132,7 @@ class Measurement:
             for batch in sweep.batches:
                 yield batch, jobs.answers(answering, self.spec, batch, sweep.device, sweep.number_format), batch
         elif what == "training":
-            learner = prepare(model, self.plan(1))
+            learner = build_train_state(model, self.plan(1))
             for batch in sweep.batches:
                 yield batch, jobs.step(learner, self.plan(batch)), batch
         else:

@@ -11,9 +11,8 @@ from ..data import split_files
 from ..errors import DataError
 from ..evaluate.comparing import Comparison, compare
 from ..predict.predictor import Predictor
-from ..train import folding
-from ..train.keeping import identity
-from ..train.run import RunFolder
+from ..train import cross_validation, dataset
+from ..train.run_folder import RunFolder
 from .evaluation import Counter, Evaluation, Labelled, evaluate, groups_of
 
 
@@ -52,7 +51,7 @@ def unseen_by(run: Path, labelled: Labelled) -> Labelled:
     folder = RunFolder(run)
     if not folder.splits_file.is_file():
         return _noted(labelled, f"{run} does not say which pictures it has learnt from; it may have seen these.")
-    if not identity.same(folder.data_file, labelled.source):
+    if not dataset.is_same_data(folder.data_file, labelled.source):
         return _noted(labelled, f"{run} has learnt from other data; whether it has seen these pictures is not known.")
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     kept = np.setdiff1d(labelled.rows, np.concatenate([splits["train"], splits["val"]]))
@@ -69,8 +68,8 @@ def unseen_by(run: Path, labelled: Labelled) -> Labelled:
 
 def learnt_told(run: Path, labelled: Labelled) -> Labelled:
     """The same pictures, with a note from how many of them a run, or the folds in a folder, have learnt."""
-    runs = [RunFolder(path) for path in folding.folders(run)] or [RunFolder(run)]
-    if not all(one.splits_file.is_file() and identity.same(one.data_file, labelled.source) for one in runs):
+    runs = [RunFolder(path) for path in cross_validation.fold_folders(run)] or [RunFolder(run)]
+    if not all(one.splits_file.is_file() and dataset.is_same_data(one.data_file, labelled.source) for one in runs):
         return labelled
     learnt = [split_files.read_splits(one.splits_file, labelled.source)[0]["train"] for one in runs]
     count = len(np.intersect1d(labelled.rows, np.concatenate(learnt)))

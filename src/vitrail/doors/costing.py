@@ -18,7 +18,7 @@ from ..model.config import ViTConfig
 from ..plural import counted
 from ..runtime import NumberFormat
 from ..spec import ImageSpec
-from ..train.events import Planned
+from ..train.events import PlanEvent
 from ..train.plan import Plan
 from .amounts import duration, memory, operations, short
 
@@ -117,7 +117,7 @@ def run_flops(plan: Plan) -> int:
     return round(total)
 
 
-def plan_facts(planned: Planned, count: int | None) -> dict[str, Any]:
+def plan_facts(planned: PlanEvent, count: int | None) -> dict[str, Any]:
     """Operations of a planned run, and what it takes on several devices like this machine's where they are counted.
 
     Raises:
@@ -148,7 +148,7 @@ def plan_facts(planned: Planned, count: int | None) -> dict[str, Any]:
     return facts
 
 
-def plan_lines(planned: Planned, count: int | None) -> list[str]:
+def plan_lines(planned: PlanEvent, count: int | None) -> list[str]:
     """The same as sentences; as `plan_facts`."""
     facts = plan_facts(planned, count)
     forward, training, run = (operations(facts[f"{name}_flops"]) for name in ("forward", "training", "run"))

@@ -21,10 +21,10 @@ from ..evaluate.answers import Answers, join
 from ..evaluate.measuring import Figures, measured
 from ..evaluate.table import path_of
 from ..predict.predictor import Predictor
-from ..train import folding
-from ..train.dataset import class_of, open_dataset
+from ..train import cross_validation
+from ..train.dataset import class_indices, open_dataset
 from ..train.plan import Plan
-from ..train.run import RunFolder
+from ..train.run_folder import RunFolder
 from .wishes import check_names
 
 BATCH = 64
@@ -159,10 +159,10 @@ def held_out(run: Path, split: str | None, given: object | None = None) -> Label
         UsageError: not a run folder, no such split, or nothing in it.
         DataError: the data is not what the run was begun with.
     """
-    if folding.is_folds(run):
+    if cross_validation.is_folds_folder(run):
         raise UsageError(
             f"{run} holds several folds, each of which has held out other pictures. Ask one of them, such as "
-            f"{folding.first(run)}, or give another SOURCE."
+            f"{cross_validation.first_run_folder(run)}, or give another SOURCE."
         )
     folder = RunFolder.existing(run)
     if not folder.splits_file.is_file():
@@ -214,7 +214,7 @@ def reading(
         )
     named = str(source) if isinstance(source, str | Path) else ""
     settings = DataSettings(source=named, data_root=str(data_root or ""), task=task)
-    folder = RunFolder(folding.first(Path(model)))
+    folder = RunFolder(cross_validation.first_run_folder(Path(model)))
     if folder.plan_file.is_file():
         learnt = folder.read_plan().data
         if task != "auto" and _is_manifest(settings.source) and _is_manifest(learnt.source):
@@ -270,7 +270,7 @@ def unreadable(why: DataError) -> DataError:
 def targets_of(source: Source, rows: NDArray[np.int64], numbers: NDArray[np.int64], outputs: int) -> np.ndarray:
     """What rows of a source show, as the model counts; labels and columns that the source lacks are not known."""
     if source.task == "classes":
-        return numbers[class_of(source, rows)]
+        return numbers[class_indices(source, rows)]
     targets = np.full((len(rows), outputs), np.nan, np.float32)
     targets[:, numbers] = source.targets[rows]
     return targets

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..train import folding
-from ..train.together import SPLIT
+from ..train import cross_validation
+from ..train.cross_validation import OUT_OF_FOLD
 from .evaluation import Evaluation, Labelled
 
 
@@ -22,12 +22,13 @@ def out_of_fold(path: Path, split: str | None = None, given: object | None = Non
         UsageError: another split, or a fold that is not done.
         DataError: the data is not what the folds were begun with.
     """
-    if split not in (None, SPLIT):
+    if split not in (None, OUT_OF_FOLD):
         raise UsageError(
-            f"Folds hold out every picture once, so their split is {SPLIT}. Got {split!r}; ask one fold for it, such "
-            f"as {folding.first(path)}."
+            f"Folds hold out every picture once, so their split is {OUT_OF_FOLD}. Got {split!r}; ask one fold for "
+            f"it, such "
+            f"as {cross_validation.first_run_folder(path)}."
         )
-    whole = folding.of_folder(path, given)
+    whole = cross_validation.load_fold_predictions(path, given)
     answers, source = whole.answers, whole.dataset.source
-    labelled = Labelled(source, whole.rows(answers), SPLIT, whole.dataset.notes)
+    labelled = Labelled(source, whole.rows(answers), OUT_OF_FOLD, whole.dataset.notes)
     return labelled, Evaluation(whole.figures(), answers, source.name)

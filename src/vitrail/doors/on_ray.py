@@ -23,7 +23,7 @@ from ..evaluate.answers import join
 from ..predict.identity import identity_of
 from ..predict.parts import Made, Parts, seen
 from ..predict.predictor import Predictor
-from ..train.engines.group import Group, found
+from ..train.distributed.collectives import GroupInfo, group_from_env
 from . import counting
 from .sharing import Asked, Outcome, answered, begin, conclude, opened
 
@@ -42,7 +42,7 @@ def predict(asked: Asked) -> Outcome:
         WorkerError: the cluster failed, or has another model under this name than this machine.
         as `sharing.predict`.
     """
-    if found().world > 1:
+    if group_from_env().world > 1:
         raise UsageError(
             "--engine ray hands out the work itself, and this process was started with others (RANK and WORLD_SIZE are "
             "set). Start it alone, or leave --engine out."
@@ -56,7 +56,7 @@ def predict(asked: Asked) -> Outcome:
         with redirect_stdout(sys.stderr):  # what Ray has to say is no answer
             sizes = {number: len(parts.pictures(number)) for number in todo}
             deque(counting.counted(written, sum(sizes.values()), sizes.__getitem__), maxlen=0)
-    return conclude(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), Group())
+    return conclude(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), GroupInfo())
 
 
 class Worker:

@@ -7,9 +7,8 @@ import textwrap
 from pathlib import Path
 
 from ..errors import printable
-from ..train.events import Planned
-from ..train.plan import Plan
-from ..train.teacher.settings import CNN
+from ..train.events import PlanEvent
+from ..train.plan import CNN_TEACHER, Plan
 from .amounts import duration, memory
 
 WIDTH = 118
@@ -18,7 +17,7 @@ NARROWEST = 30
 """Of the column of reasons; where there is no room for it, they stand below."""
 
 
-def lines(planned: Planned) -> list[str]:
+def lines(planned: PlanEvent) -> list[str]:
     """A choice is its name, its value and its reason in columns; a long reason goes on below itself.
 
     In a narrow terminal all of a reason stands below its choice.
@@ -57,7 +56,7 @@ def lines(planned: Planned) -> list[str]:
     return found
 
 
-def expected(planned: Planned) -> list[str]:
+def expected(planned: PlanEvent) -> list[str]:
     """What the run will take, in a sentence; nothing where it was not measured."""
     cost = planned.cost
     if cost is None:
@@ -83,10 +82,10 @@ def _teacher(plan: Plan) -> str:
     settings = plan.teacher
     if not settings.wanted:
         return ""
-    name = "a CNN" if settings.model == CNN else Path(settings.model).name
+    name = "a CNN" if settings.model == CNN_TEACHER else Path(settings.model).name
     if settings.kind == "features":
         return f"{settings.steps:,} steps of the features of {name}"
-    own = f" of {settings.steps:,} steps" if settings.model == CNN else ""
+    own = f" of {settings.steps:,} steps" if settings.model == CNN_TEACHER else ""
     return f"{name}{own}, {settings.weight:.0%} of the loss"
 
 

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from ..errors import InterruptedRun, printable
-from ..train.engines.team import leads
-from ..train.events import Evaluated, Event, Finished, Note, Opened, Planned, Progress, Worked
+from ..train.distributed.collectives import is_rank0
+from ..train.events import (
+    Event,
+    FinishEvent,
+    Note,
+    PlanEvent,
+    RunFolderEvent,
+    StepProgress,
+    TaskProgress,
+    ValidationEvent,
+)
 from . import planned
 from .amounts import duration
 from .counting import SECONDS_BETWEEN_LINES
@@ -86,7 +95,7 @@ class Followed:
     """What there is when a training has ended."""
 
     run: Path
-    finished: Finished | None
+    finished: FinishEvent | None
     """None where another process has evaluated it, or this one had nothing to do."""
 
 
@@ -104,9 +113,9 @@ def follow(events: Iterable[Event], stream: Stream | None = None) -> Followed:
         with display(stream or sys.stderr) as view:
             for event in events:
                 view.show(event)
-                if isinstance(event, Opened):
+                if isinstance(event, RunFolderEvent):
                     run = event.run
-                elif isinstance(event, Finished):
+                elif isinstance(event, FinishEvent):
                     finished = event
     except KeyboardInterrupt as interrupt:
         if run is not None and any((run / name).is_file() for name in BEGUN):
@@ -122,7 +131,7 @@ def follow(events: Iterable[Event], stream: Stream | None = None) -> Followed:
 @contextmanager
 def display(stream: Stream) -> Iterator[Display]:
     """A bar if the stream is a terminal, plain lines otherwise; of several processes only the first one shows."""
-    if not leads():
+    if not is_rank0():
         yield Silent()
         return
     lasting = Lasting(stream)
@@ -159,11 +168,11 @@ class Lines:
 
     def show(self, event: Event) -> None:
         """Write what is worth a line; of the steps, one every five seconds and the last."""
-        if isinstance(event, Worked):
+        if isinstance(event, TaskProgress):
             if time.monotonic() - self.last < SECONDS_BETWEEN_LINES:
                 return
             self.last = time.monotonic()
-        if isinstance(event, Progress):
+        if isinstance(event, StepProgress):
             if time.monotonic() - self.last < SECONDS_BETWEEN_LINES and event.step < event.steps:
                 return
             self.last = time.monotonic()
@@ -182,9 +191,9 @@ class Terminal:
 
     def show(self, event: Event) -> None:
         """Move the bar by a step, or print a line above it."""
-        if isinstance(event, Evaluated):
+        if isinstance(event, ValidationEvent):
             self.figure = f"  val {_figure(event).removeprefix('accuracy ')}"
-        elif isinstance(event, Progress):
+        elif isinstance(event, StepProgress):
             facts = f"loss {event.loss:.3f}  {event.images_per_second:,.0f} images/s{self.figure}"
             left = f"{duration(event.left)} left"
             self.bar.update(
@@ -196,7 +205,7 @@ class Terminal:
                 facts=facts,
                 left=left,
             )
-        elif isinstance(event, Worked):
+        elif isinstance(event, TaskProgress):
             self.bar.update(
                 self.task, completed=event.done, total=event.total, visible=event.done < event.total, facts=event.what,
                 left=f"{duration(event.left)} left",
@@ -209,21 +218,21 @@ def words(event: Event) -> str:
     """An event as a line or two of plain text; nothing for those that the command tells itself."""
     if isinstance(event, Note):
         return printable(event.text)
-    if isinstance(event, Planned):
+    if isinstance(event, PlanEvent):
         return "\n".join(planned.lines(event))
-    if isinstance(event, Progress):
+    if isinstance(event, StepProgress):
         return (
             f"{event.phase} step {event.step:,}/{event.steps:,}  loss {event.loss:.3f}  "
             f"{event.images_per_second:,.0f} images/s  {duration(event.left)} left"
         ).lstrip()
-    if isinstance(event, Worked):
+    if isinstance(event, TaskProgress):
         return f"{event.what} {event.done:,}/{event.total:,}  {duration(event.left)} left"
-    if isinstance(event, Evaluated):
+    if isinstance(event, ValidationEvent):
         return f"step {event.step:,}  validation {_figure(event)}  loss {event.loss:.3f}"
     return ""
 
 
-def _figure(event: Evaluated) -> str:
+def _figure(event: ValidationEvent) -> str:
     """The figure with its name, which a bar has no room for where it is the usual one."""
     if event.figure is None:
         return f"{event.name} unknown"

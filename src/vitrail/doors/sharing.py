@@ -17,7 +17,7 @@ from ..plural import counted
 from ..predict.identity import identity_of
 from ..predict.parts import BATCH, ENDING, SIZE, Job, Made, Parts, names_of, seen
 from ..predict.predictor import Predictor
-from ..train.engines.group import Group, found
+from ..train.distributed.collectives import GroupInfo, group_from_env
 from . import counting
 from .predicting import open_predictor, reread
 
@@ -93,7 +93,7 @@ def in_company() -> bool:
     Raises:
         UsageError: the variables contradict each other.
     """
-    return found().world > 1
+    return group_from_env().world > 1
 
 
 def predict(asked: Asked) -> Outcome:
@@ -107,7 +107,7 @@ def predict(asked: Asked) -> Outcome:
         DataError: a picture of the share cannot be read, unless `skip_bad`; the parts before it are written.
         as `predicting.open_predictor`.
     """
-    group = found()
+    group = group_from_env()
     predictor, parts = begin(asked, _device(asked.device, group), group.local_world)
     share = parts.share(group.rank, group.world)
     todo = [number for number in share if not parts.is_whole(number)]
@@ -152,7 +152,7 @@ def answered(predictor: Predictor, pictures: Sequence[Path], asked: Asked) -> It
         yield with_sets(batch, predictor.decided) if asked.sets else batch
 
 
-def conclude(parts: Parts, to: Path, task: Task, written: int, kept: int, group: Group) -> Outcome:
+def conclude(parts: Parts, to: Path, task: Task, written: int, kept: int, group: GroupInfo) -> Outcome:
     """Join the parts if none is missing, and say how things stand."""
     missing = parts.missing()
     whole = None if missing else parts.join(to, task)
@@ -190,7 +190,7 @@ def _written(parts: Parts, todo: Sequence[int], predictor: Predictor, asked: Ask
         parts.write(number, Made.of(join(batches), before))
 
 
-def _device(wish: str, group: Group) -> str:
+def _device(wish: str, group: GroupInfo) -> str:
     """Every process takes the GPU of its number on this machine, where nobody has named one."""
     if group.world == 1 or wish not in ("auto", "cuda"):
         return wish

@@ -14,9 +14,9 @@ from ..evaluate.glance import glance
 from ..evaluate.out_of_fold import FOLDS, out_of_fold
 from ..evaluate.suspect_list import Listed, listed
 from ..predict.predictor import Predictor
-from ..train.dataset import class_of
-from ..train.keeping import identity
-from ..train.run import RunFolder
+from ..train import dataset
+from ..train.dataset import class_indices
+from ..train.run_folder import RunFolder
 from .evaluation import Counter, Labelled
 from .reading import features_of
 
@@ -36,7 +36,7 @@ def list_suspects(
     """
     features, rows = features_of(predictor, labelled, skip_bad, counted)
     source = labelled.source
-    targets = class_of(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
+    targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
     groups = None if source.groups is None else source.groups[rows]
     outputs = out_of_fold(features, targets, source.task, len(source.classes), FOLDS, groups, seed)
     answers, worth = _answers(source, outputs), _worth(source, outputs, targets)
@@ -49,7 +49,7 @@ def parted_by(run: Path, labelled: Labelled) -> Labelled:
     A note says from how many the model has learnt: what has fitted a wrong label sees the picture as that label says.
     """
     folder = RunFolder(run)
-    if not folder.splits_file.is_file() or not identity.same(folder.data_file, labelled.source):
+    if not folder.splits_file.is_file() or not dataset.is_same_data(folder.data_file, labelled.source):
         return labelled
     splits, _ = split_files.read_splits(folder.splits_file, labelled.source)
     rows = np.intersect1d(labelled.rows, np.concatenate(list(splits.values())))

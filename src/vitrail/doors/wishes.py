@@ -13,7 +13,7 @@ from ..data.open import BUILT_IN
 from ..errors import UsageError
 from ..runtime import RuntimeSettings
 from ..train.plan import Plan
-from ..train.planning.wishes import Wishes
+from ..train.request import TrainRequest
 
 COMMAND_LINE = "the command line"
 
@@ -44,7 +44,7 @@ class Asked:
     """Plan fields by their dotted names, as text."""
 
 
-def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
+def wishes(asked: Asked) -> tuple[TrainRequest, RuntimeSettings]:
     """What `train.fit.fit` takes.
 
     Raises:
@@ -65,7 +65,7 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
     compute = {name: text for name, text in changes.items() if name.startswith("compute.")}
     rest = {name: text for name, text in changes.items() if name not in data_changes and name not in compute}
     weights = rest.pop("start.weights", None) or asked.weights or "auto"
-    wanted = Wishes(
+    wanted = TrainRequest(
         data=config.override(Plan(), said | data_changes).data,
         model=asked.model,
         minutes=asked.minutes,
@@ -82,7 +82,7 @@ def wishes(asked: Asked) -> tuple[Wishes, RuntimeSettings]:
     return wanted, config.override(settings, {name.partition(".")[2]: text for name, text in compute.items()})
 
 
-def wants_all_folds(asked: Asked, wanted: Wishes) -> bool:
+def wants_all_folds(asked: Asked, wanted: TrainRequest) -> bool:
     """Whether a model is to be trained for every fold, and not for the one that data.fold names."""
     return wanted.data.folds > 0 and "data.fold" not in (asked.changes or {})
 

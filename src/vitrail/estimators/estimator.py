@@ -18,7 +18,7 @@ from ..doors.notebook import card
 from ..doors.wishes import pixels
 from ..errors import UsageError
 from ..evaluate.answers import Answers
-from ..train.brought import OwnAugment, OwnLoss
+from ..train.custom_functions import CustomAugment, CustomLoss
 from .keeping import Folder, carried, unpacked
 from .pictures import ROW, Pictures, axes_of, listed, shape_of, value_range, within
 
@@ -51,8 +51,8 @@ class Estimator(BaseEstimator):
         validation_fraction: float = 0.1,
         seed: int = 0,
         device: str = "auto",
-        loss: OwnLoss | None = None,
-        augment: OwnAugment | None = None,
+        loss: CustomLoss | None = None,
+        augment: CustomAugment | None = None,
         settings: Mapping[str, object] | None = None,
         out: str | Path | None = None,
         verbose: bool = False,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from numpy.typing import NDArray
 from ..data import split_files
 from ..data import splits as parts
 from ..data.checks import findings
+from ..data.checks.check_dataset import check_dataset
+from ..data.checks.findings import DataCheckReport
 from ..data.decoding.decode import read_image
 from ..data.loader import ImageStore, load_images
 from ..data.open import BUILT_IN, HUB_PREFIX, SHARD_EXTENSION, open_source
@@ -22,17 +26,20 @@ from ..data.settings import DataSettings
 from ..data.source import Source
 from ..errors import DataError, UsageError
 from ..evaluate.scaling import Scaling, scaling_of
+from ..files.atomic import write_json
 from ..plural import counted
 from ..randomness import permutation
 from ..spec import ImageSpec
-from .brought import NOTHING, Brought
-from .keeping import identity
-from .run import RunFolder
+from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
+from .distributed.collectives import RankGroup
+from .events import Event, Note
+from .plan import Plan
+from .run_folder import RunFolder
 
 MEMORY = "memory"
 """What a plan calls a source that was an object of a Python program."""
 RESIDENT_BYTES = 2 * 2**30
-MOMENT_SAMPLE, MOMENT_BATCH = 5000, 50
+MEAN_STD_SAMPLE, MEAN_STD_BATCH = 5000, 50
 Splits = dict[str, NDArray[np.int64]]
 
 
@@ -44,7 +51,7 @@ class Dataset:
     splits: Splits
     notes: tuple[str, ...] = ()
     """What a person should know about how it was parted, and about what is not as it was when the run began."""
-    brought: Brought = NOTHING
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
     """What the program that has the pictures wants done with them in training."""
 
     def targets(self, split: str) -> Shaped[np.ndarray, " n *K"]:
@@ -106,7 +113,7 @@ def open_dataset(
     seed: int,
     begun: RunFolder | None = None,
     given: object | None = None,
-    brought: Brought = NOTHING,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Dataset:
     """Open the source and part it; with `begun`, as that run has parted it, if it is still the same data.
 
@@ -120,53 +127,53 @@ def open_dataset(
         UsageError: the source cannot be had again, or a setting that it cannot follow.
         DataError: the source cannot be read, or its task, classes, targets or many pictures are not those of `begun`.
     """
-    source = open_source(_asked(settings, given), settings)
-    _check_obeyed(source, settings)
+    source = open_source(_resolve_source(settings, given), settings)
+    _check_data_settings(source, settings)
     if begun is not None:
-        return dataclasses.replace(_again(begun, source), brought=brought)
+        return dataclasses.replace(_reopen_dataset(begun, source), brought=brought)
     splits = parts.make_splits(source, settings, seed)
-    notes = list(_parting(source, settings, splits))
+    notes = list(_split_notes(source, settings, splits))
     if settings.exclude:
-        before, listed = _count(splits), findings.read_exclude_list(Path(settings.exclude).expanduser(), source)
+        before, listed = _count_images(splits), findings.read_exclude_list(Path(settings.exclude).expanduser(), source)
         splits = parts.remove_rows(splits, listed)
-        notes.append(f"Left out {counted(before - _count(splits), 'picture')} that {settings.exclude} lists.")
+        notes.append(f"Left out {counted(before - _count_images(splits), 'picture')} that {settings.exclude} lists.")
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
-    _check_taught(source, splits["train"], settings)
+    _check_two_classes(source, splits["train"], settings)
     return Dataset(source, splits, tuple(notes), brought)
 
 
-def keep(run: RunFolder, dataset: Dataset) -> None:
+def save_dataset_record(run: RunFolder, dataset: Dataset) -> None:
     """Write into a run folder what `open_dataset` needs to open the same data again.
 
     Raises:
         DataError: two pictures have the same id.
     """
     split_files.write_splits(run.splits_file, dataset.source, dataset.splits)
-    identity.write(run.data_file, dataset.source)
+    write_data_record(run.data_file, dataset.source)
 
 
-def class_of(source: Source, rows: NDArray[np.int64]) -> Int64[np.ndarray, " n"]:
+def class_indices(source: Source, rows: NDArray[np.int64]) -> Int64[np.ndarray, " n"]:
     """The class of each row as a number; where labels are soft, the most probable one."""
     return source.targets[rows].argmax(1) if source.soft else source.targets[rows]
 
 
-def located(settings: DataSettings) -> DataSettings:
+def resolve_data_paths(settings: DataSettings) -> DataSettings:
     """The settings with files and folders by their full names, so that a run can be continued from anywhere."""
     return dataclasses.replace(
         settings,
-        source=_located_source(settings.source),
+        source=_absolute_source(settings.source),
         data_root=str(Path(settings.data_root).expanduser().resolve()) if settings.data_root else "",
         exclude=str(Path(settings.exclude).expanduser().absolute()) if settings.exclude else "",
     )
 
 
-def with_moments(spec: ImageSpec, pictures: ImageStore, seed: int) -> ImageSpec:
+def measure_mean_std(spec: ImageSpec, pictures: ImageStore, seed: int) -> ImageSpec:
     """The spec with mean and deviation per channel of (a sample of) the training pictures, rounded to 4 digits."""
-    chosen = pictures.indices[permutation(seed, "moments", 0, len(pictures.indices))[:MOMENT_SAMPLE]]
+    chosen = pictures.indices[permutation(seed, "moments", 0, len(pictures.indices))[:MEAN_STD_SAMPLE]]
     sums = np.zeros((2, spec.channels))
-    for start in range(0, len(chosen), MOMENT_BATCH):  # whole numbers, so that the sums are exact
-        values = pictures.take(chosen[start : start + MOMENT_BATCH]).numpy().astype(np.int64)  # [n, C, H, W]
+    for start in range(0, len(chosen), MEAN_STD_BATCH):  # whole numbers, so that the sums are exact
+        values = pictures.take(chosen[start : start + MEAN_STD_BATCH]).numpy().astype(np.int64)  # [n, C, H, W]
         sums += [values.sum((0, 2, 3)), np.square(values).sum((0, 2, 3))]
     first, second = sums / (len(chosen) * spec.height * spec.width) / [[255], [255**2]]  # [C] each
     mean = tuple(round(float(m), 4) for m in first)
@@ -174,13 +181,13 @@ def with_moments(spec: ImageSpec, pictures: ImageStore, seed: int) -> ImageSpec:
     return dataclasses.replace(spec, mean=mean, std=std)
 
 
-def _again(run: RunFolder, source: Source) -> Dataset:
-    changed = identity.check(run.data_file, source)  # first: who is gone means little under other classes
+def _reopen_dataset(run: RunFolder, source: Source) -> Dataset:
+    changed = check_data_unchanged(run.data_file, source)  # first: who is gone means little under other classes
     splits, gone = split_files.read_splits(run.splits_file, source)
     return Dataset(source, splits, changed + gone)
 
 
-def _asked(settings: DataSettings, given: object | None) -> object:
+def _resolve_source(settings: DataSettings, given: object | None) -> object:
     if given is not None:
         return given
     if settings.source == MEMORY and not Path(MEMORY).exists():
@@ -192,7 +199,7 @@ def _asked(settings: DataSettings, given: object | None) -> object:
     return settings.source
 
 
-def _located_source(source: str) -> str:
+def _absolute_source(source: str) -> str:
     if source in BUILT_IN or source.startswith(HUB_PREFIX):
         return source
     path = Path(source).expanduser()
@@ -201,7 +208,7 @@ def _located_source(source: str) -> str:
     return str(path.absolute()) if path.exists() or source.endswith(SHARD_EXTENSION) else source
 
 
-def _check_obeyed(source: Source, settings: DataSettings) -> None:
+def _check_data_settings(source: Source, settings: DataSettings) -> None:
     """Refuse what was asked of the data and is not so; no setting is ignored."""
     if settings.task not in ("auto", source.task):
         raise UsageError(
@@ -226,9 +233,9 @@ def _check_obeyed(source: Source, settings: DataSettings) -> None:
         raise DataError(f"{source.name} has only one class, {only}; telling apart takes two. Add pictures of another.")
 
 
-def _check_taught(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
+def _check_two_classes(source: Source, rows: NDArray[np.int64], settings: DataSettings) -> None:
     """Refuse to learn one class from another that no training picture shows."""
-    shown = np.unique(class_of(source, rows)) if source.task == "classes" else np.arange(2)
+    shown = np.unique(class_indices(source, rows)) if source.task == "classes" else np.arange(2)
     if len(shown) < 2:
         where = f" of fold {settings.fold}" if settings.folds else ""
         more = "fewer folds, or " if settings.folds else ""
@@ -239,7 +246,7 @@ def _check_taught(source: Source, rows: NDArray[np.int64], settings: DataSetting
         )
 
 
-def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str]:
+def _split_notes(source: Source, settings: DataSettings, splits: Splits) -> list[str]:
     """What was not parted as one might think."""
     notes = []
     if settings.folds and "val" in source.splits:
@@ -256,5 +263,120 @@ def _parting(source: Source, settings: DataSettings, splits: Splits) -> list[str
     return notes
 
 
-def _count(splits: Splits) -> int:
+def _count_images(splits: Splits) -> int:
     return sum(map(len, splits.values()))
+
+
+# The data doctor's look at the pictures before a training: what it leaves out, what it tells, where it stops.
+
+CHECK_TIME_FRACTION = 0.05  # of the minutes, that the check may take
+
+
+def check_and_filter(dataset: Dataset, plan: Plan, team: RankGroup) -> tuple[Dataset, DataCheckReport | None]:
+    """Rank 0 looks at the pictures; bad ones are left out everywhere if asked to, else all refuse.
+
+    Raises:
+        DataError: pictures that cannot be read, all of them named, or what would make the training worthless.
+    """
+    looked: list[DataCheckReport] = []
+
+    def look_at_them() -> list[int]:
+        looked.append(_check_images(dataset, plan))
+        return looked[0].bad_indices.tolist()
+
+    bad = np.array(team.led(look_at_them), np.int64)
+    left = parts.remove_rows(dataset.splits, bad)
+    if not len(left["train"]):
+        raise DataError(f"No training picture of {dataset.source.name} can be read, so nothing is left to train on.")
+    return dataclasses.replace(dataset, splits=left), looked[0] if looked else None
+
+
+def _check_images(dataset: Dataset, plan: Plan) -> DataCheckReport:
+    """Look at the pictures, at all of them where the minutes allow.
+
+    To leave out bad ones all must be looked at, however long it takes: one that is met later would end the training.
+    """
+    seconds = CHECK_TIME_FRACTION * 60 * plan.minutes if plan.minutes and not plan.data.skip_bad else None
+    findings = check_dataset(
+        dataset.source, dataset.splits, plan.image, plan.model.patch, seconds, strata=plan.data.strata
+    )
+    if findings.bad and not plan.data.skip_bad:
+        listed = "; ".join(f"{name} ({reason.rstrip('.')})" for name, reason in findings.bad[:20])
+        more = f" and {len(findings.bad) - 20:,} more" if len(findings.bad) > 20 else ""
+        raise DataError(
+            f"{len(findings.bad):,} of {len(dataset.source):,} pictures cannot be read: {listed}{more}. "
+            "Mend or remove them, or leave them out with --skip-bad."
+        )
+    if findings.stops:
+        raise DataError(" ".join(findings.stops))
+    return findings
+
+
+def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Iterator[Event]:
+    """What the check noticed, and what was left out because of it; nothing from whom did not look."""
+    if findings is None:
+        return
+    if findings.bad:
+        yield Note(f"Left out {counted(len(findings.bad), 'picture')} that cannot be read; check.json names them.")
+    warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
+    for text in (*findings.notes, *warnings):
+        if text not in (dataset.source.reason, *dataset.source.notes):
+            yield Note(text)
+
+
+# Which data a run was begun with, kept in its folder: a run goes on with the same, or says how it differs.
+
+MAX_CLASSES_SHOWN = 10
+
+
+def write_data_record(path: Path, source: Source) -> None:
+    """Keep name, task, classes and fingerprint of a source; what each picture shows is kept with the splits."""
+    facts = {"source": source.name, "task": source.task, "classes": list(source.classes)}
+    write_json(path, facts | {"fingerprint": source.fingerprint()})
+
+
+def check_data_unchanged(path: Path, source: Source) -> tuple[str, ...]:
+    """A sentence if the source is not quite what `write` has seen; nothing if it is.
+
+    Raises:
+        DataError: another task or other classes, so that the model's answers would mean something else.
+    """
+    if not path.is_file():
+        return ("This run was begun by an older version, so nobody knows whether its data is still the same.",)
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    if begun["task"] != source.task:
+        raise DataError(
+            f"The run was begun with a source of {begun['task']}, and {source.name} is now one of {source.task}. "
+            "Put the data back as it was, or begin a new run."
+        )
+    if begun["classes"] != list(source.classes):
+        raise DataError(
+            f"The classes of {source.name} have changed since the run began. They were "
+            f"{_join_class_names(begun['classes'])}; "
+            f"now they are {_join_class_names(source.classes)}. Put the data back as it was, or begin a new run."
+        )
+    if begun["fingerprint"] == source.fingerprint():
+        return ()
+    changed = f"The data of {source.name} has changed since the run began (pictures added, removed or replaced)"
+    return (f"{changed}, so results are no longer bit for bit those of the unbroken run.",)
+
+
+def is_same_data(path: Path, source: Source) -> bool:
+    """Whether a source is exactly what `write` has seen."""
+    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["fingerprint"] == source.fingerprint()
+
+
+def is_same_source(path: Path, source: Source) -> bool:
+    """Whether `write` has seen this source, or one of its name whose files were others: ids mean the same there."""
+    if not path.is_file():
+        return False
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    in_files = not isinstance(source.pictures, np.ndarray)
+    alike = in_files and (begun["source"], begun["task"]) == (source.name, source.task)
+    return bool(begun["fingerprint"] == source.fingerprint() or alike)
+
+
+def _join_class_names(names: list[str] | tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names[:MAX_CLASSES_SHOWN])) + (
+        f" and {len(names) - MAX_CLASSES_SHOWN:,} more" if len(names) > MAX_CLASSES_SHOWN else ""
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..evaluate.measuring import Figures
+from ..files.atomic import write_json
 from .plan import Plan
-from .planning.cost import Cost
 
 
 @dataclass(frozen=True)
@@ -18,24 +21,24 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanEvent:
     """The plan is settled and its reasons known."""
 
     plan: Plan
     reasons: dict[str, str]
-    cost: Cost | None = None
+    cost: RunCost | None = None
     """What the run is expected to take; None where that was not worth measuring."""
 
 
 @dataclass(frozen=True)
-class Opened:
+class RunFolderEvent:
     """The run folder is there, and nobody else's: everything from here on is kept in it."""
 
     run: Path
 
 
 @dataclass(frozen=True)
-class Progress:
+class StepProgress:
     """The state after an optimiser step. `left` is the expected number of seconds until the last one of its phase."""
 
     step: int
@@ -49,7 +52,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Worked:
+class TaskProgress:
     """How far something other than training steps has come; `left` is the expected number of seconds to its end."""
 
     what: str
@@ -59,7 +62,7 @@ class Worked:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class ValidationEvent:
     """Figures on (a sample of) the validation pictures in the middle of a run."""
 
     step: int
@@ -71,7 +74,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishEvent:
     """The run is complete; `metrics` are those of the held-out pictures."""
 
     run: Path
@@ -80,4 +83,59 @@ class Finished:
     seconds: float
 
 
-Event = Note | Planned | Opened | Worked | Progress | Evaluated | Finished
+Event = Note | PlanEvent | RunFolderEvent | TaskProgress | StepProgress | ValidationEvent | FinishEvent
+
+
+# What a run takes, before it and after it: seconds by the clock, and memory at the highest point.
+
+COST_FILE = "cost.json"
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Seconds of the parts of a run; bytes are those of the process on a CPU, of torch on a GPU."""
+
+    preparation: float
+    """Opening, checking and decoding the data, and measuring the pace."""
+    training: float
+    """The optimiser steps."""
+    evaluation: float
+    """Looks at the validation pictures, answers for all held-out ones, figures and report."""
+    memory: int
+    step_seconds: tuple[float, ...] = ()
+    """Seconds of a step in each phase of the recipe, as measured before the first; empty in what was taken."""
+
+    @property
+    def seconds(self) -> float:
+        """From the command to the report."""
+        return self.preparation + self.training + self.evaluation
+
+    def to_json(self) -> dict[str, Any]:
+        """All parts, the seconds together, and those of a step in each phase if they are known."""
+        parts = dataclasses.asdict(self)
+        steps = [float(f"{seconds:.4g}") for seconds in parts.pop("step_seconds")]
+        rounded = {name: round(value, 2) for name, value in parts.items()}
+        return {**rounded, "seconds": round(self.seconds, 2), **({"step_seconds": steps} if steps else {})}
+
+
+def write_cost(folder: Path, predicted: RunCost | None, actual: RunCost | None = None) -> None:
+    """Keep both in the run folder; what is not known is null."""
+    both = {"predicted": predicted, "actual": actual}
+    write_json(folder / COST_FILE, {name: None if cost is None else cost.to_json() for name, cost in both.items()})
+
+
+def read_cost(folder: Path) -> dict[str, dict[str, Any] | None]:
+    """What `write` kept; nothing of either where there is no such file."""
+    path = folder / COST_FILE
+    if not path.is_file():
+        return {"predicted": None, "actual": None}
+    found: dict[str, dict[str, Any] | None] = json.loads(path.read_text(encoding="utf-8"))
+    return found
+
+
+def read_step_seconds(folder: Path) -> tuple[float, ...]:
+    """Of a step in each phase of the recipe, as foretold; empty where nobody measured, or the file cannot be read."""
+    try:
+        return tuple((read_cost(folder)["predicted"] or {}).get("step_seconds", ()))
+    except (ValueError, KeyError):  # nothing but the time that is left is told by it
+        return ()

@@ -30,73 +30,75 @@ from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..plural import counted
 from ..report import choice, facts, grouping, model_card, page, thumbnails
-from . import before, explained, learnt_before
+from . import contamination, phases
+from . import held_out as held_out_module
 from .dataset import Dataset
-from .deciding import answers, look, settle
-from .events import Event, Finished, Note
-from .explained import Shown
-from .loop import Learner
+from .events import Event, FinishEvent, Note
+from .finetune import features, linear_probe
+from .held_out import MapInput, build_predictions, compute_outputs, fit_decisions
+from .loop import TrainState
+from .optim import use_ema_weights
+from .phase import PHASE_NAMES
+from .phase import sum_phase_totals as spent_before
 from .plan import Plan
-from .planning.planner import attention_paths
-from .prelude import PRELUDES
-from .prelude import spent as spent_before
-from .run import RunFolder, environment
-from .stepping.optimizer import averaged
-from .transfer import begin, tried
+from .planning.planner import choose_attention_paths
+from .run_folder import RunFolder, describe_environment
 
-THUMBNAILS = thumbnails.MOST
+MAX_THUMBNAILS = thumbnails.MOST
 
 
 @dataclass(frozen=True)
-class Spent:
+class TrainingTotals:
     """What the training took."""
 
     seconds: float
     images_seen: int
 
 
-def conclude(
-    run: RunFolder, plan: Plan, reasons: Mapping[str, str], learner: Learner, dataset: Dataset
+def finish_run(
+    run: RunFolder, plan: Plan, reasons: Mapping[str, str], learner: TrainState, dataset: Dataset
 ) -> Iterator[Event]:
     """Evaluate a trained learner on the held-out pictures and write everything that the run folder still lacks.
 
     Raises:
         DataError: a held-out picture cannot be read any more; the model is in the run folder by then.
     """
-    spent = _spent(run)
-    yield Note(_evaluating(plan.recipe.views.count))
-    with _kept_if_unreadable(run, learner, plan, dataset):
-        seen = {split: look(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
-        decided, familiar = _kept(run, learner, dataset) or settle(learner, plan, dataset, seen["val"])
+    spent = _training_totals(run)
+    yield Note(_evaluation_note(plan.recipe.views.count))
+    with _keep_model_on_error(run, learner, plan, dataset):
+        seen = {split: compute_outputs(learner, plan, dataset, dataset.splits[split]) for split in ("val", "test")}
+        decided, familiar = _read_decisions(run, learner, dataset) or fit_decisions(learner, plan, dataset, seen["val"])
         there = {split: outputs for split, outputs in seen.items() if len(outputs.rows)}
-        said = {split: answers(dataset, split, outputs, decided, familiar) for split, outputs in there.items()}
-        judged = [_judged(dataset, plan, said[split]) for split in there if _anything_known(dataset, split)]
-    write_bundle(run, learner, plan, dataset, decided, familiar, _card(plan, dataset, decided, judged))
-    yield from map(Note, _unsure(dataset.source.task, plan, decided, len(seen["val"].rows)))
+        said = {
+            split: build_predictions(dataset, split, outputs, decided, familiar) for split, outputs in there.items()
+        }
+        judged = [_evaluate_split(dataset, plan, said[split]) for split in there if _has_targets(dataset, split)]
+    write_bundle(run, learner, plan, dataset, decided, familiar, _model_card_section(plan, dataset, decided, judged))
+    yield from map(Note, _small_validation_notes(dataset.source.task, plan, decided, len(seen["val"].rows)))
     for split, answered in said.items():
         write_predictions(run, answered)
         if split not in [one.figures.split for one in judged]:
             yield Note(f"Nothing is known of the {split} pictures, so they have answers and no figures.")
     for one in judged:
         atomic.write_json(run.path / f"metrics-{one.figures.split}.json", one.figures.to_json())
-    yield from _told(run, plan, [one.figures for one in judged])
+    yield from _write_results(run, plan, [one.figures for one in judged])
     if not judged:
         why = "Nothing could be measured" if run.predictions.is_dir() else "No pictures were held out"
         yield Note(f"{why}, so there is no report. The model is in {run.bundle}.")
         return
     pictures = there[judged[-1].said.split].pictures
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
-    yield from map(Note, _doubts(judged[-1].figures))
-    yield Finished(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
+    yield from map(Note, _doubt_notes(judged[-1].figures))
+    yield FinishEvent(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
 
 
-def _evaluating(views: int) -> str:
+def _evaluation_note(views: int) -> str:
     """What comes now; and why its validation figures may differ from those on the way, which look at pictures once."""
     text = "Evaluating on the held-out pictures"
     return f"{text}, by the mean of {views} views of each; figures on the way were of one." if views > 1 else f"{text}."
 
 
-def _unsure(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[str]:
+def _small_validation_notes(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[str]:
     """What a person must know of answers that few validation pictures stand behind; nothing where there are enough."""
     few = f"{counted(validated, 'validation picture')} cannot"
     found: list[str] = []
@@ -109,12 +111,12 @@ def _unsure(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[
     return found
 
 
-def _doubts(figures: Figures) -> list[str]:
+def _doubt_notes(figures: Figures) -> list[str]:
     """That nothing may have been learnt, where the figures of held-out pictures leave that open."""
     return [doubt] if isinstance(figures, Metrics) and (doubt := figures.doubt()) else []
 
 
-def _told(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:
+def _write_results(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:
     """The figures as a table, and to the trackers, whose part ends here."""
     if figures:
         results.write(run.path / results.NAME, figures)
@@ -124,20 +126,20 @@ def _told(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[No
     yield from map(Note, run.trackers.close(whole=True))
 
 
-def _spent(run: RunFolder) -> Spent:
+def _training_totals(run: RunFolder) -> TrainingTotals:
     """Seconds and pictures of all steps: each recorded row stands for the steps since the one before it."""
     seconds, images, before = 0.0, 0.0, 0.0
     for row in run.rows():
         if "seconds" in row:
             steps = row["step"] - before
             seconds, images, before = seconds + steps * row["seconds"], images + steps * row["images"], row["step"]
-    for name in (*PRELUDES, begin.NAME):
+    for name in (*PHASE_NAMES, features.METRICS_PREFIX):
         before_seconds, before_images = spent_before(run.rows(), name)
         seconds, images = seconds + before_seconds, images + before_images
-    return Spent(seconds, round(images))
+    return TrainingTotals(seconds, round(images))
 
 
-def _kept(run: RunFolder, learner: Learner, dataset: Dataset) -> tuple[Decisions, Familiar | None] | None:
+def _read_decisions(run: RunFolder, learner: TrainState, dataset: Dataset) -> tuple[Decisions, Familiar | None] | None:
     """What the bundle of this run's end holds already; None if there is none, or it could not decide yet."""
     info = bundle.read_bundle_info(run.bundle).info if run.bundle.exists() else {}
     if decisions.KEY not in info:
@@ -149,7 +151,7 @@ def _kept(run: RunFolder, learner: Learner, dataset: Dataset) -> tuple[Decisions
 
 
 @contextmanager
-def _kept_if_unreadable(run: RunFolder, learner: Learner, plan: Plan, dataset: Dataset) -> Iterator[None]:
+def _keep_model_on_error(run: RunFolder, learner: TrainState, plan: Plan, dataset: Dataset) -> Iterator[None]:
     """A picture that cannot be read costs the evaluation and not the model, which is kept as it is, undecided."""
     try:
         yield
@@ -163,7 +165,7 @@ def _kept_if_unreadable(run: RunFolder, learner: Learner, plan: Plan, dataset: D
 
 def write_bundle(
     run: RunFolder,
-    learner: Learner,
+    learner: TrainState,
     plan: Plan,
     dataset: Dataset,
     decided: Decisions | None,
@@ -181,7 +183,7 @@ def write_bundle(
             return
         atomic.remove_folder(run.bundle)
     assert isinstance(learner.model, ViT)
-    training, inference = attention_paths(plan)
+    training, inference = choose_attention_paths(plan)
     scaling = dataset.scaling
     info = {
         "model_name": plan.model_name,
@@ -196,7 +198,7 @@ def write_bundle(
         **({} if decided is None else {decisions.KEY: config.write(decided)}),
     }
     tensors = None if known is None else known.tensors()
-    with averaged(learner.model, learner.average):
+    with use_ema_weights(learner.model, learner.average):
         task, classes = dataset.source.task, dataset.source.classes
         bundle.save_bundle(run.bundle, learner.model, plan.image, task, classes, info, tensors, card)
 
@@ -205,11 +207,11 @@ def write_report(
     run: RunFolder,
     plan: Plan,
     reasons: Mapping[str, str],
-    learner: Learner,
+    learner: TrainState,
     dataset: Dataset,
-    judged: Sequence[Judged],
+    judged: Sequence[EvaluatedSplit],
     pictures: ImageStore,
-    spent: Spent,
+    spent: TrainingTotals,
     decided: Decisions,
 ) -> None:
     """Thumbnails, maps, groups, report.json and report.html; of the last split that was judged.
@@ -218,40 +220,46 @@ def write_report(
         pictures: that the split's rows are of.
     """
     held_out, rows = judged[-1].said, dataset.splits[judged[-1].said.split]
-    chosen = choice.with_worst(held_out, decided, THUMBNAILS)
+    chosen = choice.with_worst(held_out, decided, MAX_THUMBNAILS)
     images = pictures.take(rows[chosen])  # uint8 [k, C, H, W]
     aspects = dataset.aspects(rows[chosen], plan.image)
     thumbnails.save(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
     assert isinstance(learner.model, ViT)
-    with averaged(learner.model, learner.average):
-        given = {row: Shown(learner.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)}
-        explained.keep(run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.count)
-    grouping.save(run.path, _groups(dataset, held_out.split))
-    facts.write(run.path, _facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided))
+    with use_ema_weights(learner.model, learner.average):
+        given = {
+            row: MapInput(learner.model, plan.image, one) for row, one in zip(chosen.tolist(), images, strict=True)
+        }
+        held_out_module.write_explanations(
+            run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.count
+        )
+    grouping.save(run.path, _split_groups(dataset, held_out.split))
+    facts.write(run.path, _report_facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided))
     page.build(run.path)
 
 
-def _counts(dataset: Dataset, plan: Plan) -> tuple[facts.SplitCount, ...]:
+def _split_counts(dataset: Dataset, plan: Plan) -> tuple[facts.SplitCount, ...]:
     return tuple(
-        facts.SplitCount(split=name, n=len(rows), origin=_origin(name, dataset.source.splits, plan))
+        facts.SplitCount(split=name, n=len(rows), origin=_split_origin(name, dataset.source.splits, plan))
         for name, rows in dataset.splits.items()
     )
 
 
-def _facts(
+def _report_facts(
     run: RunFolder,
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
     figures: Sequence[Figures],
-    spent: Spent,
+    spent: TrainingTotals,
     decided: Decisions,
 ) -> facts.ReportFacts:
-    around = {name: value if isinstance(value, str) else json.dumps(value) for name, value in environment().items()}
+    around = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in describe_environment().items()
+    }
     return facts.ReportFacts(
         title=f"{dataset.source.name}: {plan.model_name}",
         source=dataset.source.name,
-        counts=_counts(dataset, plan),
+        counts=_split_counts(dataset, plan),
         classes=dataset.source.classes,
         model=plan.model_name,
         parameters=parameter_count(plan.model),
@@ -272,15 +280,15 @@ def _facts(
         notes=(
             *dataset.source.notes,
             *dataset.notes,
-            *before.sentences(plan),
-            *learnt_before.kept(run),
-            *tried.sentences(run.start_table),
+            *phases.describe_phases(plan),
+            *contamination.read_contamination(run),
+            *linear_probe.describe_candidates(run.start_table),
         ),
         start=plan.start.weights if plan.start.from_checkpoint else "from scratch",
     )
 
 
-def _origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
+def _split_origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
     data = plan.data
     if data.folds and name == ("val" if "test" in official else "test"):
         return f"fold {data.fold} of 0..{data.folds - 1}, seed {plan.seed}"
@@ -297,31 +305,33 @@ def write_predictions(run: RunFolder, said: Answers) -> None:
     said.write_csv(run.predictions / f"{said.split}.csv")
 
 
-class Judged(NamedTuple):
+class EvaluatedSplit(NamedTuple):
     """The answers to a split, and what they are worth."""
 
     said: Answers
     figures: Figures
 
 
-def _judged(dataset: Dataset, plan: Plan, said: Answers) -> Judged:
-    return Judged(said, measured(said, dataset.scaling, _groups(dataset, said.split), plan.answers.ordered))
+def _evaluate_split(dataset: Dataset, plan: Plan, said: Answers) -> EvaluatedSplit:
+    return EvaluatedSplit(
+        said, measured(said, dataset.scaling, _split_groups(dataset, said.split), plan.answers.ordered)
+    )
 
 
-def _groups(dataset: Dataset, split: str) -> np.ndarray | None:
+def _split_groups(dataset: Dataset, split: str) -> np.ndarray | None:
     """Of each picture of a split."""
     groups = dataset.source.groups
     return None if groups is None else groups[dataset.splits[split]]
 
 
-def _card(plan: Plan, dataset: Dataset, decided: Decisions, judged: Sequence[Judged]) -> str:
+def _model_card_section(plan: Plan, dataset: Dataset, decided: Decisions, judged: Sequence[EvaluatedSplit]) -> str:
     """What the model card says of the last split that was judged; nothing where none was."""
     if not judged:
         return ""
     said, figures = judged[-1]
     source = dataset.source
-    return model_card.section(figures, said, decided, source.name, _counts(dataset, plan), source.fingerprint())
+    return model_card.section(figures, said, decided, source.name, _split_counts(dataset, plan), source.fingerprint())
 
 
-def _anything_known(dataset: Dataset, split: str) -> bool:
+def _has_targets(dataset: Dataset, split: str) -> bool:
     return dataset.source.task == "classes" or not bool(np.isnan(dataset.targets(split)).all())

@@ -17,48 +17,49 @@ from ..files.lock import Lock
 from ..model.vit import ViT, create_model, parameter_count
 from ..plural import counted
 from ..report.page import SHEET
-from . import before, sheet
-from .accompany import accompany
-from .brought import NOTHING, Brought
-from .checked import checked, told_of
-from .dataset import MEMORY, Dataset, keep, located, open_dataset, with_moments
-from .engines import agreement, awaited
-from .engines.engine import chosen
-from .engines.group import found
-from .engines.team import Team, joined
-from .engines.whole import whole_learner
-from .events import Event, Note, Opened, Planned
-from .finish import conclude
-from .follow import follow
-from .keeping.extend import Extension, plan_of
-from .keeping.resuming import reopened, restore
-from .keeping.signals import ending, go_on, unharmed
-from .logbook import logged
-from .loop import prepare
+from . import contact_sheet, phases
+from . import plan as tracking
+from .batch_augment import make_crop
+from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
+from .dataset import (
+    MEMORY,
+    Dataset,
+    check_and_filter,
+    measure_mean_std,
+    open_dataset,
+    report_findings,
+    resolve_data_paths,
+    save_dataset_record,
+)
+from .distill.distillation import broadcast_teacher, build_teacher
+from .distributed import consistency, wait_for_rank0
+from .distributed.collectives import RankGroup, group_from_env, join_group
+from .distributed.data_parallel import choose_strategy
+from .events import Event, Note, PlanEvent, RunCost, RunFolderEvent
+from .finetune import features, finetune_planner, weights, wise_ft
+from .finish import finish_run
+from .guards import Guards
+from .loop import build_train_state, gather_train_state
 from .plan import Plan
-from .planning import forecast, idle, pace, planner
-from .planning.cost import Cost
-from .planning.forecast import Watch
-from .planning.reading import look
-from .planning.settle import NO_STEPS
-from .planning.wishes import Reasons, Wishes
-from .run import RunFolder, make_default
-from .stepping.guards import Guards
-from .stepping.views import cut_of
-from .teacher.lesson import Lesson
-from .teacher.teaching import lesson, shared
-from .tracking import settings as tracking
-from .tracking.tracked import tracked
-from .transfer import begin, budget, choosing, drafting, weights
+from .planning import cost_estimate, planner, throughput, unused_settings
+from .planning.cost_estimate import RunTimer
+from .planning.finalize import NO_THROUGHPUT
+from .planning.fingerprint import fingerprint_dataset
+from .request import Reasons, TrainRequest
+from .resume import Extension, read_current_plan, reopen_run_as_json, restore_checkpoint
+from .run_folder import RunFolder, log_events, make_default_folder, track_run
+from .signals import ignore_save_signals, raise_on_signal, resume_instructions
+from .teacher_targets import DistillationTeacher
+from .trainer import run_trainer, train_worker_rank
 
 
 def fit(
-    wishes: Wishes,
+    wishes: TrainRequest,
     settings: runtime.RuntimeSettings,
     out: Path | None = None,
     dry_run: bool = False,
     given: object | None = None,
-    brought: Brought = NOTHING,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
     """Make a plan for the wishes and follow it into a new run folder; with `dry_run` stop at the plan.
 
@@ -71,42 +72,44 @@ def fit(
         UsageError, DataError, ResourceError, DivergedError: see errors.py.
         InterruptedRun: stopped from outside and saved; the message says how to go on.
     """
-    watch = Watch()
-    tracking.wished(wishes.overrides).check()
-    with _together(settings) as (machine, team):
+    watch = RunTimer()
+    tracking.read_track_settings(wishes.overrides).check()
+    with _training_group(settings) as (machine, team):
         if out is not None:
             team.led(lambda: RunFolder.check_free(out))
-        data = located(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
+        data = resolve_data_paths(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
         wishes = dataclasses.replace(wishes, data=data)
         dataset = open_dataset(wishes.data, wishes.seed, None, given, brought)
-        yield from _told(dataset)
+        yield from _describe_dataset(dataset)
         if busy := runtime.crowded(machine):
             yield Note(busy)
-        found_here = look(dataset, wishes.data, wishes.overrides, wishes.seed)
-        plan, reasons, notes = drafting.draft(found_here, wishes, machine, team.world)
+        found_here = fingerprint_dataset(dataset, wishes.data, wishes.overrides, wishes.seed)
+        plan, reasons, notes = finetune_planner.draft_from_request(found_here, wishes, machine, team.world)
         plan.answers.check(dataset.source.task, dataset.source.classes)
         brought.check(plan)
         for text in notes:
             yield Note(text)
-        plan = _for_all(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
-        dataset, findings = checked(dataset, plan, team)
-        yield from told_of(dataset, findings)
+        plan = _adapt_plan_to_group(team, dataset, plan, reasons, "recipe.batch" in wishes.overrides)
+        dataset, findings = check_and_filter(dataset, plan, team)
+        yield from report_findings(dataset, findings)
         with watch.decodes():
-            pictures = _pictures(dataset, plan)
-        plan = plan if plan.start.from_checkpoint else _measured(plan, pictures, wishes, reasons)
-        plan, spent = before.settled(plan, dataset, pictures, reasons, dry_run)
-        plan, spent = agreement.the_leaders(team, plan), team.told(spent)
-        plan, measured, spent = drafting.settled(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
-        plan = agreement.the_leaders(team, plan)
-        agreement.check(team, plan)
+            pictures = _load_training_images(dataset, plan)
+        plan = plan if plan.start.from_checkpoint else _measure_normalization(plan, pictures, wishes, reasons)
+        plan, spent = phases.finalize_phases(plan, dataset, pictures, reasons, dry_run)
+        plan, spent = consistency.broadcast_plan(team, plan), team.told(spent)
+        plan, measured, spent = finetune_planner.finalize_draft(
+            plan, wishes, reasons, pictures, dataset, spent, dry_run, team
+        )
+        plan = consistency.broadcast_plan(team, plan)
+        consistency.check_plan_for_group(team, plan)
         cost = None
         if measured is not None and team.leads:
-            cost = forecast.foretell(plan, measured, spent, watch, pictures, dataset, team)
-        yield Planned(plan, reasons, cost)
+            cost = cost_estimate.estimate_cost(plan, measured, spent, watch, pictures, dataset, team)
+        yield PlanEvent(plan, reasons, cost)
         if not dry_run:
-            run = _new_folder(out, plan, team)
-            yield Opened(run.path)
-            events = _begin(run, plan, reasons, dataset, findings, pictures, team)
+            run = _create_run_folder(out, plan, team)
+            yield RunFolderEvent(run.path)
+            events = _start_run(run, plan, reasons, dataset, findings, pictures, team)
             yield from watch.kept(events, run.path, plan, cost) if team.leads else events
 
 
@@ -114,7 +117,7 @@ def fit_plan(
     plan: Plan,
     out: Path | None = None,
     given: object | None = None,
-    brought: Brought = NOTHING,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
     dry_run: bool = False,
     changes: Mapping[str, str] | None = None,
 ) -> Iterator[Event]:
@@ -128,42 +131,44 @@ def fit_plan(
     Raises:
         as `fit`.
     """
-    watch = Watch()
+    watch = RunTimer()
     plan.track.check()
-    with _together(_settings(plan)) as (_, team):
+    with _training_group(_runtime_settings(plan)) as (_, team):
         if out is not None:
             team.led(lambda: RunFolder.check_free(out))
         if at := plan.recipe.extended_at:
             yield Note(f"The plan was extended after step {at:,}. Begun anew, its rate rises once and falls once.")
-        plan = before.located(dataclasses.replace(plan, data=located(plan.data), recipe=plan.recipe.anew()))
+        plan = phases.resolve_plan_paths(
+            dataclasses.replace(plan, data=resolve_data_paths(plan.data), recipe=plan.recipe.anew())
+        )
         dataset = open_dataset(plan.data, plan.seed, None, given, brought)
         planner.check_plan(plan, len(dataset.source.classes), dataset.source.task)
-        idle.check(plan, changes or {})
+        unused_settings.check_unused_settings(plan, changes or {})
         plan.answers.check(dataset.source.task, dataset.source.classes)
         brought.check(plan)
-        before.check_written(plan, dataset)
+        phases.check_written_phases(plan, dataset)
         if plan.start.from_checkpoint:
-            weights.check(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)
-        yield from _told(dataset)
-        plan = _for_all(team, dataset, plan, {}, True)
-        dataset, findings = checked(dataset, plan, team)
-        yield from told_of(dataset, findings)
+            weights.check_checkpoint(weights.open_checkpoint(plan.start.weights), plan.model, plan.start)
+        yield from _describe_dataset(dataset)
+        plan = _adapt_plan_to_group(team, dataset, plan, {}, True)
+        dataset, findings = check_and_filter(dataset, plan, team)
+        yield from report_findings(dataset, findings)
         with watch.decodes():
-            pictures = _pictures(dataset, plan)
-        before.check_pictures(plan, dataset, pictures)
-        yield Planned(plan, {}, _foretold(plan, pictures, dataset, watch, team) if dry_run else None)
+            pictures = _load_training_images(dataset, plan)
+        phases.check_extra_images(plan, dataset, pictures)
+        yield PlanEvent(plan, {}, _estimate_written_plan(plan, pictures, dataset, watch, team) if dry_run else None)
         if not dry_run:
-            run = _new_folder(out, plan, team)
-            yield Opened(run.path)
-            yield from _begin(run, plan, {}, dataset, findings, pictures, team)
+            run = _create_run_folder(out, plan, team)
+            yield RunFolderEvent(run.path)
+            yield from _start_run(run, plan, {}, dataset, findings, pictures, team)
 
 
-def resume(
+def resume_run(
     path: Path,
     given: object | None = None,
     longer: Extension | None = None,
     compute: Mapping[str, str] | None = None,
-    brought: Brought = NOTHING,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
 ) -> Iterator[Event]:
     """Go on with a run where its newest whole checkpoint stands; without one, from its first step.
 
@@ -177,35 +182,35 @@ def resume(
         checkpoints and none is whole.
     """
     run = RunFolder.existing(path)
-    yield Opened(path)
-    begun = plan_of(run)
+    yield RunFolderEvent(path)
+    begun = read_current_plan(run)
     changed = config.override(begun, compute or {})
     changed.track.check()
-    with _together(_settings(changed)) as (_, team):
+    with _training_group(_runtime_settings(changed)) as (_, team):
         if team.led(run.finished) and longer is None:
             yield Note(f"{path} is complete already; its report is {path / 'report.html'}.")
             return
         brought.check(begun)
         dataset = open_dataset(begun.data, begun.seed, run, given, brought)  # may fail: before the run is changed
-        agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, begun)
-        opened = team.led(lambda: reopened(run, longer, compute))
+        consistency.check_same_inputs(team, dataset.source, dataset.splits, begun)
+        opened = team.led(lambda: reopen_run_as_json(run, longer, compute))
         plan, reasons = config.read(Plan, opened["plan"], str(run.plan_file)), opened["reasons"]
         for text in (*opened["notes"], *dataset.notes):
             yield Note(text)
-        yield Planned(plan, reasons)
-        yield from _go(run, plan, reasons, dataset, _pictures(dataset, plan), team)
+        yield PlanEvent(plan, reasons)
+        yield from _run_training(run, plan, reasons, dataset, _load_training_images(dataset, plan), team)
 
 
 @contextmanager
-def _together(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runtime, Team]]:
+def _training_group(settings: runtime.RuntimeSettings) -> Iterator[tuple[runtime.Runtime, RankGroup]]:
     """The machine as it was chosen, with torch set to it, and the processes that train together."""
-    machine = runtime.choose(settings, found().local_world)
+    machine = runtime.choose(settings, group_from_env().local_world)
     runtime.apply(machine)
-    with unharmed(), joined(machine.device, machine.patience) as team:
+    with ignore_save_signals(), join_group(machine.device, machine.patience) as team:
         yield machine, team
 
 
-def _settings(plan: Plan) -> runtime.RuntimeSettings:
+def _runtime_settings(plan: Plan) -> runtime.RuntimeSettings:
     """A machine as the plan says, or a refusal: a plan is followed exactly or not at all."""
     asked = plan.compute
     return runtime.RuntimeSettings(
@@ -214,34 +219,38 @@ def _settings(plan: Plan) -> runtime.RuntimeSettings:
     )  # fmt: skip
 
 
-def _for_all(team: Team, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
+def _adapt_plan_to_group(team: RankGroup, dataset: Dataset, plan: Plan, reasons: Reasons, batch_asked: bool) -> Plan:
     """The plan for as many processes as there are; all of them have the same, or nobody begins."""
-    if not batch_asked and (shared := agreement.shared_batch(team, plan)) != plan:
+    if not batch_asked and (shared := consistency.round_up_batch_size(team, plan)) != plan:
         plan, reasons["recipe.batch"] = shared, f"{reasons['recipe.batch']}, shared by {team.world} processes"
-    agreement.check(team, plan)
-    agreement.see_that_all_have_the_same(team, dataset.source, dataset.splits, plan)
-    reasons["compute.engine"] = chosen(plan.compute.engine, team, parameter_count(plan.model), plan.compute.device)[1]
+    consistency.check_plan_for_group(team, plan)
+    consistency.check_same_inputs(team, dataset.source, dataset.splits, plan)
+    reasons["compute.engine"] = choose_strategy(
+        plan.compute.engine, team, parameter_count(plan.model), plan.compute.device
+    )[1]
     return plan
 
 
-def _new_folder(out: Path | None, plan: Plan, team: Team) -> RunFolder:
+def _create_run_folder(out: Path | None, plan: Plan, team: RankGroup) -> RunFolder:
     """The run folder, which the leader makes; each process has its own clock, and all use the leader's name."""
 
     def made() -> str:
-        return str(RunFolder.create(out or make_default(plan.data.source, plan.model_name, datetime.now())).path)
+        return str(RunFolder.create(out or make_default_folder(plan.data.source, plan.model_name, datetime.now())).path)
 
     return RunFolder(Path(team.led(made)))
 
 
-def _foretold(plan: Plan, pictures: ImageStore, dataset: Dataset, watch: Watch, team: Team) -> Cost | None:
+def _estimate_written_plan(
+    plan: Plan, pictures: ImageStore, dataset: Dataset, watch: RunTimer, team: RankGroup
+) -> RunCost | None:
     """What a written plan would take, by some of its steps, if it has any, and of what comes before them."""
-    spent = before.seconds(plan, dataset, pictures)
-    spent += budget.seconds_before(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
-    found = pace.measure(plan, pictures, dataset, team) if plan.recipe.steps else NO_STEPS
-    return forecast.foretell(plan, found, spent, watch, pictures, dataset, team) if team.leads else None
+    spent = phases.estimate_phase_seconds(plan, dataset, pictures)
+    spent += finetune_planner.estimate_probe_seconds(plan, pictures, dataset) if plan.start.from_checkpoint else 0.0
+    found = throughput.measure_throughput(plan, pictures, dataset, team) if plan.recipe.steps else NO_THROUGHPUT
+    return cost_estimate.estimate_cost(plan, found, spent, watch, pictures, dataset, team) if team.leads else None
 
 
-def _told(dataset: Dataset) -> Iterator[Event]:
+def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
     """What a person should know before anything is decoded: the task and why, and how the data was read and parted."""
     source = dataset.source
     if source.reason:
@@ -257,12 +266,12 @@ def _told(dataset: Dataset) -> Iterator[Event]:
     yield Note(f"{source.name}: {outputs}, {pictures} ({counts}).")
 
 
-def _measured(plan: Plan, pictures: ImageStore, wishes: Wishes, reasons: Reasons) -> Plan:
+def _measure_normalization(plan: Plan, pictures: ImageStore, wishes: TrainRequest, reasons: Reasons) -> Plan:
     """The plan with mean and deviation of the training pictures, but for what was asked for."""
     open_fields = [name for name in ("mean", "std") if f"image.{name}" not in wishes.overrides]
     if not open_fields:
         return plan
-    spec = with_moments(plan.image, pictures, plan.seed)
+    spec = measure_mean_std(plan.image, pictures, plan.seed)
     image = dataclasses.replace(
         plan.image,
         mean=spec.mean if "mean" in open_fields else plan.image.mean,
@@ -272,78 +281,82 @@ def _measured(plan: Plan, pictures: ImageStore, wishes: Wishes, reasons: Reasons
     return dataclasses.replace(plan, image=image)
 
 
-def _pictures(dataset: Dataset, plan: Plan) -> ImageStore:
-    pictures = dataset.training_pictures(plan.image, cut_of(plan.recipe, plan.seed), plan.compute.workers)
+def _load_training_images(dataset: Dataset, plan: Plan) -> ImageStore:
+    pictures = dataset.training_pictures(plan.image, make_crop(plan.recipe, plan.seed), plan.compute.workers)
     dataset.brought.try_out(plan, pictures, dataset.learnt("train"))
     return pictures
 
 
-def _begin(
+def _start_run(
     run: RunFolder,
     plan: Plan,
     reasons: Reasons,
     dataset: Dataset,
     findings: DataCheckReport | None,
     pictures: ImageStore,
-    team: Team,
+    team: RankGroup,
 ) -> Iterator[Event]:
     if findings is not None:  # rank 0 has looked at the pictures, and writes
         with Lock(run.path):
-            keep(run, dataset)
+            save_dataset_record(run, dataset)
             write_json(run.path / "check.json", findings.to_json())
             run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
-            sheet.write(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
+            contact_sheet.write_contact_sheet(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
         except DataError as error:  # pictures that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
-    yield from _go(run, plan, reasons, dataset, pictures, team)
+    yield from _run_training(run, plan, reasons, dataset, pictures, team)
 
 
-def _go(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: Team
+def _run_training(
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: RankGroup
 ) -> Iterator[Event]:
     """Train from the newest checkpoint, or from nothing, to the report, which rank 0 makes alone."""
     if not team.leads:
-        awaited.waited(team, go_on(run.path))
+        wait_for_rank0.wait_for_rank0_work(team, resume_instructions(run.path))
         model = create_model(plan.model, plan.seed)
         team.spread(model)
-        learner = prepare(model, plan, team)
-        learner.lesson = shared(team, lesson(plan, dataset, run), plan)
-        accompany(run, plan, learner, dataset, pictures, team)
+        learner = build_train_state(model, plan, team)
+        learner.lesson = broadcast_teacher(team, build_teacher(plan, dataset, run), plan)
+        train_worker_rank(run, plan, learner, dataset, pictures, team)
         team.part()
         return
-    with Lock(run.path), tracked(run, plan):
-        yield from logged(run, _lead(run, plan, reasons, dataset, pictures, team))
+    with Lock(run.path), track_run(run, plan):
+        yield from log_events(run, _train_rank0(run, plan, reasons, dataset, pictures, team))
 
 
-def _lead(
-    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: Team
+def _train_rank0(
+    run: RunFolder, plan: Plan, reasons: Reasons, dataset: Dataset, pictures: ImageStore, team: RankGroup
 ) -> Generator[Event]:
     """What rank 0 does of it."""
     begins = plan.start.from_checkpoint
-    model, followed = yield from awaited.led(team, _first(run, plan, dataset, pictures), go_on(run.path))
+    model, followed = yield from wait_for_rank0.run_while_others_wait(
+        team, _prepare_initial_model(run, plan, dataset, pictures), resume_instructions(run.path)
+    )
     team.spread(model)
-    learner = prepare(model, plan, team)
-    learner.lesson = shared(team, followed, plan)
+    learner = build_train_state(model, plan, team)
+    learner.lesson = broadcast_teacher(team, followed, plan)
     guards = Guards(plan.recipe, run.path, dataset.source.ids)
-    start = yield from restore(run, learner, guards)
+    start = yield from restore_checkpoint(run, learner, guards)
     team.told(start)
     if start:
         yield Note(f"Going on after step {start} of {plan.recipe.steps}.")
     if plan.recipe.steps:
-        yield from follow(run, plan, learner, dataset, pictures, start, guards, team)
-    with ending(f"Interrupted after the last step, which is saved. {go_on(run.path)}"):
-        learner = whole_learner(learner, plan, team)
+        yield from run_trainer(run, plan, learner, dataset, pictures, start, guards, team)
+    with raise_on_signal(f"Interrupted after the last step, which is saved. {resume_instructions(run.path)}"):
+        learner = gather_train_state(learner, plan, team)
         team.part()
         if plan.recipe.steps and begins:
-            learner = yield from choosing.chosen(run, plan, learner, dataset)
-        yield from conclude(run, plan, reasons, learner, dataset)
+            learner = yield from wise_ft.choose_weights(run, plan, learner, dataset)
+        yield from finish_run(run, plan, reasons, learner, dataset)
 
 
-def _first(
+def _prepare_initial_model(
     run: RunFolder, plan: Plan, dataset: Dataset, pictures: ImageStore
-) -> Generator[Event, None, tuple[ViT, Lesson | None]]:
+) -> Generator[Event, None, tuple[ViT, DistillationTeacher | None]]:
     """The model that the training begins with, and who teaches it."""
     begins = plan.start.from_checkpoint
-    model = (yield from begin.begun(run, plan, dataset)) if begins else create_model(plan.model, plan.seed)
-    return model, (yield from before.begin(run, plan, model, dataset, pictures))
+    model = (
+        (yield from features.prepare_start_model(run, plan, dataset)) if begins else create_model(plan.model, plan.seed)
+    )
+    return model, (yield from phases.run_phases(run, plan, model, dataset, pictures))

@@ -4,40 +4,37 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64, Shaped
+from jaxtyping import Float, Int, Int64, Shaped, UInt8
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 
 from ..data.loader import Batch, ImageStore, iter_batches
+from ..data.preprocess import normalize
 from ..data.source import Task
-from ..model.vit import ViT
+from ..model.vit import ViT, create_model
 from ..randomness import derive, uniform
-from .brought import NOTHING, Brought
-from .engines import ahead
-from .engines.engine import Engine, chosen
-from .engines.team import ALONE, Team
-from .plan import Plan
-from .planning.imbalance import balance
-from .recipe import Recipe
-from .stepping import optimizer as rates
-from .stepping.gradients import Shown, backward, measured
-from .stepping.guards import Guards
-from .stepping.half import LossScale
-from .stepping.objective import loss_for
-from .stepping.optimizer import Average
-from .stepping.views import augment, mixed, sized
-from .teacher.lesson import Lesson
-from .transfer.tuning import loosen, scales
+from ..runtime import memory_is_full
+from . import optim as rates
+from .batch_augment import augment_batch, mix_batch, resize_for_step
+from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
+from .distributed import prefetch
+from .distributed.collectives import SINGLE_PROCESS, RankGroup
+from .distributed.data_parallel import ParallelModel, choose_strategy
+from .guards import Guards
+from .losses import Loss, build_loss, compute_loss_weights, mean_loss
+from .optim import ModelEma, layer_lr_scales, set_trainable
+from .plan import Plan, Recipe
+from .teacher_targets import DistillationTeacher
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """What one optimiser step did. `step` counts finished steps, `seconds` is its wall clock."""
 
     step: int
@@ -49,17 +46,17 @@ class Step:
 
 
 @dataclass
-class Learner:
+class TrainState:
     """The parts that a training moves: all of it is what a checkpoint holds."""
 
     model: nn.Module
     optimizers: Sequence[torch.optim.Optimizer]
-    average: Average | None
+    average: ModelEma | None
     sharded: bool = False
     """Whether the parameters are shares of whole ones, which FSDP2 keeps apart."""
     scale: LossScale | None = None
     """What float16 needs."""
-    lesson: Lesson | None = None
+    lesson: DistillationTeacher | None = None
     """Whom it follows beside the labels; no part of a checkpoint, for it does not move."""
 
     def remembered(self) -> dict[str, Any]:
@@ -72,27 +69,29 @@ class Learner:
             self.scale.remember(facts["loss_scale"])
 
 
-def prepare(model: ViT, plan: Plan, team: Team = ALONE) -> Learner:
+def build_train_state(model: ViT, plan: Plan, team: RankGroup = SINGLE_PROCESS) -> TrainState:
     """The model on its device, with the optimisers and the running mean that the recipe asks for."""
     compute = plan.compute
     if compute.compile:
         torch.compiler.reset()  # what was compiled before, as for measuring, must not decide what kernels this one gets
     model.to(compute.device).train()
-    loosen(model, plan.start, plan.seed)
-    fractions = scales(model, plan.start.layer_decay)
-    sharded = chosen(compute.engine, team, sum(p.numel() for p in model.parameters()), compute.device)[0] == "fsdp"
+    set_trainable(model, plan.start, plan.seed)
+    fractions = layer_lr_scales(model, plan.start.layer_decay)
+    sharded = (
+        choose_strategy(compute.engine, team, sum(p.numel() for p in model.parameters()), compute.device)[0] == "fsdp"
+    )
     if sharded:
-        from .engines.sharding import shard  # a second to import, for those few who need it
+        from .distributed.fsdp import shard_model  # a second to import, for those few who need it
 
-        shard(model, team, compute.device)
-    average = Average(model, plan.recipe.ema) if plan.recipe.ema else None
+        shard_model(model, team, compute.device)
+    average = ModelEma(model, plan.recipe.ema) if plan.recipe.ema else None
     compiled = compute.compile and compute.device.startswith("cuda")
-    optimizers = rates.build(model, plan.recipe, compute.device, sharded, compiled, fractions)
-    return Learner(model, optimizers, average, sharded, LossScale() if compute.number_format == "float16" else None)
+    optimizers = rates.build_optimizers(model, plan.recipe, compute.device, sharded, compiled, fractions)
+    return TrainState(model, optimizers, average, sharded, LossScale() if compute.number_format == "float16" else None)
 
 
-def train(
-    learner: Learner,
+def train_steps(
+    learner: TrainState,
     pictures: ImageStore,
     targets: Shaped[np.ndarray, " n *K"],
     plan: Plan,
@@ -100,9 +99,9 @@ def train(
     blocks: Int64[np.ndarray, " n"] | None = None,
     task: Task = "classes",
     guards: Guards | None = None,
-    team: Team = ALONE,
-    brought: Brought = NOTHING,
-) -> Iterator[Step]:
+    team: RankGroup = SINGLE_PROCESS,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+) -> Iterator[StepResult]:
     """Train from step `start` to the plan's last, one yielded `Step` at a time.
 
     The learning rate, the dropped patches, the augmentation and dropout depend on the seed and the step alone, so a
@@ -123,35 +122,37 @@ def train(
     """
     recipe, device = plan.recipe, plan.compute.device
     guards = guards or Guards(recipe)
-    weights = balance(task, recipe, targets, plan.model.outputs)
+    weights = compute_loss_weights(task, recipe, targets, plan.model.outputs)
     balanced = None if weights is None else weights.to(device)
-    loss = brought.total if brought.loss is not None else loss_for(task, recipe, balanced)
-    engine = Engine(learner.model, team, learner.sharded)
-    measure = measured(engine, loss, plan)
-    held = ahead.held(pictures, device)
+    loss = brought.total if brought.loss is not None else build_loss(task, recipe, balanced)
+    engine = ParallelModel(learner.model, team, learner.sharded)
+    measure = make_forward_loss(engine, loss, plan)
+    held = prefetch.cache_on_gpu(pictures, device)
     batches = iter_batches(held, targets, recipe.batch, plan.seed, start, recipe.repeats, blocks, team.rank, team.world)
     began = time.perf_counter()
-    for step, epoch, batch in ahead.on_device(batches, device):
+    for step, epoch, batch in prefetch.prefetch_to_device(batches, device):
         if step == recipe.steps:
             return
         team.step = step + 1
-        rates.set_rates(learner.optimizers, recipe, step)
+        rates.set_learning_rates(learner.optimizers, recipe, step)
         torch.manual_seed(derive(plan.seed, "dropout", step, *([team.rank] if team.rank else [])))
-        shown = brought.augmented(augment(batch, recipe, plan.seed, epoch, device))
-        shown, expected = mixed(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
+        shown = brought.augmented(augment_batch(batch, recipe, plan.seed, epoch, device))
+        shown, expected = mix_batch(shown, batch, recipe, plan.seed, epoch, plan.model.outputs)
         said = None if learner.lesson is None else learner.lesson.answers(shown)
-        piece = Shown(sized(shown, plan, step), kept_rows(batch, plan, step, epoch), expected, said)
+        piece = StepInput(
+            resize_for_step(shown, plan, step), sample_patch_rows(batch, plan, step, epoch), expected, said
+        )
         scale = 1.0 if learner.scale is None else learner.scale.factor
         way = (recipe.accumulate, scale, learner.lesson)
-        average, logits = backward(engine, measure, loss, piece, plan.model.outputs, *way)
-        answer = apply(learner, recipe, guards, step, average, batch, logits)
+        average, logits = accumulate_gradients(engine, measure, loss, piece, plan.model.outputs, *way)
+        answer = apply_step(learner, recipe, guards, step, average, batch, logits)
         passed = (step + 1) * min(recipe.batch // recipe.repeats, len(targets)) / len(targets)
         seconds = time.perf_counter() - began
-        yield Step(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices) * team.world, seconds)
+        yield StepResult(step + 1, passed, answer, recipe.rate_factor(step), len(batch.indices) * team.world, seconds)
         began = time.perf_counter()  # what the caller did in between is not training
 
 
-def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B n"] | None:
+def sample_patch_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B n"] | None:
     """Which patches each picture shows at this step; None means all of them."""
     patches = plan.recipe.grid_at(step, plan.model.grid).patches
     kept = plan.recipe.patches_at(step, patches)
@@ -161,25 +162,25 @@ def kept_rows(batch: Batch, plan: Plan, step: int, epoch: int) -> Int[Tensor, "B
     return torch.from_numpy(np.sort(order, axis=1)).to(plan.compute.device)
 
 
-def _clipped(model: nn.Module, most: float) -> Tensor:
+def _clip_gradients(model: nn.Module, most: float) -> Tensor:
     """The length of all gradients together, after which they are no longer than `most`; 0 leaves them as they are."""
     if most:
         return clip_grad_norm_(model.parameters(), most)
     return get_total_norm([each.grad for each in model.parameters() if each.grad is not None])
 
 
-def apply(
-    learner: Learner, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
+def apply_step(
+    learner: TrainState, recipe: Recipe, guards: Guards, step: int, loss: Tensor, batch: Batch, logits: Tensor
 ) -> float:
     """Move the weights by their gradients, or leave them if the guards do not allow it. Gives the loss."""
     scale = 1.0 if learner.scale is None else learner.scale.factor
     if learner.scale is not None:
         learner.scale.divide(learner.model.parameters())
-    norm = _clipped(learner.model, recipe.clip)
+    norm = _clip_gradients(learner.model, recipe.clip)
     if learner.sharded:
-        from .engines.sharding import whole
+        from .distributed.fsdp import to_full_tensor
 
-        norm = whole(norm)
+        norm = to_full_tensor(norm)
     answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
     allowed = guards.applying = guards.allow(step, answer, size, batch, logits, scale)
     if learner.scale is not None:
@@ -192,3 +193,208 @@ def apply(
         learner.average.update(learner.model, step)
     guards.applying = False
     return float(answer)
+
+
+# One step's gradients: forward and backward over all its pictures, in parts, and shared by all processes.
+
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+LossFunction = Callable[[Tensor, Tensor], Loss]
+"""From outputs and targets to (total, weight)."""
+ForwardLoss = Callable[[Tensor, "Tensor | None", Tensor], tuple[Tensor, Tensor]]
+"""From pictures, the patches that they show, and targets to the loss's total and the outputs [B, K]."""
+
+
+class StepInput(NamedTuple):
+    """What a process shows the model at a step."""
+
+    images: UInt8[Tensor, "B C H W"]
+    rows: Int[Tensor, "B n"] | None
+    """The patches that each picture shows; None is all."""
+    targets: Tensor
+    said: Float[Tensor, "B K"] | None = None
+    """What a teacher answers."""
+
+
+def make_forward_loss(engine: ParallelModel, loss: LossFunction, plan: Plan) -> ForwardLoss:
+    """The function that is differentiated, from bytes to the loss; one graph where the plan asks to compile."""
+    dtype = TORCH_DTYPES[plan.compute.number_format]
+
+    def measure(images: Tensor, rows: Tensor | None, targets: Tensor) -> tuple[Tensor, Tensor]:
+        x = normalize(images, plan.image)
+        with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+            outputs = engine.answer(x, rows)
+        return loss(outputs, targets)[0], outputs
+
+    # Each size by itself: kernels for any size would depend on what was met before, and so would a resumed run's bits.
+    return torch.compile(measure, dynamic=False) if plan.compute.compile else measure
+
+
+def accumulate_gradients(
+    engine: ParallelModel,
+    measure: ForwardLoss,
+    loss: LossFunction,
+    shown: StepInput,
+    outputs: int,
+    parts: int = 1,
+    scale: float = 1.0,
+    lesson: DistillationTeacher | None = None,
+) -> tuple[Float[Tensor, ""], Float[Tensor, "B K"]]:
+    """Leave d(total) / (weight) of all processes and parts in the parameters' gradients.
+
+    Returns that loss, and this process's outputs.
+
+    The weight of all parts is known before the first one, because it depends on the targets alone: every part is
+    divided by it, and the sum of their gradients is that of the whole.
+
+    Args:
+        outputs: how many the model has.
+        parts: in how many the pictures go through the model, one after another.
+        scale: what the gradients are multiplied with, for float16.
+        lesson: the teacher who has `said` something; its term is divided by the pictures of all.
+    """
+    targets = shown.targets
+    nothing = torch.zeros(len(targets), outputs, device=targets.device)
+    weight = engine.team.summed(loss(nothing, targets)[1])
+    factor = engine.team.world * scale
+    heads = engine.team.summed(torch.full_like(weight, len(targets))) if lesson else weight
+    said: list[Tensor] = []
+    total, unlike = torch.zeros(2, device=targets.device)
+    pieces = [[None] * parts if each is None else each.tensor_split(parts) for each in shown]
+    for number, (images, rows, aims, answered) in enumerate(zip(*pieces, strict=True), 1):
+        with engine.gathering(last=number == parts):
+            part, answers = measure(images, rows, aims)
+            value = mean_loss(part, weight)
+            if lesson is not None:
+                apart = lesson.disagreement(answers, answered)[0]
+                value = lesson.blended(value, mean_loss(apart, heads))
+                unlike += apart.detach()
+            (value * factor).backward()
+        total += part.detach()
+        said.append(answers.detach())
+    average = mean_loss(engine.team.summed(total), weight)
+    if lesson is not None:
+        average = lesson.blended(average, mean_loss(engine.team.summed(unlike), heads))
+    return average, said[0] if parts == 1 else torch.cat(said)
+
+
+# When the memory is full: which batch would have fitted, found by trying.
+
+
+def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
+    """The largest of batch/2, batch/4, ... for which `fits` does not run out of memory; 0 if none does."""
+    size = batch // 2
+    while size:
+        try:
+            fits(size)
+        except (MemoryError, RuntimeError) as error:
+            if not memory_is_full(error):
+                raise
+            size //= 2
+        else:
+            return size
+    return 0
+
+
+def try_step(learner: TrainState, plan: Plan, batch: int) -> None:
+    """The part of a training step that takes the memory: answers and gradients of a batch of black pictures.
+
+    Leaves the learner as it was, but for gradients, which are dropped.
+    """
+    device, dtype = plan.compute.device, TORCH_DTYPES[plan.compute.number_format]
+    images = torch.zeros(batch, plan.image.channels, *plan.image.size, device=device)
+    try:
+        with torch.autocast(images.device.type, dtype, enabled=dtype != torch.float32):
+            answers = learner.model(images)
+        answers.float().sum().backward()
+    finally:
+        learner.model.zero_grad()
+
+
+def images_per_forward(plan: Plan, world: int = 1) -> int:
+    """Pictures that go through the model of one process together."""
+    return -(-plan.recipe.batch // (world * plan.recipe.accumulate))
+
+
+def advise_smaller_batch(learner: TrainState, plan: Plan, command: str, world: int = 1) -> str:
+    """What to type after the memory was full.
+
+    Args:
+        command: what goes on, or begins anew, and takes a flag more.
+        world: of several processes none can try alone what would fit.
+    """
+    if world > 1:
+        parts = 2 * plan.recipe.accumulate
+        return f"Take the same batches in {parts} parts each: {command} --recipe.accumulate {parts}"
+    size = find_largest_batch(lambda batch: try_step(learner, plan, batch), images_per_forward(plan))
+    if not size:
+        return "Not even a single picture fits: use a smaller --image-size or model."
+    parts = -(-plan.recipe.batch // size)
+    return (
+        f"{size} at once do (tried just now). Take the same batches in {parts} parts each: {command} "
+        f"--recipe.accumulate {parts}"
+    )
+
+
+# float16 ends at 6e-8: losses are multiplied before the backward pass so that small gradients are not lost.
+
+INITIAL_SCALE, MAX_SCALE = 2.0**16, 2.0**24
+GROWTH_INTERVAL = 2000
+
+
+class LossScale:
+    """What the loss is multiplied with: half as much after gradients that overflowed, twice after 2,000 that did not.
+
+    All optimisers step or none does; torch's GradScaler asks each by itself.
+    Source: Micikevicius et al. 2018, section 3.2.
+    """
+
+    def __init__(self) -> None:
+        self.factor = INITIAL_SCALE
+        """A power of two, so that to multiply by it and to divide again changes no digit."""
+        self._good = 0
+
+    def divide(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Take the factor out of the gradients again."""
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], 1 / self.factor)
+
+    def note(self, overflowed: bool) -> None:
+        """Learn from a step whether its gradients overflowed."""
+        self._good = 0 if overflowed else self._good + 1
+        if overflowed:
+            self.factor = max(1.0, self.factor / 2)
+        elif self._good == GROWTH_INTERVAL:
+            self.factor, self._good = min(MAX_SCALE, self.factor * 2), 0
+
+    def remembered(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"factor": self.factor, "good": self._good}
+
+    def remember(self, facts: Mapping[str, Any]) -> None:
+        """Take over what `remembered` gave."""
+        self.factor, self._good = float(facts["factor"]), int(facts["good"])
+
+
+# A learner whose weights are split over processes, put together again to be evaluated or kept.
+
+
+@torch.no_grad()
+def gather_train_state(learner: TrainState, plan: Plan, team: RankGroup) -> TrainState:
+    """The same weights and running mean in a plain model; every process must ask at once. A plain learner as it is."""
+    if not learner.sharded:
+        return learner
+    from .distributed.fsdp import to_full_tensor
+
+    with team.noticing():
+        model = create_model(plan.model, plan.seed).to(plan.compute.device).train()
+        for plain, share in zip(_all_tensors(model), _all_tensors(learner.model), strict=True):
+            plain.copy_(to_full_tensor(share))
+        average = None
+        if learner.average is not None:
+            average = ModelEma(model, learner.average.decay)
+            for name, share in learner.average.weights.items():
+                average.weights[name].copy_(to_full_tensor(share))
+    return TrainState(model, [], average)
+
+
+def _all_tensors(model: nn.Module) -> list[Tensor]:
+    return [*model.parameters(), *model.buffers()]

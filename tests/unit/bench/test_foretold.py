@@ -15,9 +15,8 @@ from vitrail.evaluate.side_by_side import parts_on
 from vitrail.model import flops
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import parameter_count
-from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.planning import footprint
-from vitrail.train.recipe import Recipe
+from vitrail.train.plan import ComputeSettings, Plan, Recipe
+from vitrail.train.planning import cost_estimate
 
 SMALL, GIANT = config_from_name("vit_small_patch16_224"), config_from_name("vit_giant_patch14_224")
 H100 = devices.device("h100")
@@ -53,8 +52,8 @@ def test_what_does_not_fit_is_shared_out():
 
 def test_shares_take_their_part_of_weights_and_moments():
     plan = Plan(model=GIANT, recipe=Recipe(batch=1), compute=ComputeSettings(device="cuda", number_format="bfloat16"))
-    whole, shared = footprint.on_device(plan), footprint.on_device(plan, 64)
-    saved = footprint.SLACK * footprint.weights(plan) * (1 - 1 / 64 - 2 / GIANT.depth)
+    whole, shared = cost_estimate.estimate_training_memory(plan), cost_estimate.estimate_training_memory(plan, 64)
+    saved = cost_estimate.GPU_OVERHEAD * cost_estimate.estimate_weight_memory(plan) * (1 - 1 / 64 - 2 / GIANT.depth)
     assert whole - shared == pytest.approx(saved, rel=1e-6)
 
 
@@ -68,7 +67,7 @@ def test_answers_take_weights_and_one_blocks_numbers():
     small, large = (foretold.answering_bytes(Wanted(config=SMALL, batch=batch), ROOM) for batch in (1, 2))
     assert 6 * parameter_count(SMALL) < small < 8 * parameter_count(SMALL)
     tokens = SMALL.tokens * (8 * 384 + 2 * 2 * 1536) + 5 * 3 * 224 * 224
-    assert large - small == pytest.approx(footprint.SLACK * tokens, rel=0.01)
+    assert large - small == pytest.approx(cost_estimate.GPU_OVERHEAD * tokens, rel=0.01)
 
 
 def test_a_processor_holds_a_few_parts_of_a_batch_at_once_and_what_it_has_freed():

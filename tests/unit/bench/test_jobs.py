@@ -16,9 +16,8 @@ from vitrail.data.preprocess import normalize
 from vitrail.doors.models import plain_spec
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
-from vitrail.train.loop import prepare
-from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train.loop import build_train_state
+from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 CONFIG = config_from_name("vit_mu_patch8_16")
 SPEC = plain_spec(CONFIG)
@@ -42,7 +41,7 @@ def test_a_step_moves_the_weights():
     model = create_model(CONFIG, 0)
     before = model.encoder.blocks[0].mlp.fc1.weight.detach().clone()
     plan = Plan(model=CONFIG, image=SPEC, recipe=Recipe(steps=9, batch=4), compute=ComputeSettings(workers=0))
-    step = jobs.step(prepare(model, plan), plan)
+    step = jobs.step(build_train_state(model, plan), plan)
     assert [step().step, step().step] == [1, 2]
     assert not torch.equal(before, model.encoder.blocks[0].mlp.fc1.weight)
 

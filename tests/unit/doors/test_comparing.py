@@ -12,7 +12,7 @@ from vitrail.data import split_files
 from vitrail.doors.comparing import unseen_by
 from vitrail.doors.evaluation import Labelled
 from vitrail.errors import DataError
-from vitrail.train.keeping import identity
+from vitrail.train import dataset
 
 
 def run_on(folder: Path, given, train: list[int], test: list[int]) -> Path:
@@ -20,7 +20,7 @@ def run_on(folder: Path, given, train: list[int], test: list[int]) -> Path:
     folder.mkdir()
     splits = {"train": np.array(train, np.int64), "val": np.zeros(0, np.int64), "test": np.array(test, np.int64)}
     split_files.write_splits(folder / "splits.csv", given, splits)
-    identity.write(folder / "data.json", given)
+    dataset.write_data_record(folder / "data.json", given)
     return folder
 
 

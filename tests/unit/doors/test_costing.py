@@ -14,10 +14,8 @@ from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
 from vitrail.model import flops
 from vitrail.model.registry import config_from_name
-from vitrail.train.events import Planned
-from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.planning.cost import Cost
-from vitrail.train.recipe import Recipe
+from vitrail.train.events import PlanEvent, RunCost
+from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 SMALL = config_from_name("vit_small_patch16_224")
 IMAGENET = Asked(on="h100", batch=1024, pictures=1_281_167, epochs=90)
@@ -77,7 +75,7 @@ def test_what_cannot_be_is_refused(said, named):
 
 
 PLAN = Plan(model=SMALL, recipe=Recipe(steps=100, batch=64), compute=ComputeSettings(number_format="float32"))
-TAKES = Cost(preparation=10.0, training=800.0, evaluation=20.0, memory=10**9)
+TAKES = RunCost(preparation=10.0, training=800.0, evaluation=20.0, memory=10**9)
 
 
 def test_a_plans_operations_leave_out_what_its_early_steps_do_not_see():
@@ -90,16 +88,16 @@ def test_a_plans_operations_leave_out_what_its_early_steps_do_not_see():
 
 
 def test_a_plan_on_four_devices_takes_a_quarter_and_the_waiting():
-    found = costing.plan_facts(Planned(PLAN, {}, TAKES), 4)["on_devices"]
+    found = costing.plan_facts(PlanEvent(PLAN, {}, TAKES), 4)["on_devices"]
     assert found["training_seconds"] == pytest.approx(200 + 100 * found["waiting"])
     assert found["seconds"] == pytest.approx(found["training_seconds"] + 30) and found["engine"] == "ddp"
-    told = costing.plan_lines(Planned(PLAN, {}, TAKES), 4)
+    told = costing.plan_lines(PlanEvent(PLAN, {}, TAKES), 4)
     assert told[0].startswith("Operations: 8.62 GFLOP a picture forward, 25.9 GFLOP in training, 165 TFLOP in the")
     assert told[1].startswith("On 4 devices like this one: 3 min 50 s, training 3 min 20 s at 32 pictures/s")
 
 
 def test_a_plan_whose_pace_nobody_measured_has_its_operations_alone():
-    assert len(costing.plan_lines(Planned(PLAN, {}), 4)) == 1
+    assert len(costing.plan_lines(PlanEvent(PLAN, {}), 4)) == 1
 
 
 def test_operations_and_short_times_are_said_as_people_do():

@@ -10,17 +10,17 @@ import pytest
 from vitrail.doors.amounts import duration
 from vitrail.doors.progress import Followed, display, follow
 from vitrail.errors import InterruptedRun
-from vitrail.train.events import Evaluated, Note, Opened, Planned, Progress
+from vitrail.train.events import Note, PlanEvent, RunFolderEvent, StepProgress, ValidationEvent
 from vitrail.train.plan import Plan
 
 
-def step(number: int, steps: int = 100) -> Progress:
-    return Progress(step=number, steps=steps, epoch=0.5, loss=1.25, images_per_second=1234.5, left=61.0)
+def step(number: int, steps: int = 100) -> StepProgress:
+    return StepProgress(step=number, steps=steps, epoch=0.5, loss=1.25, images_per_second=1234.5, left=61.0)
 
 
 def drawn(*events: object) -> list[str]:
     stream = StringIO()
-    follow(iter((Opened(Path("nowhere")), *events)), stream)
+    follow(iter((RunFolderEvent(Path("nowhere")), *events)), stream)
     return stream.getvalue().splitlines()
 
 
@@ -36,7 +36,7 @@ def test_a_step_has_a_line_when_five_seconds_have_passed(monkeypatch):
 
 
 def test_notes_plans_and_evaluations_have_lines():
-    lines = drawn(Note("Hello."), Planned(Plan(), {"recipe.steps": "asked for"}), Evaluated(7, 0.5, 0.75))
+    lines = drawn(Note("Hello."), PlanEvent(Plan(), {"recipe.steps": "asked for"}), ValidationEvent(7, 0.5, 0.75))
     assert lines == [
         "Hello.",
         "model     12 blocks, width 768",
@@ -48,7 +48,7 @@ def test_notes_plans_and_evaluations_have_lines():
 
 
 def test_other_figures_are_called_by_their_names_and_may_be_missing():
-    assert drawn(Evaluated(7, 0.8765, 0.75, "AUROC"), Evaluated(8, None, 0.5, "R2")) == [
+    assert drawn(ValidationEvent(7, 0.8765, 0.75, "AUROC"), ValidationEvent(8, None, 0.5, "R2")) == [
         "step 7  validation AUROC 0.876  loss 0.750",
         "step 8  validation R2 unknown  loss 0.500",
     ]
@@ -66,7 +66,7 @@ def test_a_terminal_has_a_bar_with_the_facts_and_notes_above_it(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
     with display(screen) as view:
-        for event in (Note("[not] markup."), step(1), Evaluated(1, 0.75, 0.1), step(2)):
+        for event in (Note("[not] markup."), step(1), ValidationEvent(1, 0.75, 0.1), step(2)):
             view.show(event)
         view.bar.refresh()
     text = screen.getvalue()
@@ -96,7 +96,7 @@ def test_a_training_goes_on_where_nothing_can_be_shown(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
-    events = [Opened(Path("run")), Note("Hello."), step(1), Evaluated(1, 0.75, 0.1), step(100)]
+    events = [RunFolderEvent(Path("run")), Note("Hello."), step(1), ValidationEvent(1, 0.75, 0.1), step(100)]
     assert follow(iter(events), Broken(terminal)) == Followed(Path("run"), None)
     with display(Broken(terminal)) as view:
         for event in events:
@@ -115,7 +115,7 @@ def interrupted(*events: object) -> object:
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_ctrl_c_with_nothing_kept_says_so(opened, tmp_path):
-    events = [Note("Hello."), *([Opened(tmp_path)] if opened else [])]
+    events = [Note("Hello."), *([RunFolderEvent(tmp_path)] if opened else [])]
     with pytest.raises(InterruptedRun, match=r"^Interrupted; nothing was saved yet\.$") as caught:
         follow(interrupted(*events), StringIO())
     assert caught.value.exit_code == 130
@@ -125,11 +125,11 @@ def test_ctrl_c_with_nothing_kept_says_so(opened, tmp_path):
 def test_ctrl_c_with_something_kept_says_how_to_go_on(kept, tmp_path):
     (tmp_path / kept).touch()
     with pytest.raises(InterruptedRun, match=rf"Continue with: vitrail train --resume {tmp_path}$"):
-        follow(interrupted(Opened(tmp_path)), StringIO())
+        follow(interrupted(RunFolderEvent(tmp_path)), StringIO())
 
 
 def test_events_end_with_the_run_folder_and_what_came_of_it(tmp_path):
-    assert follow(iter([Note("Hello."), Opened(tmp_path)]), StringIO()) == Followed(tmp_path, None)
+    assert follow(iter([Note("Hello."), RunFolderEvent(tmp_path)]), StringIO()) == Followed(tmp_path, None)
 
 
 def test_a_dry_run_is_not_followed():

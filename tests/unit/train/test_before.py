@@ -12,14 +12,13 @@ from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train.events import Planned
-from vitrail.train.planning import pace, settle
-from vitrail.train.planning.cost import read
-from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.pretrain import learning
-from vitrail.train.recipe import Phase
-from vitrail.train.teacher import teaching
+from vitrail.train.distill import distillation
+from vitrail.train.events import PlanEvent, read_cost
+from vitrail.train.plan import ProgressiveStage
+from vitrail.train.planning import finalize, throughput
+from vitrail.train.planning.throughput import Throughput
+from vitrail.train.pretrain import pretraining
+from vitrail.train.request import TrainRequest
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8
@@ -33,17 +32,17 @@ BOTH = {"pretrain.share": "0.4", "teacher.model": "cnn", "teacher.share": "0.1"}
 
 
 @pytest.fixture
-def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
+def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlanEvent]:
     """What is planned where a step of pre-training takes 3 s, one of the teacher 2 s and one of the training 0.5 s."""
-    monkeypatch.setattr(learning, "seconds_per_step", lambda *_: 3.0)
-    monkeypatch.setattr(teaching, "seconds_per_step", lambda *_: 2.0)
-    monkeypatch.setattr(pace, "measure", lambda *_: Pace(((Phase(0.0, 1.0), 0.5),)))
+    monkeypatch.setattr(pretraining, "measure_pretraining_step", lambda *_: 3.0)
+    monkeypatch.setattr(distillation, "measure_distill_step", lambda *_: 2.0)
+    monkeypatch.setattr(throughput, "measure_throughput", lambda *_: Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)))
 
-    def planned(overrides: dict[str, str], dry_run: bool = True, **asked: float) -> Planned:
+    def planned(overrides: dict[str, str], dry_run: bool = True, **asked: float) -> PlanEvent:
         model, pretrain = "vit_mu_patch8_16", "pretrain.share" in overrides
-        wishes = Wishes(data=DataSettings(), model=model, pretrain=pretrain, overrides=overrides, **asked)
+        wishes = TrainRequest(data=DataSettings(), model=model, pretrain=pretrain, overrides=overrides, **asked)
         events = list(training.fit(wishes, MACHINE, tmp_path / "run", dry_run, given=SOURCE))
-        return next(event for event in events if isinstance(event, Planned))
+        return next(event for event in events if isinstance(event, PlanEvent))
 
     return planned
 
@@ -65,12 +64,12 @@ def test_a_dry_run_of_minutes_counts_them_as_it_did(fit):
 
 
 def test_what_many_steps_are_foretold_to_take_is_in_the_run_folder_with_what_comes_before(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "_lead", lambda *_: (event for event in ()))
-    assert fit({"teacher.model": "cnn", "teacher.steps": "7"}, dry_run=False, steps=settle.WORTH_MEASURING).cost
-    assert read(tmp_path / "run")["predicted"]["training"] == 7 * 2 + 500 * 0.5
+    monkeypatch.setattr(training, "_train_rank0", lambda *_: (event for event in ()))
+    assert fit({"teacher.model": "cnn", "teacher.steps": "7"}, dry_run=False, steps=finalize.MEASURE_FROM_STEPS).cost
+    assert read_cost(tmp_path / "run")["predicted"]["training"] == 7 * 2 + 500 * 0.5
 
 
 def test_nothing_is_measured_before_a_few_steps(fit, monkeypatch):
-    monkeypatch.setattr(training, "_lead", lambda *_: (event for event in ()))
-    monkeypatch.setattr(teaching, "seconds_per_step", None)
+    monkeypatch.setattr(training, "_train_rank0", lambda *_: (event for event in ()))
+    monkeypatch.setattr(distillation, "measure_distill_step", None)
     assert fit({"teacher.model": "cnn"}, dry_run=False, steps=3).cost is None

@@ -19,9 +19,8 @@ from quick_fits import SETTINGS, digits, threads_kept  # noqa: F401 - a fixture
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import UsageError
 from vitrail.model.registry import config_from_name
-from vitrail.train.brought import Brought, name_of
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train.custom_functions import CustomFunctions, qualified_name
+from vitrail.train.plan import Plan, Recipe
 
 pytestmark = pytest.mark.usefixtures("threads_kept")
 NAME = f"{__name__}.crossed"
@@ -63,7 +62,7 @@ def losses(run: vitrail.Run) -> list[float]:
     return [row["loss"] for row in rows if "loss" in row]
 
 
-def try_out(brought: Brought, targets: np.ndarray | None = None, **recipe: float) -> None:
+def try_out(brought: CustomFunctions, targets: np.ndarray | None = None, **recipe: float) -> None:
     """The functions asked about digits, as a training asks them before its first step."""
     pictures, numbers = digits(40, classes=3)
     held = InMemoryImageStore(torch.from_numpy(pictures)[:, None])
@@ -164,7 +163,7 @@ def test_settings_of_the_tasks_loss_are_refused_beside_another(tmp_path):
 )
 def test_a_loss_that_cannot_be_learnt_from_is_refused(wrong, words):
     with pytest.raises(UsageError, match=words):
-        try_out(Brought(loss=wrong))
+        try_out(CustomFunctions(loss=wrong))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,7 @@ def test_a_loss_that_cannot_be_learnt_from_is_refused(wrong, words):
 )
 def test_an_augmentation_that_gives_something_else_is_refused(wrong, words):
     with pytest.raises(UsageError, match=words):
-        try_out(Brought(augment=wrong))
+        try_out(CustomFunctions(augment=wrong))
 
 
 def test_what_is_refused_leaves_no_run_folder(tmp_path):
@@ -200,8 +199,8 @@ def test_unknown_labels_reach_an_own_loss_as_nan():
         return (losses * known).sum(1) / known.sum(1).clamp(min=1)
 
     with pytest.raises(UsageError, match=r"Unknown targets are NaN; leave them out\."):
-        try_out(Brought(loss=careless), labels)
-    try_out(Brought(loss=careful), labels)
+        try_out(CustomFunctions(loss=careless), labels)
+    try_out(CustomFunctions(loss=careful), labels)
 
 
 def test_mixed_pictures_reach_an_own_loss_with_shares_of_classes():
@@ -211,16 +210,16 @@ def test_mixed_pictures_reach_an_own_loss_with_shares_of_classes():
         seen.append(targets)
         return F.cross_entropy(outputs, targets, reduction="none")
 
-    try_out(Brought(loss=soft), mixup=0.5)
+    try_out(CustomFunctions(loss=soft), mixup=0.5)
     assert seen[0].shape == (16, 3)
     torch.testing.assert_close(seen[0].sum(1), torch.ones(16))
 
 
 def test_functions_are_called_by_module_and_name():
-    assert name_of(crossed) == NAME
-    assert name_of(functools.partial(crossed, 1)) == NAME
-    assert name_of(torch.nn.CrossEntropyLoss()) == "torch.nn.modules.loss.CrossEntropyLoss"
-    assert not Brought() and Brought(loss=crossed)
+    assert qualified_name(crossed) == NAME
+    assert qualified_name(functools.partial(crossed, 1)) == NAME
+    assert qualified_name(torch.nn.CrossEntropyLoss()) == "torch.nn.modules.loss.CrossEntropyLoss"
+    assert not CustomFunctions() and CustomFunctions(loss=crossed)
 
 
 def test_every_fold_is_trained_with_the_function_and_none_goes_on_without(tmp_path):

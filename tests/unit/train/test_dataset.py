@@ -14,7 +14,7 @@ from vitrail.data.source import Source
 from vitrail.data.splits import make_folds
 from vitrail.errors import DataError, UsageError
 from vitrail.spec import ImageSpec
-from vitrail.train.dataset import MEMORY, Dataset, class_of, located, open_dataset
+from vitrail.train.dataset import MEMORY, Dataset, class_indices, open_dataset, resolve_data_paths
 
 
 def drawn(n: int = 20, **fields: object) -> Source:
@@ -84,8 +84,8 @@ def test_a_fraction_of_a_split_that_is_there_already_is_said_to_be_unused():
 
 def test_soft_labels_count_as_their_most_probable_class():
     soft = drawn(3, targets=np.array([[0.1, 0.9], [0.5, 0.5], [1, 0]], np.float32))
-    assert class_of(soft, np.array([2, 0])).tolist() == [0, 1]
-    assert class_of(drawn(3), np.array([1, 2])).tolist() == [1, 0]
+    assert class_indices(soft, np.array([2, 0])).tolist() == [0, 1]
+    assert class_indices(drawn(3), np.array([1, 2])).tolist() == [1, 0]
 
 
 def test_files_are_named_so_that_a_run_goes_on_from_anywhere(tmp_path, monkeypatch):
@@ -94,10 +94,10 @@ def test_files_are_named_so_that_a_run_goes_on_from_anywhere(tmp_path, monkeypat
     (tmp_path / "flowers").mkdir()
     places = {"films.csv": "films.csv", "flowers": "flowers", "part-{00..09}.tar": "part-{00..09}.tar"}
     for source, place in places.items():
-        assert located(DataSettings(source=source)).source == str(tmp_path / place)
+        assert resolve_data_paths(DataSettings(source=source)).source == str(tmp_path / place)
     for source in ("digits", "hf:owner/name", "nowhere", MEMORY):
-        assert located(DataSettings(source=source)).source == source
-    assert Path(located(DataSettings(exclude="bad.csv")).exclude) == tmp_path / "bad.csv"
+        assert resolve_data_paths(DataSettings(source=source)).source == source
+    assert Path(resolve_data_paths(DataSettings(exclude="bad.csv")).exclude) == tmp_path / "bad.csv"
 
 
 def test_pictures_that_lay_in_memory_cannot_be_opened_again(tmp_path, monkeypatch):

@@ -16,8 +16,8 @@ from vitrail.explain.methods import explain
 from vitrail.model.vit import create_model
 from vitrail.report import explanations
 from vitrail.spec import ImageSpec
-from vitrail.train import explained
-from vitrail.train.explained import Shown
+from vitrail.train import held_out
+from vitrail.train.held_out import MapInput
 
 SPEC = ImageSpec(height=12, width=8, channels=2, mean=(0.4, 0.5), std=(0.2, 0.3))
 PICTURES = (images_for(TINY, 24) * 40 + 128).clamp(0, 255).to(torch.uint8)
@@ -41,11 +41,11 @@ def kept(folder, model, seconds=1e9, views=1, pictures=PICTURES):
     """What is stored of all pictures, and how many were asked for."""
     asked = []
 
-    def shown(row: int) -> Shown:
+    def shown(row: int) -> MapInput:
         asked.append(row)
-        return Shown(model, SPEC, pictures[row])
+        return MapInput(model, SPEC, pictures[row])
 
-    explained.keep(folder, answers(), np.arange(24), shown, seconds, views)
+    held_out.write_explanations(folder, answers(), np.arange(24), shown, seconds, views)
     return explanations.load(folder), asked
 
 
@@ -72,7 +72,7 @@ def test_a_model_in_training_stays_as_it_was(tmp_path):
 
 def test_maps_stop_when_their_time_is_over_but_one_there_is(tmp_path, monkeypatch):
     clock = iter(range(0, 10_000, 4))
-    monkeypatch.setattr(explained.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(held_out.time, "perf_counter", lambda: float(next(clock)))
     found, _ = kept(tmp_path, create_model(TINY, seed=1), seconds=400.0)  # 12 seconds for maps that take 4 each
     assert len(found.rows) + len(found.about.nothing) == 4
     assert {bool(WRONG[row]) for row in found.rows.tolist()} == {True, False}
@@ -90,5 +90,7 @@ def test_maps_that_say_nothing_are_left_out_with_their_reason(tmp_path):
 
 def test_without_pictures_there_is_no_file(tmp_path):
     none = np.zeros(0, np.int64)
-    explained.keep(tmp_path, table(np.zeros((3, 1)), np.zeros((3, 1)), ("age",)), none, lambda row: None, 1.0)
+    held_out.write_explanations(
+        tmp_path, table(np.zeros((3, 1)), np.zeros((3, 1)), ("age",)), none, lambda row: None, 1.0
+    )
     assert not (tmp_path / explanations.NAME).exists()

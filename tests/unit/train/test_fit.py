@@ -20,16 +20,16 @@ from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
 from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
-from vitrail.train import checked, follow, loop
+from vitrail.train import dataset, loop, trainer
 from vitrail.train import dataset as training_dataset
 from vitrail.train import fit as training
-from vitrail.train.events import Event, Finished, Note, Planned
-from vitrail.train.planning import pace
-from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.recipe import Phase
-from vitrail.train.run import RunFolder
-from vitrail.train.stepping.guards import Guards
+from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
+from vitrail.train.guards import Guards
+from vitrail.train.plan import ProgressiveStage
+from vitrail.train.planning import throughput
+from vitrail.train.planning.throughput import Throughput
+from vitrail.train.request import TrainRequest
+from vitrail.train.run_folder import RunFolder
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 
@@ -57,7 +57,7 @@ def fit(tmp_path: Path) -> Callable[..., list[Event]]:
     ) -> list[Event]:
         data = {name: text for name, text in overrides.items() if name in DataSettings.__dataclass_fields__}
         rest = {name.replace("__", "."): text for name, text in overrides.items() if name not in data}
-        wishes = Wishes(data=DataSettings(**data), model="vit_mu_patch8_16", steps=steps, overrides=rest)
+        wishes = TrainRequest(data=DataSettings(**data), model="vit_mu_patch8_16", steps=steps, overrides=rest)
         return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source))
 
     return fitted
@@ -67,8 +67,8 @@ def notes(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, Note)]
 
 
-def finished(events: list[Event]) -> Finished:
-    assert isinstance(events[-1], Finished)
+def finished(events: list[Event]) -> FinishEvent:
+    assert isinstance(events[-1], FinishEvent)
     return events[-1]
 
 
@@ -167,7 +167,7 @@ def test_what_would_make_a_training_worthless_stops_it(fit, monkeypatch, tmp_pat
             self.bad, self.bad_indices, self.notes, self.concerns = [], np.zeros(0, np.int64), (), ()
             self.stops = ("Patient 7 is in train and test.", "All pictures are black.")
 
-    monkeypatch.setattr(checked, "check_dataset", lambda *words, **named: Stopping(true(*words, **named)))
+    monkeypatch.setattr(dataset, "check_dataset", lambda *words, **named: Stopping(true(*words, **named)))
     with pytest.raises(DataError, match=r"^Patient 7 is in train and test\. All pictures are black\.$"):
         fit(drawn())
     assert not (tmp_path / "run").exists()
@@ -180,10 +180,10 @@ def test_the_check_at_the_start_takes_a_twentieth_of_the_minutes(monkeypatch, tm
         asked.append(words[-1])
         raise DataError("enough seen")
 
-    monkeypatch.setattr(checked, "check_dataset", stopped)
+    monkeypatch.setattr(dataset, "check_dataset", stopped)
     for budget in ({"minutes": 2.0}, {"steps": 3}):
         with pytest.raises(DataError, match="enough seen"):
-            list(training.fit(Wishes(data=DataSettings(), **budget), MACHINE, tmp_path / "run", given=drawn()))
+            list(training.fit(TrainRequest(data=DataSettings(), **budget), MACHINE, tmp_path / "run", given=drawn()))
     assert asked == [6.0, None]
 
 
@@ -204,14 +204,14 @@ def test_D8_one_split_is_parted_once_written_down_and_used_again(fit, tmp_path):
 
 @pytest.mark.slow
 def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(fit, tmp_path, monkeypatch):
-    steps = loop.train
+    steps = loop.train_steps
     monkeypatch.chdir(tmp_path)
 
     def broken(*words: object, **more: object) -> Iterator[object]:
         yield from itertools.islice(steps(*words, **more), 2)
         raise DataError("The disk is gone.")
 
-    monkeypatch.setattr(follow, "train", broken)
+    monkeypatch.setattr(trainer, "train_steps", broken)
     with pytest.raises(DataError, match=r"The disk is gone\. Step 2 of 4 is saved\. Continue with: vitrail train"):
         fit(drawn(), steps=4)
     monkeypatch.undo()
@@ -219,8 +219,8 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
     run = tmp_path / "run"
     assert RunFolder(run).read_plan().data.source == "memory"
     with pytest.raises(UsageError, match=r"objects that a Python program held in memory"):
-        list(training.resume(run))
-    events = list(training.resume(run, drawn()))
+        list(training.resume_run(run))
+    events = list(training.resume_run(run, drawn()))
     assert "Going on after step 2 of 4." in notes(events)
     whole = list(training.fit_plan(RunFolder(run).read_plan(), tmp_path / "whole", drawn()))
     assert finished(whole).metrics == finished(events).metrics
@@ -234,7 +234,7 @@ def test_an_object_in_memory_is_called_so_and_a_run_of_it_goes_on_only_with_it(f
 def test_a_run_whose_first_step_was_not_applied_goes_on_with_the_bits_of_an_unbroken_one(
     optimizer, fit, tmp_path, monkeypatch
 ):
-    steps, allow = loop.train, Guards.allow
+    steps, allow = loop.train_steps, Guards.allow
 
     def refused(self: Guards, step: int, loss: float, *words: object) -> bool:
         return allow(self, step, loss if step else float("nan"), *words)
@@ -246,10 +246,10 @@ def test_a_run_whose_first_step_was_not_applied_goes_on_with_the_bits_of_an_unbr
     monkeypatch.setattr(Guards, "allow", refused)
     fit(drawn(), steps=4, run="whole", recipe__optimizer=optimizer)
     with monkeypatch.context() as patched:
-        patched.setattr(follow, "train", broken)
+        patched.setattr(trainer, "train_steps", broken)
         with pytest.raises(DataError, match=r"Step 1 of 4 is saved"):
             fit(drawn(), steps=4, recipe__optimizer=optimizer)
-    assert "Going on after step 1 of 4." in notes(list(training.resume(tmp_path / "run", drawn())))
+    assert "Going on after step 1 of 4." in notes(list(training.resume_run(tmp_path / "run", drawn())))
     for file in ("model", "optimizer"):
         path = f"checkpoints/step-00000004/{file}.safetensors"
         assert (tmp_path / "run" / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
@@ -282,9 +282,9 @@ def test_D7_fewer_pictures_than_classes_and_a_batch_larger_than_the_set(fit):
 
 
 def test_D7_a_last_batch_of_one_is_evaluated(fit, monkeypatch):
-    from vitrail.train import deciding
+    from vitrail.train import held_out
 
-    monkeypatch.setattr(deciding, "EVALUATION_BATCH", 3)
+    monkeypatch.setattr(held_out, "EVALUATION_BATCH", 3)
     events = fit(drawn(splits={"train": np.arange(0, 16, 2), "test": np.arange(1, 8, 2)}), recipe__batch="7")
     assert finished(events).metrics.n == 4
 
@@ -296,7 +296,7 @@ def test_D7_a_single_picture_says_that_one_class_is_too_few(fit):
 
 @pytest.mark.parametrize("given", ["mean", "std"])
 def test_mean_and_deviation_are_measured_unless_they_were_given(fit, given):
-    planned = next(e for e in fit(drawn(), dry_run=True, **{f"image__{given}": "0.3"}) if isinstance(e, Planned))
+    planned = next(e for e in fit(drawn(), dry_run=True, **{f"image__{given}": "0.3"}) if isinstance(e, PlanEvent))
     other = "std" if given == "mean" else "mean"
     assert vars(planned.plan.image)[given] == (0.3,)
     assert len(vars(planned.plan.image)[other]) == 3
@@ -312,7 +312,7 @@ def test_held_out_pictures_are_decoded_by_as_many_workers_as_were_asked_for(monk
         return loader.load_images(*words, **more)
 
     monkeypatch.setattr(training_dataset, "load_images", watched)
-    wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
+    wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=1)
     list(training.fit(wishes, dataclasses.replace(MACHINE, workers=0), tmp_path / "run", given=drawn()))
     assert asked == [0] * 5, "those of the training, of its evaluations, val and test at the end, and what is familiar"
 
@@ -329,16 +329,20 @@ def test_what_a_run_took_is_in_its_folder_and_a_short_one_is_not_measured_before
 
 
 def test_a_dry_run_says_what_the_run_would_take(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.5),)))
-    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, Planned)]
+    monkeypatch.setattr(
+        throughput, "measure_throughput", lambda *words: Throughput(((ProgressiveStage(0.0, 1.0), 0.5),))
+    )
+    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=40) if isinstance(event, PlanEvent)]
     assert planned.cost.training == 20.0 and planned.cost.evaluation > 4 and planned.cost.memory > 50e6
     assert not (tmp_path / "run").exists()
 
 
 def test_minutes_are_turned_into_steps_and_a_long_run_is_fed_with_more(monkeypatch, tmp_path):
-    monkeypatch.setattr(pace, "measure", lambda *words: Pace(((Phase(0.0, 1.0), 0.001),)))
-    wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", minutes=0.05)
-    planned = next(e for e in training.fit(wishes, MACHINE, tmp_path, True, drawn()) if isinstance(e, Planned))
+    monkeypatch.setattr(
+        throughput, "measure_throughput", lambda *words: Throughput(((ProgressiveStage(0.0, 1.0), 0.001),))
+    )
+    wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", minutes=0.05)
+    planned = next(e for e in training.fit(wishes, MACHINE, tmp_path, True, drawn()) if isinstance(e, PlanEvent))
     recipe = planned.plan.recipe
     assert (recipe.steps, recipe.mixup, recipe.cutmix) == (3000, 0.8, 1.0)
     assert planned.cost.training == pytest.approx(3.0)

@@ -11,8 +11,8 @@ from vitrail.data.source import Source
 from vitrail.errors import UsageError
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train.events import Planned
-from vitrail.train.planning.wishes import Wishes
+from vitrail.train.events import PlanEvent
+from vitrail.train.request import TrainRequest
 
 PICTURES = np.random.default_rng(0).integers(0, 255, (16, 16, 16, 3)).astype(np.uint8)
 SOURCE = Source(
@@ -30,14 +30,14 @@ SOURCE = Source(
     ],
 )
 def test_what_is_changed_in_a_written_plan_and_would_have_no_effect_is_refused(changes, message, tmp_path):
-    wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=2)
+    wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=2)
     events = training.fit(wishes, RuntimeSettings(device="cpu", threads=1), tmp_path / "run", True, SOURCE)
-    (planned,) = [event for event in events if isinstance(event, Planned)]
+    (planned,) = [event for event in events if isinstance(event, PlanEvent)]
     assert planned.plan.recipe.small_until == 0
     plan = config.override(planned.plan, changes)
     followed = training.fit_plan(plan, tmp_path / "again", SOURCE, dry_run=True, changes=changes)
     if message is None:
-        assert [event.plan for event in followed if isinstance(event, Planned)] == [plan]
+        assert [event.plan for event in followed if isinstance(event, PlanEvent)] == [plan]
     else:
         with pytest.raises(UsageError, match=message):
             list(followed)

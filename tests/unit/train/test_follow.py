@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 
 from vitrail.model.registry import config_from_name
-from vitrail.train.follow import seconds_left
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.trainer import estimate_seconds_left
 
 RECIPE = Recipe(steps=100, small_size=0.6, small_until=0.5, keep_patches=0.5, keep_until=0.7)
 PLAN = Plan(model=config_from_name("vit_pico_patch4_28"), recipe=RECIPE)
@@ -31,15 +30,15 @@ FORETOLD = (1.0, 2.0, 4.0)
     ],
 )
 def test_steps_of_another_phase_cost_as_was_measured_before_the_first(step, now, expected):
-    assert seconds_left(step, PLAN, now, FORETOLD) == pytest.approx(expected)
+    assert estimate_seconds_left(step, PLAN, now, FORETOLD) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("foretold", [(), (1.0, 2.0)])
 def test_without_a_measurement_of_these_phases_the_price_goes_by_the_patches(foretold):
-    assert seconds_left(50, PLAN, 8.0, foretold) == pytest.approx(20 * 24 + 30 * 49)
-    assert seconds_left(90, PLAN, 49.0, foretold) == pytest.approx(10 * 49)
+    assert estimate_seconds_left(50, PLAN, 8.0, foretold) == pytest.approx(20 * 24 + 30 * 49)
+    assert estimate_seconds_left(90, PLAN, 49.0, foretold) == pytest.approx(10 * 49)
 
 
 def test_a_training_of_one_phase_is_steps_times_pace():
     plan = dataclasses.replace(PLAN, recipe=Recipe(steps=10))
-    assert seconds_left(4, plan, 0.5) == pytest.approx(3.0)
+    assert estimate_seconds_left(4, plan, 0.5) == pytest.approx(3.0)

@@ -9,8 +9,8 @@ import pytest
 
 from vitrail.data.source import Source
 from vitrail.errors import DataError, UsageError
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping import lonely
+from vitrail.train import guards
+from vitrail.train.plan import Recipe
 
 ROWS = np.arange(64)
 SORTED = ROWS // 32
@@ -43,19 +43,19 @@ def test_F8_labels_out_of_range_are_refused_by_name(task, targets):
 
 def test_F8_batches_of_one_class_are_told_before_the_first_step():
     recipe = Recipe(batch=8)
-    assert lonely.warning(SORTED, ROWS, recipe, 0, None) is None
+    assert guards.warn_of_single_class_batches(SORTED, ROWS, recipe, 0, None) is None
     blocks = ROWS // 2  # shards of two pictures, all sorted by class, of which eight are mixed at a time
-    assert lonely.warning(SORTED, ROWS, recipe, 0, blocks) is None
+    assert guards.warn_of_single_class_batches(SORTED, ROWS, recipe, 0, blocks) is None
     few = np.repeat([0, 1], [62, 2])
-    said = lonely.warning(few, ROWS, recipe, 0, None)
+    said = guards.warn_of_single_class_batches(few, ROWS, recipe, 0, None)
     assert said is not None and said.endswith(
         "batches show one class only, so little can be learnt from each; use a larger batch."
     )
     rows = np.arange(512)
-    sorted_shards = lonely.warning(rows // 256, rows, recipe, 0, rows // 128)
+    sorted_shards = guards.warn_of_single_class_batches(rows // 256, rows, recipe, 0, rows // 128)
     assert sorted_shards is None or "write them in a random order" in sorted_shards
-    assert lonely.warning(few, ROWS, dataclasses.replace(recipe, batch=4), 0, None) is None
-    assert lonely.warning(np.zeros((64, 2), np.float32), ROWS, recipe, 0, None) is None
+    assert guards.warn_of_single_class_batches(few, ROWS, dataclasses.replace(recipe, batch=4), 0, None) is None
+    assert guards.warn_of_single_class_batches(np.zeros((64, 2), np.float32), ROWS, recipe, 0, None) is None
 
 
 @pytest.mark.parametrize(

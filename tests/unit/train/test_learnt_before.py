@@ -14,9 +14,9 @@ from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
+from vitrail.train.contamination import CONTAMINATION_FILE
 from vitrail.train.events import Note
-from vitrail.train.learnt_before import NAME
-from vitrail.train.planning.wishes import Wishes
+from vitrail.train.request import TrainRequest
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 LEARNT = "learnt"
@@ -35,7 +35,7 @@ def notes(tmp_path: Path) -> Callable[..., list[str]]:
     def trained(run: str, source: Source | None = None, seed: int = 0, **words: str) -> list[str]:
         overrides = {name.replace("__", "."): text for name, text in words.items() if "__" in name}
         rest = {"model": "vit_mu_patch8_16"} if "weights" not in words else {"weights": words["weights"]}
-        wishes = Wishes(data=DataSettings(), seed=seed, steps=2, overrides=overrides, **rest)
+        wishes = TrainRequest(data=DataSettings(), seed=seed, steps=2, overrides=overrides, **rest)
         events = list(training.fit(wishes, MACHINE, tmp_path / run, given=source or drawn()))
         said = [event.text for event in events if isinstance(event, Note) and LEARNT in event.text]
         report = json.loads((tmp_path / run / "report.json").read_text())["notes"]
@@ -63,7 +63,9 @@ def test_held_out_pictures_that_the_other_run_learnt_are_counted(words, notes, t
 
 def test_the_same_parting_is_no_reason_to_worry(notes, tmp_path):
     assert notes("second", weights=str(tmp_path / "first")) == []
-    assert json.loads((tmp_path / "second" / NAME).read_text()) == []  # looked for once: the other run may change
+    assert (
+        json.loads((tmp_path / "second" / CONTAMINATION_FILE).read_text()) == []
+    )  # looked for once: the other run may change
 
 
 def test_other_pictures_under_the_same_names_are_others(notes, tmp_path):

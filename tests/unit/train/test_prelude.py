@@ -18,23 +18,22 @@ from vitrail.data.loader import Batch, InMemoryImageStore
 from vitrail.data.settings import DataSettings
 from vitrail.errors import DivergedError, ResourceError
 from vitrail.runtime import RuntimeSettings
+from vitrail.train import checkpoint
 from vitrail.train import fit as training
-from vitrail.train import prelude as preludes
-from vitrail.train.events import Event, Progress
-from vitrail.train.keeping import state
-from vitrail.train.plan import Plan
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.prelude import Prelude
-from vitrail.train.pretrain import learning, masked
-from vitrail.train.recipe import Recipe
-from vitrail.train.run import RunFolder
-from vitrail.train.stepping.objective import Loss
-from vitrail.train.teacher import features, first
+from vitrail.train import phase as preludes
+from vitrail.train.distill import cnn_teacher, feature_teacher
+from vitrail.train.events import Event, StepProgress
+from vitrail.train.losses import Loss
+from vitrail.train.phase import TrainingPhase
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.pretrain import mae, pretraining
+from vitrail.train.request import TrainRequest
+from vitrail.train.run_folder import RunFolder
 
 IMAGES = torch.arange(10 * 4).view(10, 1, 2, 2).to(torch.uint8)
 
 
-def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> Prelude:
+def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> TrainingPhase:
     """Eight steps of a linear map, of which the `bad` ones are not finite, with memory for so many pictures."""
     torch.manual_seed(0)
     module = nn.Linear(4, 1)
@@ -45,7 +44,7 @@ def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> Prelude
         total = module(batch.images.flatten(1) / 255.0).square().sum()
         return total * (math.nan if step + 1 in bad else 1.0), torch.tensor(float(len(batch.indices)))
 
-    return Prelude(
+    return TrainingPhase(
         name="pretrain",
         title="pre-training",
         plan=Plan(),
@@ -60,12 +59,12 @@ def small(bad: tuple[int, ...] = (), fits: int = 99, **settings: int) -> Prelude
     )
 
 
-def events_of(run: RunFolder, prelude: Prelude, until: int = 99) -> list[Event]:
+def events_of(run: RunFolder, prelude: TrainingPhase, until: int = 99) -> list[Event]:
     """What a prelude tells, up to a step that is not saved any more."""
     events = []
-    for event in preludes.pursue(run, prelude):
+    for event in preludes.run_phase(run, prelude):
         events.append(event)
-        if isinstance(event, Progress) and event.step == until:
+        if isinstance(event, StepProgress) and event.step == until:
             break
     return events
 
@@ -73,8 +72,8 @@ def events_of(run: RunFolder, prelude: Prelude, until: int = 99) -> list[Event]:
 def test_a_step_that_is_not_finite_is_not_applied_is_written_down_and_told(tmp_path: Path):
     prelude, run = small(bad=(3,)), RunFolder.create(tmp_path / "run")
     weights = {}
-    for event in preludes.pursue(run, prelude):
-        if isinstance(event, Progress):
+    for event in preludes.run_phase(run, prelude):
+        if isinstance(event, StepProgress):
             weights[event.step] = prelude.module.weight.detach().clone()
         elif "not applied" in event.text:
             said = event.text
@@ -91,8 +90,8 @@ def test_a_step_that_is_not_finite_is_not_applied_is_written_down_and_told(tmp_p
 def test_the_third_in_a_row_ends_it_though_it_was_stopped_between_them(tmp_path: Path):
     run = RunFolder.create(tmp_path / "run")
     events_of(run, small(bad=(3, 4)), until=5)  # step 4 is saved, and 5 is not
-    (newest, _) = state.newest(preludes.checkpoints_of(run, "pretrain"))
-    assert newest is not None and state.facts(newest)["guards"]["in_a_row"] == 2
+    (newest, _) = checkpoint.find_newest_checkpoint(preludes.phase_checkpoint_folder(run, "pretrain"))
+    assert newest is not None and checkpoint.read_checkpoint_facts(newest)["guards"]["in_a_row"] == 2
     with pytest.raises(DivergedError, match=r"^The pre-training diverged: .* in steps 3 to 5\. Do it better\.$") as end:
         events_of(run, small(bad=(3, 4, 5)))
     assert end.value.exit_code == 6
@@ -107,8 +106,8 @@ def test_a_resume_refuses_the_same_steps_and_ends_with_the_same_bits(stopped, tm
             events_of(run, small(bad), until=stopped)
         prelude = small(bad)
         events_of(run, prelude)
-        (newest, _) = state.newest(preludes.checkpoints_of(run, "pretrain"))
-        found.append((prelude.module.weight.tolist(), state.facts(newest)["guards"], run.rows()))
+        (newest, _) = checkpoint.find_newest_checkpoint(preludes.phase_checkpoint_folder(run, "pretrain"))
+        found.append((prelude.module.weight.tolist(), checkpoint.read_checkpoint_facts(newest)["guards"], run.rows()))
         assert sorted(path.name for path in run.path.glob("pretrain-nan-*")) == [
             f"pretrain-nan-step-00000{step}.json" for step in bad
         ]
@@ -118,8 +117,8 @@ def test_a_resume_refuses_the_same_steps_and_ends_with_the_same_bits(stopped, tm
 
 
 def test_a_checkpoint_of_an_older_version_is_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    run, true = RunFolder.create(tmp_path / "run"), state.save
-    monkeypatch.setattr(state, "save", lambda *words: true(*words[:-1], {preludes.SEEN: ""}))
+    run, true = RunFolder.create(tmp_path / "run"), checkpoint.save_checkpoint
+    monkeypatch.setattr(checkpoint, "save_checkpoint", lambda *words: true(*words[:-1], {preludes.IMAGES_HASH_KEY: ""}))
     events_of(run, small(), until=4)
     monkeypatch.undo()
     told = notes(events_of(run, small(bad=(5,))))
@@ -150,29 +149,34 @@ def test_what_is_no_full_memory_stays_what_it_is():
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
-        preludes.seconds_per_step(replace(small(), loss_of=broken))
+        preludes.measure_phase_step(replace(small(), loss_of=broken))
 
 
 ROOMS = [
-    (learning, "pretrain", "pre-training", {"pretrain.steps": "4"}),
-    (first, "teacher", "training of the teacher", {"teacher.model": "cnn", "teacher.steps": "4", "teacher.width": "4"}),
-    (features, "teacher", "learning of features", {"teacher.kind": "features", "teacher.steps": "4"}),
+    (pretraining, "pretrain", "pre-training", {"pretrain.steps": "4"}),
+    (
+        cnn_teacher,
+        "teacher",
+        "training of the teacher",
+        {"teacher.model": "cnn", "teacher.steps": "4", "teacher.width": "4"},
+    ),
+    (feature_teacher, "teacher", "learning of features", {"teacher.kind": "features", "teacher.steps": "4"}),
 ]
 
 
 @pytest.mark.parametrize(("room", "name", "title", "words"), ROOMS)
 def test_every_phase_before_the_training_names_its_pictures(room, name, title, words, tmp_path, monkeypatch):
     def train(out: Path, overrides: dict[str, str]) -> list[str]:
-        wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=2, overrides=overrides)
+        wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=2, overrides=overrides)
         machine = RuntimeSettings(device="cpu", threads=1)
         return notes(list(training.fit(wishes, machine, out, given=drawn())))
 
-    if room is features:
+    if room is feature_teacher:
         train(tmp_path / "elder", {})
         words = words | {"teacher.model": str(tmp_path / "elder")}
-    true: Callable[..., Prelude] = room.prelude_of
+    true: Callable[..., TrainingPhase] = room.prelude_of
 
-    def poisoned(*given: object, **more: object) -> Prelude:
+    def poisoned(*given: object, **more: object) -> TrainingPhase:
         made = true(*given, **more)
         assert made.recipe.skip_spikes, "as asked for"
 
@@ -195,9 +199,11 @@ def test_further_pictures_are_named_like_those_of_the_training(tmp_path, monkeyp
     (tmp_path / "more").mkdir()
     for number in range(3):
         Image.fromarray(np.full((16, 16, 3), number, np.uint8)).save(tmp_path / "more" / f"{number}.png")
-    true = masked.painted_loss
-    monkeypatch.setattr(learning, "painted_loss", lambda *words: (true(*words)[0] * math.nan, true(*words)[1]))
-    wishes = Wishes(
+    true = mae.reconstruction_loss
+    monkeypatch.setattr(
+        pretraining, "reconstruction_loss", lambda *words: (true(*words)[0] * math.nan, true(*words)[1])
+    )
+    wishes = TrainRequest(
         data=DataSettings(), model="vit_mu_patch8_16", steps=2,
         overrides={"pretrain.steps": "2", "pretrain.batch": "64", "pretrain.pictures": str(tmp_path / "more")},
     )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from vitrail.errors import UsageError
 from vitrail.spec import Grid
-from vitrail.train.recipe import Phase, Recipe
+from vitrail.train.plan import ProgressiveStage, Recipe
 
 GRID = Grid(7, 7)
 
@@ -70,14 +70,14 @@ def test_settings_that_cannot_train_are_refused_with_their_numbers(change, messa
 
 
 def test_a_recipe_without_early_steps_has_one_phase():
-    assert Recipe(steps=10).phases() == [Phase(0.0, 1.0)]
-    assert Recipe(keep_patches=0.5, keep_until=0.0).phases() == [Phase(0.0, 1.0)]
-    assert Recipe(small_size=1.0, small_until=0.5).phases() == [Phase(0.0, 1.0)]
+    assert Recipe(steps=10).phases() == [ProgressiveStage(0.0, 1.0)]
+    assert Recipe(keep_patches=0.5, keep_until=0.0).phases() == [ProgressiveStage(0.0, 1.0)]
+    assert Recipe(small_size=1.0, small_until=0.5).phases() == [ProgressiveStage(0.0, 1.0)]
 
 
 def test_patches_and_sizes_part_the_steps_into_phases():
     recipe = Recipe(steps=100, keep_patches=0.5, keep_until=0.75, small_size=0.6, small_until=0.25)
-    assert recipe.phases() == [Phase(0.0, 0.25), Phase(0.25, 0.5), Phase(0.75, 0.25)]
+    assert recipe.phases() == [ProgressiveStage(0.0, 0.25), ProgressiveStage(0.25, 0.5), ProgressiveStage(0.75, 0.25)]
     assert [recipe.grid_at(step, GRID) for step in (0, 24, 25, 99)] == [(4, 4), (4, 4), (7, 7), (7, 7)]
     assert [recipe.tokens_at(step, GRID) for step in (0, 24, 25, 74, 75)] == [8, 8, 24, 24, 49]
 

@@ -12,7 +12,7 @@ import pytest
 from vitrail.errors import ResourceError, UsageError
 from vitrail.files import atomic
 from vitrail.files.lock import Lock
-from vitrail.train.run import RunFolder, make_default
+from vitrail.train.run_folder import RunFolder, make_default_folder
 
 NOW = datetime(2026, 11, 25, 3, 15, 15)
 
@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_name_tells_date_source_and_model(source, name):
-    assert make_default(source, "vit_a", NOW) == Path(f"runs/20261125-031515-{name}-vit_a")
+    assert make_default_folder(source, "vit_a", NOW) == Path(f"runs/20261125-031515-{name}-vit_a")
 
 
 def test_of_folders_made_in_the_same_second_each_is_a_new_one():
@@ -41,7 +41,7 @@ def test_of_folders_made_in_the_same_second_each_is_a_new_one():
 
     def made(_: int) -> Path:
         together.wait()
-        return make_default("digits", "vit_a", NOW)
+        return make_default_folder("digits", "vit_a", NOW)
 
     with ThreadPoolExecutor(8) as threads:
         folders = list(threads.map(made, range(8)))
@@ -109,4 +109,4 @@ def test_a_folder_that_somebody_is_beginning_is_kept(here):
 def test_a_file_where_the_folder_of_runs_should_be_is_a_sentence(here):
     (here / "runs").touch()
     with pytest.raises(ResourceError, match="a file stands where a folder is expected"):
-        make_default("digits", "vit_a", NOW)
+        make_default_folder("digits", "vit_a", NOW)

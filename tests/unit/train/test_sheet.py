@@ -17,10 +17,9 @@ from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.report.page import SHEET
 from vitrail.spec import ImageSpec
-from vitrail.train import sheet
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.views import augment, cut_of
+from vitrail.train import contact_sheet
+from vitrail.train.batch_augment import augment_batch, make_crop
+from vitrail.train.plan import Plan, Recipe
 
 PICTURES = np.random.default_rng(0).integers(0, 256, (20, 14, 16, 3), dtype=np.uint8)
 SOURCE = Source(
@@ -38,7 +37,7 @@ def plan_of(recipe: Recipe) -> Plan:
 
 def held(plan: Plan, rows: np.ndarray) -> InMemoryImageStore:
     images = torch.stack([preprocess_image(SOURCE.pictures[row], plan.image) for row in rows.tolist()])
-    return InMemoryImageStore(images, rows, cut_of(plan.recipe, plan.seed))
+    return InMemoryImageStore(images, rows, make_crop(plan.recipe, plan.seed))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ def test_labels_and_numbers_have_captions_too(task, captions):
     targets = np.tile(np.array([[1, 1], [0, 1], [np.nan, 0]], np.float32), (7, 1))[:20]
     source = dataclasses.replace(SOURCE, task=task, classes=("a", "b"), targets=targets)
     plan, rows = plan_of(Recipe(mixup=0.5)), np.arange(3)
-    images, told = sheet.views(source, held(plan, np.arange(20)), rows, plan, epochs=1)
+    images, told = contact_sheet.render_views(source, held(plan, np.arange(20)), rows, plan, epochs=1)
     assert images.shape == (6, 3, 12, 12) and told[::2] == captions
 
 
@@ -58,17 +57,17 @@ def test_views_are_those_of_the_training():
         np.array([3, 7, 11]),
     )
     pictures = held(plan, np.arange(20))
-    images, captions = sheet.views(SOURCE, pictures, rows, plan, epochs=2)
+    images, captions = contact_sheet.render_views(SOURCE, pictures, rows, plan, epochs=2)
     assert images.shape == (9, 3, 12, 12)
     assert captions[:6] == ["cat", "epoch 1", "epoch 2", "dög\nand pony", "epoch 1", "epoch 2"]
     assert torch.equal(images[3], preprocess_image(SOURCE.pictures[7], plan.image))
     batch = Batch(pictures.take(np.array([11, 7]), 1), torch.zeros(2, dtype=torch.int64), np.array([11, 7]))
-    assert torch.equal(images[[8, 5]], augment(batch, plan.recipe, plan.seed, 1))
+    assert torch.equal(images[[8, 5]], augment_batch(batch, plan.recipe, plan.seed, 1))
 
 
 def test_mixed_views_show_another_picture_of_the_sheet():
     plan, rows = plan_of(Recipe(cutmix=1.0)), np.arange(8)
-    images, _ = sheet.views(SOURCE, held(plan, rows), rows, plan)
+    images, _ = contact_sheet.render_views(SOURCE, held(plan, rows), rows, plan)
     prepared, first = images[0::8], images[1::8]
     own = (first == prepared).all(1).flatten(1)
     other = torch.stack([(first[row][None] == prepared).all(1).flatten(1).float().mean(1) for row in range(8)])
@@ -78,7 +77,7 @@ def test_mixed_views_show_another_picture_of_the_sheet():
 def test_a_sheet_is_written_for_a_run(tmp_path: Path):
     plan = plan_of(Recipe(augment="trivial", mixup=0.2))
     path = tmp_path / SHEET
-    sheet.write(path, SOURCE, held(plan, np.arange(2, 20)), plan)
+    contact_sheet.write_contact_sheet(path, SOURCE, held(plan, np.arange(2, 20)), plan)
     with Image.open(path) as image:
         assert image.size == (8 * (96 + 4) + 4, 8 * (96 + 16 + 4) + 4)
     assert [found.name for found in path.parent.iterdir()] == [path.name]
@@ -87,7 +86,7 @@ def test_a_sheet_is_written_for_a_run(tmp_path: Path):
 @pytest.mark.parametrize(("channels", "side", "shown"), [(1, 28, 112), (2, 300, 160), (3, 224, 160), (5, 100, 100)])
 def test_pictures_of_any_channels_and_size_are_drawn_large_enough_to_see(channels, side, shown, tmp_path: Path):
     images = torch.randint(0, 256, (3, channels, side, side), dtype=torch.uint8)
-    sheet.draw(tmp_path / "sheet.png", images, ["one", "two" * 99, ""])
+    contact_sheet.draw_image_grid(tmp_path / "sheet.png", images, ["one", "two" * 99, ""])
     with Image.open(tmp_path / "sheet.png") as image:
         drawn = np.array(image)
     assert drawn.shape == (shown + 16 + 8, 3 * (shown + 4) + 4, 3)
@@ -100,4 +99,6 @@ def test_pictures_of_any_channels_and_size_are_drawn_large_enough_to_see(channel
 @pytest.mark.parametrize(("n", "captions"), [(0, 0), (65, 65), (3, 2)])
 def test_what_no_sheet_can_hold_is_refused(n, captions, tmp_path: Path):
     with pytest.raises(UsageError, match=rf"1 to 64 pictures with a caption each. Got {n} and {captions}"):
-        sheet.draw(tmp_path / "sheet.png", torch.zeros(n, 1, 4, 4, dtype=torch.uint8), ["x"] * captions)
+        contact_sheet.draw_image_grid(
+            tmp_path / "sheet.png", torch.zeros(n, 1, 4, 4, dtype=torch.uint8), ["x"] * captions
+        )

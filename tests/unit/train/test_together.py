@@ -11,9 +11,9 @@ from vitrail.evaluate.answers import Answers
 from vitrail.evaluate.label_predictions import LabelPredictions
 from vitrail.evaluate.number_predictions import NumberPredictions
 from vitrail.evaluate.predictions import Predictions
+from vitrail.train.cross_validation import OutOfFoldPredictions
 from vitrail.train.dataset import Dataset
-from vitrail.train.run import RunFolder
-from vitrail.train.together import Together
+from vitrail.train.run_folder import RunFolder
 
 FOLDS = (np.arange(0, 20, 2), np.arange(1, 20, 2))
 
@@ -23,10 +23,12 @@ def named(rows: np.ndarray) -> dict[str, object]:
     return {"paths": names, "ids": names, "split": "test"}
 
 
-def together(parts: list[Answers], **fields: object) -> Together:
+def together(parts: list[Answers], **fields: object) -> OutOfFoldPredictions:
     whole = drawn(20, **fields)
     splits = {"train": np.arange(20), "val": np.zeros(0, np.int64), "test": np.zeros(0, np.int64)}
-    return Together(Dataset(whole, splits), (RunFolder(Path("a")), RunFolder(Path("b"))), tuple(parts), False)
+    return OutOfFoldPredictions(
+        Dataset(whole, splits), (RunFolder(Path("a")), RunFolder(Path("b"))), tuple(parts), False
+    )
 
 
 def of_classes(rows: np.ndarray, targets: np.ndarray, truth: np.ndarray) -> Predictions:

@@ -7,17 +7,19 @@ import pytest
 import torch
 
 from vitrail.errors import UsageError
-from vitrail.train.planning.imbalance import balance, ratio, weights_for
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.objective import (
+from vitrail.train.losses import (
     asymmetric_loss,
-    check,
-    classes_loss,
-    labels_loss,
-    loss_for,
-    mean,
-    numbers_loss,
+    binary_cross_entropy_loss,
+    build_loss,
+    check_loss_settings,
+    choose_class_weights,
+    compute_loss_weights,
+    cross_entropy_loss,
+    imbalance_ratio,
+    mean_loss,
+    regression_loss,
 )
+from vitrail.train.plan import Recipe
 
 LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)) * 3
 NUMBERS = torch.tensor([0, 3, 1, 1, 2, 0])
@@ -45,13 +47,15 @@ def test_weighted_cross_entropy_follows_the_formula(smoothing, soft):
         for k in range(4):
             total -= w[k] * ((1 - smoothing) * targets[i, k] + smoothing / 4) * np.log(chances[i, k])
             weight += w[k] * targets[i, k]
-    found = classes_loss(LOGITS, SOFT if soft else NUMBERS, smoothing, CLASS_WEIGHTS)
+    found = cross_entropy_loss(LOGITS, SOFT if soft else NUMBERS, smoothing, CLASS_WEIGHTS)
     assert [float(part) for part in found] == pytest.approx([total, weight], rel=1e-5)
 
 
 def test_the_mean_of_weighted_class_numbers_is_that_of_torch():
     theirs = torch.nn.functional.cross_entropy(LOGITS, NUMBERS, weight=CLASS_WEIGHTS, label_smoothing=0.1)
-    assert float(mean(*classes_loss(LOGITS, NUMBERS, 0.1, CLASS_WEIGHTS))) == pytest.approx(float(theirs), rel=1e-6)
+    assert float(mean_loss(*cross_entropy_loss(LOGITS, NUMBERS, 0.1, CLASS_WEIGHTS))) == pytest.approx(
+        float(theirs), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -63,7 +67,7 @@ def test_weighted_binary_cross_entropy_follows_the_formula_over_known_cells(smoo
             w, t, p = float(POSITIVE_WEIGHTS[k]), float(target) * (1 - smoothing) + smoothing / 2, torch.sigmoid(logit)
             total -= w * t * float(torch.log(p)) + (1 - t) * float(torch.log(1 - p))
             weight += w * t + 1 - t
-    found = labels_loss(OUTPUTS, LABELS, smoothing, POSITIVE_WEIGHTS)
+    found = binary_cross_entropy_loss(OUTPUTS, LABELS, smoothing, POSITIVE_WEIGHTS)
     assert [float(part) for part in found] == pytest.approx([total, weight], rel=1e-5)
 
 
@@ -85,7 +89,7 @@ def test_the_asymmetric_loss_follows_the_formula_of_ridnik_over_known_cells(gamm
 
 
 def test_without_powers_and_margin_the_asymmetric_loss_is_binary_cross_entropy():
-    plain = labels_loss(OUTPUTS, LABELS, 0.1, POSITIVE_WEIGHTS)
+    plain = binary_cross_entropy_loss(OUTPUTS, LABELS, 0.1, POSITIVE_WEIGHTS)
     found = asymmetric_loss(OUTPUTS, LABELS, 0.0, 0.0, 0.0, 0.1, POSITIVE_WEIGHTS)
     assert torch.allclose(torch.stack(found), torch.stack(plain), rtol=1e-6)
 
@@ -95,7 +99,7 @@ def test_without_powers_and_margin_the_asymmetric_loss_is_binary_cross_entropy()
 def test_extreme_outputs_have_finite_asymmetric_losses_and_slopes(gammas, margin):
     far = torch.tensor([[1e4, -1e4, 200.0, -200.0, 30.0, -30.0]]).repeat(2, 1).requires_grad_()
     total, weight = asymmetric_loss(far, torch.tensor([[1.0] * 6, [0.0] * 6]), *gammas, margin)
-    mean(total, weight).backward()
+    mean_loss(total, weight).backward()
     assert far.grad is not None and torch.isfinite(total) and torch.isfinite(far.grad).all()
 
 
@@ -104,10 +108,10 @@ def test_hubers_loss_follows_the_formula_and_is_the_square_within_its_bend(bend)
     """e^2 where |e| <= d, else d (2 |e| - d), over known cells."""
     away = [abs(float(o - t)) for o, t in zip(OUTPUTS.flatten(), LABELS.flatten(), strict=True) if not t.isnan()]
     total = sum(e**2 if e <= bend else bend * (2 * e - bend) for e in away)
-    found = numbers_loss(OUTPUTS, LABELS, bend)
+    found = regression_loss(OUTPUTS, LABELS, bend)
     assert [float(part) for part in found] == pytest.approx([total, len(away)], rel=1e-5)
     if bend == 20.0:
-        assert torch.allclose(torch.stack(found), torch.stack(numbers_loss(OUTPUTS, LABELS)))
+        assert torch.allclose(torch.stack(found), torch.stack(regression_loss(OUTPUTS, LABELS)))
 
 
 def test_every_loss_of_a_recipe_has_finite_gradients_and_none_for_unknown_cells():
@@ -118,28 +122,28 @@ def test_every_loss_of_a_recipe_has_finite_gradients_and_none_for_unknown_cells(
         ("number", Recipe(huber=1.0), None),
     ):
         outputs = OUTPUTS.bfloat16().requires_grad_()
-        parts = loss_for(task, recipe, weights)(outputs, LABELS)
+        parts = build_loss(task, recipe, weights)(outputs, LABELS)
         assert [part.dtype for part in parts] == [torch.float32] * 2
-        mean(*parts).backward()
+        mean_loss(*parts).backward()
         assert outputs.grad is not None and torch.isfinite(outputs.grad).all()
         assert not outputs.grad[LABELS.isnan()].any()
 
 
 def test_class_weights_come_from_the_counts_and_have_mean_one_over_the_pictures():
     targets = np.repeat([0, 1, 2], [70, 20, 10])
-    balanced = balance("classes", Recipe(class_weights="balanced"), targets, 3)
-    root = balance("classes", Recipe(class_weights="root"), targets, 3)
+    balanced = compute_loss_weights("classes", Recipe(class_weights="balanced"), targets, 3)
+    root = compute_loss_weights("classes", Recipe(class_weights="root"), targets, 3)
     assert balanced is not None and root is not None
     assert torch.allclose(balanced, torch.tensor([100 / 210, 100 / 60, 100 / 30]))
     assert torch.allclose(root / root[0], torch.tensor([1.0, 3.5**0.5, 7**0.5]))
     assert float(root[targets].mean()) == pytest.approx(1.0)
     soft = np.eye(3, dtype=np.float32)[targets]
-    assert torch.equal(balance("classes", Recipe(class_weights="balanced"), soft, 3), balanced)
-    assert balance("classes", Recipe(), targets, 3) is None
+    assert torch.equal(compute_loss_weights("classes", Recipe(class_weights="balanced"), soft, 3), balanced)
+    assert compute_loss_weights("classes", Recipe(), targets, 3) is None
 
 
 def test_a_class_without_training_pictures_has_a_finite_weight():
-    weights = balance("classes", Recipe(class_weights="balanced"), np.array([0, 0, 2]), 3)
+    weights = compute_loss_weights("classes", Recipe(class_weights="balanced"), np.array([0, 0, 2]), 3)
     assert weights is not None and torch.isfinite(weights).all() and float(weights[1]) == float(weights[2])
 
 
@@ -147,9 +151,9 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
     column = np.array([1, 0, 0, 0, np.nan], np.float32)
     rare, never, always = np.eye(1, 5, dtype=np.float32)[0], np.zeros(5, np.float32), np.ones(5, np.float32)
     targets = np.stack([column, rare, never, always], 1)
-    weights = balance("labels", Recipe(positive_weight=3.5), targets, 4)
+    weights = compute_loss_weights("labels", Recipe(positive_weight=3.5), targets, 4)
     assert weights is not None and weights.tolist() == pytest.approx([3.0, 3.5, 3.5, 0.2])
-    assert balance("labels", Recipe(), targets, 4) is None
+    assert compute_loss_weights("labels", Recipe(), targets, 4) is None
 
 
 @pytest.mark.parametrize(
@@ -165,13 +169,15 @@ def test_positive_weights_are_known_negatives_over_positives_up_to_the_bound():
 )
 def test_a_loss_that_a_task_has_no_use_for_is_refused(task, change, message):
     with pytest.raises(UsageError, match=message):
-        check(task, Recipe(**change))
+        check_loss_settings(task, Recipe(**change))
 
 
 def test_what_a_task_has_a_use_for_passes():
-    check("classes", Recipe(class_weights="balanced", smoothing=0.1))
-    check("labels", Recipe(positive_weight=10, gamma_negative=4, gamma_positive=1, margin=0.05, smoothing=0.1))
-    check("number", Recipe(huber=1.0))
+    check_loss_settings("classes", Recipe(class_weights="balanced", smoothing=0.1))
+    check_loss_settings(
+        "labels", Recipe(positive_weight=10, gamma_negative=4, gamma_positive=1, margin=0.05, smoothing=0.1)
+    )
+    check_loss_settings("number", Recipe(huber=1.0))
 
 
 @pytest.mark.parametrize(
@@ -189,15 +195,17 @@ def test_impossible_losses_are_refused_with_their_numbers(change, message):
 
 
 def test_the_rule_weighs_classes_from_ten_to_one_on_and_says_why():
-    kind, why = weights_for("classes", 9.9)
+    kind, why = choose_class_weights("classes", 9.9)
     assert kind == "none" and "9.9 times" in why["recipe.class_weights"]
-    kind, why = weights_for("classes", 1234.0)
+    kind, why = choose_class_weights("classes", 1234.0)
     assert kind == "root" and "1,234 times" in why["recipe.class_weights"]
-    assert weights_for("labels", 50.0)[0] == "none" and weights_for("number", 1.0) == ("none", {})
+    assert choose_class_weights("labels", 50.0)[0] == "none" and choose_class_weights("number", 1.0) == ("none", {})
 
 
 def test_the_ratio_is_that_of_the_classes_that_occur():
     targets = np.repeat([0, 2], [30, 3])
-    assert ratio("classes", targets, 3) == 10.0
-    assert ratio("classes", np.eye(3, dtype=np.float32)[targets], 3) == 10.0
-    assert ratio("labels", np.ones((3, 2), np.float32), 2) == ratio("classes", targets[:0], 3) == 1.0
+    assert imbalance_ratio("classes", targets, 3) == 10.0
+    assert imbalance_ratio("classes", np.eye(3, dtype=np.float32)[targets], 3) == 10.0
+    assert (
+        imbalance_ratio("labels", np.ones((3, 2), np.float32), 2) == imbalance_ratio("classes", targets[:0], 3) == 1.0
+    )

@@ -10,9 +10,8 @@ from vitrail.data.loader import InMemoryImageStore
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
-from vitrail.train.loop import prepare, train
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train.loop import build_train_state, train_steps
+from vitrail.train.plan import Plan, Recipe
 
 MODEL = ViTConfig(
     image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=1, heads=2, mlp_width=16, outputs=3,
@@ -26,8 +25,8 @@ CELLS = np.eye(3, dtype=np.float32)[CLASSES] + np.where(np.arange(24) % 5 == 0, 
 def trained(task: str, targets: np.ndarray, change: dict[str, object]) -> tuple[list[float], list[torch.Tensor]]:
     recipe = Recipe(steps=4, batch=8, **change)
     plan = Plan(model=MODEL, image=ImageSpec(height=8, width=8, channels=1), recipe=recipe)
-    learner = prepare(create_model(MODEL, 0), plan)
-    losses = [step.loss for step in train(learner, InMemoryImageStore(IMAGES), targets, plan, task=task)]
+    learner = build_train_state(create_model(MODEL, 0), plan)
+    losses = [step.loss for step in train_steps(learner, InMemoryImageStore(IMAGES), targets, plan, task=task)]
     return losses, [parameter.detach().clone() for parameter in learner.model.parameters()]
 
 

@@ -147,13 +147,13 @@ def _reading(
     from ... import config, runtime
     from ...train.plan import Plan
     from ...train.planning import planner
-    from ...train.planning.reading import look
-    from ...train.planning.wishes import Wishes
+    from ...train.planning.fingerprint import fingerprint_dataset
+    from ...train.request import TrainRequest
 
     try:
-        found = look(dataset, settings, overrides, seed=0)
+        found = fingerprint_dataset(dataset, settings, overrides, seed=0)
     except DataError:  # none can be read: the check will name them all, with their reasons
         return config.override(Plan(), overrides).image, (1, 1)
     machine = runtime.choose(runtime.RuntimeSettings())
-    plan, _ = planner.draft(found, Wishes(data=settings, image_size=size, overrides=overrides), machine)
+    plan, _ = planner.draft_plan(found, TrainRequest(data=settings, image_size=size, overrides=overrides), machine)
     return plan.image, plan.model.patch

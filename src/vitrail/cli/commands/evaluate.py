@@ -84,12 +84,12 @@ class Evaluate(Command):
         """Answer every picture, measure, print."""
         from ...doors import comparing
         from ...doors.predicting import open_predictor, reread
-        from ...train import folding
+        from ...train import cross_validation
 
         self._check_one_thing()
         if self.unlike:
             return self._tell_apart()
-        if not self.source and folding.is_folds(Path(self.model)):
+        if not self.source and cross_validation.is_folds_folder(Path(self.model)):
             return self._of_folds()
         if self.source:
             predictor = reread(open_predictor(self.model, self.device), self._said(of_files=True))
@@ -272,9 +272,9 @@ class Evaluate(Command):
         return evaluation.held_out(self._run_folder(), self._split())
 
     def _run_folder(self) -> Path:
-        from ...train import folding
+        from ...train import cross_validation
 
-        if not (Path(self.model) / "plan.toml").is_file() and not folding.is_folds(Path(self.model)):
+        if not (Path(self.model) / "plan.toml").is_file() and not cross_validation.is_folds_folder(Path(self.model)):
             raise UsageError(
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. "
                 f"Give a source: vitrail evaluate {self.model} SOURCE"

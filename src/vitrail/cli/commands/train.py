@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...doors.progress import Followed
     from ...doors.wishes import Asked
     from ...train.events import Event
-    from ...train.keeping.extend import Extension
+    from ...train.resume import Extension
 
 
 BESIDE_RESUME = ("compute.", "recipe.accumulate", "track.")
@@ -107,9 +107,9 @@ class Train(Command):
                 "--devices foretells what a run would take, with --dry-run. To train on several, start as many "
                 f"processes: torchrun --nproc-per-node {self.devices} -m vitrail train ..."
             )
-        from ...train.keeping.signals import unharmed
+        from ...train.signals import ignore_save_signals
 
-        with unharmed():
+        with ignore_save_signals():
             return self._train()
 
     def _train(self) -> int:
@@ -159,22 +159,26 @@ class Train(Command):
         """What will happen, as it happens."""
         from ... import config
         from ...doors import wishes
-        from ...train import fit, folding
+        from ...train import cross_validation, fit
         from ...train.plan import Plan
 
         if self.resume is not None:
-            if folding.is_folds(self.resume):
+            if cross_validation.is_folds_folder(self.resume):
                 self._check_folds_alone()
-                return folding.resume(self.resume)
+                return cross_validation.resume_folds(self.resume)
             longer = self._longer() if self.extend else None
-            return fit.resume(self.resume, None, longer, self._compute())
+            return fit.resume_run(self.resume, None, longer, self._compute())
         asked = self._asked()
         if self.plan is not None:
             plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
             return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
         wanted, settings = wishes.wishes(asked)
         if wishes.wants_all_folds(asked, wanted):
-            return folding.foretell(wanted, settings) if self.dry_run else folding.fit_folds(wanted, settings, self.out)
+            return (
+                cross_validation.plan_first_fold(wanted, settings)
+                if self.dry_run
+                else cross_validation.fit_folds(wanted, settings, self.out)
+            )
         return fit.fit(wanted, settings, self.out, self.dry_run)
 
     def _check_folds_alone(self) -> None:
@@ -186,7 +190,7 @@ class Train(Command):
             )
 
     def _longer(self) -> Extension:
-        from ...train.keeping.extend import Extension
+        from ...train.resume import Extension
 
         return Extension(minutes=self.minutes, epochs=self.epochs, steps=self.steps)
 
@@ -232,15 +236,15 @@ class Train(Command):
         from ... import config
         from ...doors import costing
         from ...doors import planned as words
-        from ...train.engines.group import found
-        from ...train.events import Note, Planned
-        from ...train.planning.reasons import explained
+        from ...train.distributed.collectives import group_from_env
+        from ...train.events import Note, PlanEvent
+        from ...train.plan_reasons import complete_reasons
         from ..output import print_json
 
         happened = list(events)
-        (planned,) = (event for event in happened if isinstance(event, Planned))
+        (planned,) = (event for event in happened if isinstance(event, PlanEvent))
         notes = [event.text for event in happened if isinstance(event, Note)]
-        if found().rank:
+        if group_from_env().rank:
             return 0  # rank 0 prints
         cost = planned.cost
         if self.json:
@@ -256,17 +260,17 @@ class Train(Command):
         else:
             told = [*words.expected(planned), *costing.plan_lines(planned, self.devices), *notes]
             print("".join(f"# {line}\n" for line in told))
-            print(config.to_toml(planned.plan, explained(planned.plan, planned.reasons)), end="")
+            print(config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons)), end="")
         return 0
 
     def _conclude(self, followed: Followed) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
         from ...doors.amounts import FEW, duration
-        from ...train.engines.group import found
-        from ...train.planning import cost
+        from ...train import events
+        from ...train.distributed.collectives import group_from_env
         from ..output import print_json
 
-        if found().rank:
+        if group_from_env().rank:
             return 0  # rank 0 prints
         out, finished = followed.run, followed.finished
         if self.json:
@@ -276,7 +280,7 @@ class Train(Command):
                     "report": str(out / "report.html") if (out / "report.html").is_file() else None,
                     "metrics": finished.metrics.to_json() if finished else None,
                     "seconds": finished.seconds if finished else None,
-                    "cost": cost.read(out),
+                    "cost": events.read_cost(out),
                 }
             )
         elif finished is not None:

@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from ... import config
 from ...data.source import Task
 from ...errors import UsageError
 from ...model import attention
+from ...model.config import T2T_PATCHES
 from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
-from ..plan import ComputeSettings, Plan
-from ..pretrain import planning as pretraining
-from ..recipe import LOOKED_AT
-from ..stepping import objective
-from ..teacher import planning as teaching
-from . import diet, idle, shape
-from .pace import Pace
-from .reasons import asked
-from .wishes import Fingerprint, Reasons, Wishes
+from .. import losses
+from ..plan import CNN_TEACHER, MAX_VALIDATION_IMAGES, ComputeSettings, DistillSettings, Plan, PretrainSettings
+from ..plan_reasons import make_override_reasons
+from ..request import DatasetFingerprint, Reasons, TrainRequest
+from . import augmentation_rules, model_size, unused_settings
+from .throughput import Throughput
 
 DEFAULT_MINUTES = 10.0
-STEPS = "recipe.steps"
+STEPS_FIELD = "recipe.steps"
 """The field that says the budget too."""
-FEWEST_STEPS = 20
-LOOKS_SHARE = 0.1
+MIN_STEPS = 20
+EVALUATION_FRACTION = 0.1
 """Of the minutes, for looks at the validation pictures on the way."""
 
 
-def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, Reasons]:
+def draft_plan(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime) -> tuple[Plan, Reasons]:
     """The plan but for what must be measured: mean and deviation of the pictures, and the number of steps.
 
     Raises:
         UsageError: wishes that contradict each other, or a field that does not exist.
     """
     reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
-    name, model = shape.model_for(found, wishes, runtime, reasons)
+    name, model = model_size.choose_model(found, wishes, runtime, reasons)
     image = ImageSpec(
         height=model.image_size[0],
         width=model.image_size[1],
@@ -51,31 +50,31 @@ def draft(found: Fingerprint, wishes: Wishes, runtime: Runtime) -> tuple[Plan, R
     plan = Plan(
         model_name=name,
         seed=wishes.seed,
-        minutes=minutes_of(wishes),
+        minutes=resolve_minutes(wishes),
         data=wishes.data,
         image=image,
         model=model,
-        pretrain=pretraining.wished(wishes.pretrain, wishes.overrides, reasons),
-        teacher=teaching.wished(wishes.overrides, reasons),
-        recipe=diet.first(found, model, wishes, runtime.device, reasons),
-        compute=compute_of(runtime),
+        pretrain=draft_pretrain_settings(wishes.pretrain, wishes.overrides, reasons),
+        teacher=draft_distill_settings(wishes.overrides, reasons),
+        recipe=augmentation_rules.draft_recipe(found, model, wishes, runtime.device, reasons),
+        compute=to_compute_settings(runtime),
     )
     plan = config.override(plan, wishes.overrides)
-    plan = diet.with_budget(plan, found.count, wishes, reasons)
-    reasons |= asked(wishes.overrides)
+    plan = augmentation_rules.apply_step_budget(plan, found.count, wishes, reasons)
+    reasons |= make_override_reasons(wishes.overrides)
     check_plan(plan, found.classes, found.task)
-    idle.check(plan, wishes.overrides)
-    reasons["model.attention"] = attention_words(plan)
+    unused_settings.check_unused_settings(plan, wishes.overrides)
+    reasons["model.attention"] = describe_attention(plan)
     return plan, reasons
 
 
-def attention_words(plan: Plan) -> str:
+def describe_attention(plan: Plan) -> str:
     """Which attention path will run in training and in inference, in words."""
-    training, inference = attention_paths(plan)
+    training, inference = choose_attention_paths(plan)
     return f"{training} in training, {inference} in inference: {plan.compute.number_format}, {plan.model.tokens} tokens"
 
 
-def attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.AttentionPath]:
+def choose_attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.AttentionPath]:
     """The attention paths with and without gradients, by the measured table."""
     model, compute = plan.model, plan.compute
     place = attention.device_capability(compute.device)
@@ -83,14 +82,14 @@ def attention_paths(plan: Plan) -> tuple[attention.AttentionPath, attention.Atte
     return training, attention.choose_path(model.attention, place, compute.number_format, model.tokens, False)
 
 
-def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> Plan:
+def fix_steps(plan: Plan, pace: Throughput, reasons: Reasons, spent: float = 0.0) -> Plan:
     """The plan with as many steps as its minutes allow at the measured pace.
 
     Args:
         spent: seconds of the minutes that something else takes.
     """
     allowed = round((plan.minutes * 60 - spent) / pace.mean)
-    steps = max(FEWEST_STEPS, allowed)
+    steps = max(MIN_STEPS, allowed)
     why = f"{plan.minutes - spent / 60:.4g} min at {pace.mean:.3f} s a step, measured before the first one"
     if allowed < steps:
         why = f"at least, which take about {steps * pace.mean / 60:.3g} min: {why}, are {max(allowed, 0)}"
@@ -98,14 +97,14 @@ def fix_steps(plan: Plan, pace: Pace, reasons: Reasons, spent: float = 0.0) -> P
     return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=steps))
 
 
-def space_looks(plan: Plan, validation: int, wishes: Wishes, reasons: Reasons) -> Plan:
+def space_evaluations(plan: Plan, validation: int, wishes: TrainRequest, reasons: Reasons) -> Plan:
     """The plan with so few looks at its validation pictures that they take no more than a tenth of the training.
 
     A step costs three times the answer to the same pictures, so this needs no clock: the looks may answer three tenths
     as many pictures as the training learns.
     """
-    recipe, looked_at = plan.recipe, min(validation, LOOKED_AT)
-    most = int(3 * LOOKS_SHARE * recipe.steps * recipe.batch / max(looked_at, 1))
+    recipe, looked_at = plan.recipe, min(validation, MAX_VALIDATION_IMAGES)
+    most = int(3 * EVALUATION_FRACTION * recipe.steps * recipe.batch / max(looked_at, 1))
     if recipe.looks <= max(most, 1) or "recipe.evaluate_every" in wishes.overrides:
         return plan
     every = math.ceil(recipe.steps / max(most, 1))
@@ -113,7 +112,7 @@ def space_looks(plan: Plan, validation: int, wishes: Wishes, reasons: Reasons) -
     return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, evaluate_every=every))
 
 
-def compute_of(runtime: Runtime) -> ComputeSettings:
+def to_compute_settings(runtime: Runtime) -> ComputeSettings:
     """What the machine was found to compute with, as a plan keeps it."""
     return ComputeSettings(
         device=runtime.device,
@@ -126,7 +125,7 @@ def compute_of(runtime: Runtime) -> ComputeSettings:
     )
 
 
-def minutes_of(wishes: Wishes) -> float:
+def resolve_minutes(wishes: TrainRequest) -> float:
     """The minutes that were asked for or are usual; 0 with another budget.
 
     Raises:
@@ -134,7 +133,7 @@ def minutes_of(wishes: Wishes) -> float:
     """
     budgets = {"minutes": wishes.minutes, "epochs": wishes.epochs, "steps": wishes.steps}
     given = {name: value for name, value in budgets.items() if value is not None}
-    written = [STEPS] if STEPS in wishes.overrides else []
+    written = [STEPS_FIELD] if STEPS_FIELD in wishes.overrides else []
     if len([*given, *written]) > 1:
         raise UsageError(f"Give one budget. Got --{' and --'.join([*given, *written])}.")
     for name, value in given.items():
@@ -171,9 +170,9 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     if plan.recipe != plan.recipe.anew():
         raise UsageError("recipe.extended_at and recipe.extended_from are written by --extend alone. Leave them out.")
-    objective.check(task, plan.recipe)
-    pretraining.check(plan)
-    teaching.check(plan, task)
+    losses.check_loss_settings(task, plan.recipe)
+    check_pretrain_settings(plan)
+    check_distill_settings(plan, task)
     if plan.start.from_checkpoint and plan.pretrain.wanted:
         raise UsageError("--pretrain begins from random values and --weights from a checkpoint. Leave one of them out.")
     if plan.start.from_checkpoint and plan.start.frozen_blocks >= plan.model.depth:
@@ -188,3 +187,135 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     if not plan.recipe.steps and not (plan.start.from_checkpoint and plan.start.method == "probe"):
         raise UsageError("recipe.steps must be at least 1; only a probe of a checkpoint trains without steps. Got 0.")
+
+
+# What the plan says of a teacher: its share of the budget, and what it cannot be.
+
+DISTILL_FRACTIONS = {"logits": 0.15, "features": 0.4}
+"""Of the budget for what comes first, where nobody says another."""
+DISTILL_FIELD_USES = {"width": "cnn", "share": "first", "steps": "first", "weight": "logits", "temperature": "logits"}
+
+
+def draft_distill_settings(overrides: Mapping[str, str], reasons: dict[str, str]) -> DistillSettings:
+    """The section before single fields are overruled: what comes first has a share of the budget unless one is said."""
+    model, kind = overrides.get("teacher.model", "").strip(), overrides.get("teacher.kind", "logits").strip()
+    said = {"teacher.share", "teacher.steps"} & overrides.keys()
+    if said or kind not in DISTILL_FRACTIONS or not (model == CNN_TEACHER or (model and kind == "features")):
+        return DistillSettings()
+    reasons["teacher.steps"] = "a teacher need not be perfect, and the model has the rest of the time"
+    return DistillSettings(share=DISTILL_FRACTIONS[kind])
+
+
+def check_distill_settings(plan: Plan, task: Task) -> None:
+    """Refuse settings of [teacher] that have no effect, or contradict each other.
+
+    Raises:
+        UsageError: with the name of the field.
+    """
+    teacher, usual = plan.teacher, DistillSettings()
+    changed = [
+        one.name for one in dataclasses.fields(DistillSettings) if vars(teacher)[one.name] != vars(usual)[one.name]
+    ]
+    if not teacher.wanted:
+        if changed:
+            raise UsageError(f"teacher.{changed[0]} was set, but there is no teacher. Name one by --teacher.model.")
+        return
+    if teacher.model == CNN_TEACHER and teacher.kind == "features":
+        raise UsageError("A CNN has no patches whose features could be learnt. Leave out --teacher.kind features.")
+    serves = {
+        "cnn": teacher.model == CNN_TEACHER,
+        "first": teacher.first,
+        "logits": teacher.kind == "logits",
+    }
+    for name in changed:
+        if name in DISTILL_FIELD_USES and not serves[DISTILL_FIELD_USES[name]]:
+            raise UsageError(
+                f"teacher.{name} has no use with teacher.model={teacher.model} and teacher.kind={teacher.kind}. "
+                "Leave it out."
+            )
+    if task == "number" and "temperature" in changed:
+        raise UsageError("teacher.temperature softens probabilities, which numbers are not. Leave it out.")
+    if teacher.first and not (teacher.share or teacher.steps):
+        raise UsageError("A teacher that takes time first needs --teacher.share or --teacher.steps above 0.")
+    if teacher.share and teacher.steps:
+        raise UsageError(
+            f"teacher.steps={teacher.steps} and teacher.share={teacher.share:g} say the same in two ways. "
+            "Leave one of them out."
+        )
+    if teacher.kind == "features" and plan.start.from_checkpoint:
+        raise UsageError(
+            "--teacher.kind features teaches a model that begins from random values, and --weights begins from a "
+            "checkpoint. Leave one of them out."
+        )
+    if plan.start.from_checkpoint and plan.start.method == "probe":
+        raise UsageError("start.method probe makes no steps in which a teacher could be asked. Leave one of them out.")
+    if teacher.kind == "features" and plan.model.patches in T2T_PATCHES:
+        raise UsageError(f'Features are learnt patch by patch, which patches="{plan.model.patches}" do not keep apart.')
+
+
+# What the plan says of pre-training: its share of the budget, its number of steps, and what it cannot be.
+
+PRETRAIN_FRACTION = 0.4
+"""Of the budget, where nobody says another."""
+PRETRAIN_REASONS = {
+    "pretrain.mask": "three quarters hidden make the task worth learning and the encoder cheap (He et al. 2021)",
+    "pretrain.decoder_depth": "the decoder is thrown away: it need only be good enough to ask the encoder well",
+    "pretrain.crop_scale": "crops of half the area or more: hidden patches already change the picture",
+}
+
+
+def draft_pretrain_settings(wanted: bool, overrides: Mapping[str, str], reasons: dict[str, str]) -> PretrainSettings:
+    """The section as `--pretrain` leaves it, before single fields are overruled.
+
+    Raises:
+        UsageError: it was asked for and forbidden at once.
+    """
+    if not wanted:
+        return PretrainSettings()
+    for name in ("pretrain.share", "pretrain.steps"):
+        said = overrides.get(name)
+        if said is not None and said.strip("0. ") == "":
+            raise UsageError(f"--pretrain asks for pre-training and --{name} {said} for none. Leave one of them out.")
+    if "pretrain.steps" in overrides:
+        return PretrainSettings()
+    reasons |= PRETRAIN_REASONS
+    return PretrainSettings(share=PRETRAIN_FRACTION)
+
+
+def check_pretrain_settings(plan: Plan) -> None:
+    """Refuse what cannot be pre-trained so.
+
+    Raises:
+        UsageError: settings of a phase that does not happen, or a model that shows hidden patches to visible ones.
+    """
+    settings, model = plan.pretrain, plan.model
+    if not settings.wanted:
+        changed = [
+            field.name
+            for field in dataclasses.fields(PretrainSettings)
+            if vars(settings)[field.name] != vars(PretrainSettings())[field.name]
+        ]
+        if changed:
+            raise UsageError(
+                f"pretrain.{changed[0]} was set, but there is no pre-training. Add --pretrain, or leave it out."
+            )
+        return
+    if settings.share and settings.steps:
+        raise UsageError(
+            f"pretrain.steps={settings.steps} and pretrain.share={settings.share:g} say the same in two ways. "
+            "Leave one of them out."
+        )
+    if model.patches in T2T_PATCHES:
+        raise UsageError(
+            f'Masked autoencoding needs patches that do not overlap; with patches="{model.patches}" every patch has '
+            "seen its neighbours before any is hidden. Leave --pretrain out, or choose another --model."
+        )
+    if model.grid.patches < 2:
+        raise UsageError(
+            f"Masked autoencoding hides some patches and shows others, and the model has {model.grid.patches}. "
+            "Choose a smaller patch, or leave --pretrain out."
+        )
+    if settings.normalise and model.patch_numbers < 2:
+        raise UsageError(
+            "A patch of a single number has no deviation to be normalised by. Add --pretrain.normalise false."
+        )

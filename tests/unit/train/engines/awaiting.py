@@ -13,10 +13,10 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from vitrail.errors import DivergedError, InterruptedRun, VitrailError
-from vitrail.train.engines import awaited
-from vitrail.train.engines.team import Team, joined
+from vitrail.train.distributed import wait_for_rank0
+from vitrail.train.distributed.collectives import RankGroup, join_group
 from vitrail.train.events import Event, Note
-from vitrail.train.keeping.signals import listening
+from vitrail.train.signals import listen_for_signals
 
 GO_ON = "Continue with: vitrail train --resume run"
 
@@ -25,7 +25,7 @@ Work = Callable[[list[str]], Generator[Event, None, str]]
 
 def steps(done: list[str], count: int = 200) -> Generator[Event, None, str]:
     """A phase that can be saved after each step, and as the real ones has a word between a step and its save."""
-    with listening() as wish:
+    with listen_for_signals() as wish:
         for _ in range(count):
             time.sleep(0.02)
             done.append("step")
@@ -75,7 +75,9 @@ CASES: dict[str, tuple[Work, signal.Signals | None, tuple[int, ...]]] = {
 }
 
 
-def outcome(team: Team, work: Work, number: signal.Signals | None, ranks: tuple[int, ...]) -> tuple[list[Any], Any]:
+def outcome(
+    team: RankGroup, work: Work, number: signal.Signals | None, ranks: tuple[int, ...]
+) -> tuple[list[Any], Any]:
     """What came of it in this process, and what it did."""
     team.gathered(None)  # so that the signals come to both within the work
     if number is not None and team.rank in ranks:
@@ -83,9 +85,9 @@ def outcome(team: Team, work: Work, number: signal.Signals | None, ranks: tuple[
     done: list[str] = []
     try:
         if not team.leads:
-            awaited.waited(team, GO_ON)
+            wait_for_rank0.wait_for_rank0_work(team, GO_ON)
             return [None], done
-        walk = awaited.led(team, work(done), GO_ON)
+        walk = wait_for_rank0.run_while_others_wait(team, work(done), GO_ON)
         while True:
             try:
                 next(walk)
@@ -100,7 +102,7 @@ def main() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a suite that was begun with nohup hands on that it is ignored
     found = {}
     for name, case in CASES.items():
-        with joined("cpu", 60) as team:
+        with join_group("cpu", 60) as team:
             found[name] = outcome(team, *case)
     print(json.dumps(found))
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import partners
-from vitrail.train.keeping.signals import listening, pass_on
+from vitrail.train.signals import forward_signal, listen_for_signals
 
 GO_ON = "Continue with: vitrail train --resume run"
 
@@ -66,18 +66,18 @@ def test_an_error_of_rank_0_is_everybodys(found):
 
 def test_a_request_that_comes_after_a_signal_is_no_second_signal():
     before = signal.getsignal(signal.SIGTERM)
-    pass_on(signal.SIGTERM)  # nobody listens
-    with listening() as wish:
-        pass_on(signal.SIGTERM)
+    forward_signal(signal.SIGTERM)  # nobody listens
+    with listen_for_signals() as wish:
+        forward_signal(signal.SIGTERM)
         assert wish.exit_code == 143 and signal.getsignal(signal.SIGTERM) is before
-        pass_on(signal.SIGINT)
+        forward_signal(signal.SIGINT)
         assert wish.exit_code == 143
 
 
 def test_within_two_listenings_the_inner_one_hears_and_the_second_signal_ends_the_process():
     before = signal.getsignal(signal.SIGTERM)
-    with listening() as outer:
-        with listening() as inner:
+    with listen_for_signals() as outer:
+        with listen_for_signals() as inner:
             signal.raise_signal(signal.SIGTERM)
             assert inner and not outer
             assert signal.getsignal(signal.SIGTERM) is before

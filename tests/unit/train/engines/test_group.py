@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vitrail.errors import UsageError
-from vitrail.train.engines.group import Group, first_host, found
+from vitrail.train.distributed.collectives import GroupInfo, first_host, group_from_env
 
 TORCHRUN = {
     "RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "MASTER_ADDR": "node1",
@@ -18,23 +18,25 @@ SLURM = {
 
 
 def test_without_variables_a_process_is_alone():
-    assert found({}) == Group()
-    assert found({"RANK": "0", "WORLD_SIZE": "1"}) == Group()
+    assert group_from_env({}) == GroupInfo()
+    assert group_from_env({"RANK": "0", "WORLD_SIZE": "1"}) == GroupInfo()
 
 
 def test_torchrun_says_who_it_is_and_where_the_others_are():
-    assert found(TORCHRUN) == Group(
+    assert group_from_env(TORCHRUN) == GroupInfo(
         rank=5, world=8, local_rank=1, local_world=4, address="node1:29500", origin="torchrun"
     )
 
 
 def test_slurm_says_it_by_its_own_names_with_a_port_from_the_job():
-    assert found(SLURM) == Group(rank=5, world=7, local_rank=1, local_world=3, address="gpu07:24121", origin="SLURM")
-    assert found({**SLURM, "SLURM_JOB_ID": "24121"}).address == "gpu07:24121"
+    assert group_from_env(SLURM) == GroupInfo(
+        rank=5, world=7, local_rank=1, local_world=3, address="gpu07:24121", origin="SLURM"
+    )
+    assert group_from_env({**SLURM, "SLURM_JOB_ID": "24121"}).address == "gpu07:24121"
 
 
 def test_the_script_of_a_slurm_job_is_alone_though_it_knows_how_many_tasks_there_could_be():
-    assert found({name: text for name, text in SLURM.items() if name != "SLURM_STEP_ID"}) == Group()
+    assert group_from_env({name: text for name, text in SLURM.items() if name != "SLURM_STEP_ID"}) == GroupInfo()
 
 
 @pytest.mark.parametrize(
@@ -61,9 +63,9 @@ def test_the_first_host_of_a_list_of_nodes(nodes, first):
 )
 def test_variables_that_cannot_be_are_refused(change, words):
     with pytest.raises(UsageError, match=words):
-        found({**TORCHRUN, **change})
+        group_from_env({**TORCHRUN, **change})
 
 
 def test_ranks_that_do_not_know_where_to_meet_are_refused():
     with pytest.raises(UsageError, match=r"not MASTER_ADDR and MASTER_PORT.*unset RANK and WORLD_SIZE to train alone"):
-        found({"RANK": "0", "WORLD_SIZE": "2"})
+        group_from_env({"RANK": "0", "WORLD_SIZE": "2"})

@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 import partners
 from vitrail.errors import DamagedFileError
-from vitrail.train.engines import shards
+from vitrail.train.distributed import fsdp
 
 FULL_ON_RANK_1 = """
 import resource, sys
@@ -22,13 +22,13 @@ from pathlib import Path
 import torch
 
 from vitrail.cli.failures import failure
-from vitrail.train.engines.shards import Shares
-from vitrail.train.engines.team import joined
+from vitrail.train.distributed.fsdp import ShardedSave
+from vitrail.train.distributed.collectives import join_group
 
-with joined("cpu", 60) as team:
+with join_group("cpu", 60) as team:
     if team.rank == 1:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
-    shares = Shares(team, {f"model/{team.rank}": torch.zeros(1000)})
+    shares = ShardedSave(team, {f"model/{team.rank}": torch.zeros(1000)})
     try:
         shares.write(Path(sys.argv[1])) if team.leads else shares.help_leader()
     except Exception as error:
@@ -55,7 +55,7 @@ def written(tmp_path: Path) -> Path:
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_shards_that_cannot_be_read_are_called_damaged(written, monkeypatch):
     found = torch.zeros(3)
-    shards.read(written, {"model/x": found})
+    fsdp.read_shards(written, {"model/x": found})
     assert found.tolist() == [1, 1, 1]
 
     def failing(*words: object) -> None:
@@ -63,4 +63,4 @@ def test_shards_that_cannot_be_read_are_called_damaged(written, monkeypatch):
 
     monkeypatch.setattr(HuggingFaceStorageReader, "read_data", failing)
     with pytest.raises(DamagedFileError, match=rf"^{written} cannot be read: Input/output error\.$"):
-        shards.read(written, {"model/x": found})
+        fsdp.read_shards(written, {"model/x": found})

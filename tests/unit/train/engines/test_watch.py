@@ -9,19 +9,21 @@ import time
 
 import pytest
 
-from vitrail.train.engines import partners
-from vitrail.train.engines.partners import Partner, Watch
+from vitrail.train.distributed import liveness
+from vitrail.train.distributed.liveness import PeerProcess, PeerWatchdog
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
 def test_H4_who_saves_when_a_partner_dies_is_ended_only_afterwards(monkeypatch):
     ended = threading.Event()
-    monkeypatch.setattr(partners, "LOOK_EVERY", 0.02)
-    monkeypatch.setattr(partners, "GRACE", 0.1)
-    monkeypatch.setattr(partners, "end_now", lambda message: ended.set())
+    monkeypatch.setattr(liveness, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(liveness, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(liveness, "exit_now", lambda message: ended.set())
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    own = Partner.this(0)
-    watch = Watch(own, [Partner(1, child.pid, own.host, partners._started(child.pid))], launched=False)
+    own = PeerProcess.this(0)
+    watch = PeerWatchdog(
+        own, [PeerProcess(1, child.pid, own.host, liveness._process_start_time(child.pid))], launched=False
+    )
     try:
         with watch.saving():
             child.kill()

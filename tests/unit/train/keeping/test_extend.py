@@ -11,11 +11,10 @@ import torch
 from vitrail import config
 from vitrail.errors import UsageError
 from vitrail.model.registry import config_from_name
-from vitrail.train.keeping import changes, extend, resuming, state
-from vitrail.train.keeping.extend import Extension
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
-from vitrail.train.run import RunFolder
+from vitrail.train import checkpoint, plan_changes, resume
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.resume import Extension
+from vitrail.train.run_folder import RunFolder
 
 PLAN = Plan(model=dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3), recipe=Recipe(steps=6))
 SIX = Extension(steps=6)
@@ -31,7 +30,9 @@ def run(tmp_path: Path) -> RunFolder:
 
 def save(run: RunFolder, step: int) -> Path:
     """A checkpoint of a step that followed the run's plan."""
-    return state.save(run.checkpoints, step, torch.nn.Linear(1, 1), [], None, config.to_toml(run.read_plan(), {}))
+    return checkpoint.save_checkpoint(
+        run.checkpoints, step, torch.nn.Linear(1, 1), [], None, config.to_toml(run.read_plan(), {})
+    )
 
 
 def damage(checkpoint: Path) -> None:
@@ -51,8 +52,8 @@ def crash_in_extending(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     save(run, 6)
     end(run)
     with monkeypatch.context() as patched:
-        patched.setattr(extend, "finish", lambda run: None)
-        extend.extend(run, SIX)
+        patched.setattr(resume, "finish_extension", lambda run: None)
+        resume.extend_run(run, SIX)
 
 
 def aside(run: RunFolder) -> list[str]:
@@ -67,10 +68,10 @@ END = ["metrics-test.json", "model/config.json", "plan.toml", "report.html"]
 @pytest.mark.parametrize(("done", "before"), [(3, 4 / 6), (6, 0.0)])
 def test_twice_after_one_step_rises_from_the_rate_that_this_step_had(done, before, run):
     save(run, done)
-    extend.extend(run, SIX)
+    resume.extend_run(run, SIX)
     first = run.read_plan().recipe
     assert (first.steps, first.extended_at, first.extended_from) == (12, done, pytest.approx(before))
-    said = extend.extend(run, Extension(steps=8))
+    said = resume.extend_run(run, Extension(steps=8))
     second = run.read_plan().recipe
     assert (second.steps, second.extended_at, second.extended_from) == (20, done, first.extended_from)
     assert said.startswith(f"Extended after step {done}: 12 steps become 20")
@@ -81,7 +82,7 @@ def test_past_a_damaged_checkpoint_it_rises_from_the_rate_that_the_whole_one_had
     longer = dataclasses.replace(PLAN, recipe=Recipe(steps=60, extended_at=5))
     run.write_plan(longer, {})
     damage(save(run, 5))
-    extend.extend(run, SIX)
+    resume.extend_run(run, SIX)
     recipe = run.read_plan().recipe
     assert (recipe.steps, recipe.extended_at, recipe.extended_from) == (66, 3, pytest.approx(4 / 6))
 
@@ -90,20 +91,20 @@ def test_past_a_damaged_checkpoint_it_rises_from_the_rate_that_the_whole_one_had
 def test_the_same_again_before_a_later_step_is_saved_adds_nothing_and_says_what_the_plan_is(done, run):
     if done:
         save(run, done)
-    extend.extend(run, SIX)
+    resume.extend_run(run, SIX)
     kept = run.plan_file.read_bytes()
-    said = extend.extend(run, SIX)
+    said = resume.extend_run(run, SIX)
     assert said.startswith(f"Extended by --extend after step {done} (--steps 6) already, and no later step is saved")
     assert "nothing is added now, 12 steps in all" in said
     assert run.plan_file.read_bytes() == kept
     save(run, done + 1)
-    assert extend.extend(run, SIX).startswith(f"Extended after step {done + 1}: 12 steps become 18")
+    assert resume.extend_run(run, SIX).startswith(f"Extended after step {done + 1}: 12 steps become 18")
 
 
 def test_the_same_again_after_a_crash_in_the_middle_of_it_adds_nothing(run, monkeypatch):
     crash_in_extending(run, monkeypatch)
-    assert extend.plan_of(run).recipe.steps == 12 and run.read_plan().recipe.steps == 6
-    opened = resuming.reopened(run, SIX, None)
+    assert resume.read_current_plan(run).recipe.steps == 12 and run.read_plan().recipe.steps == 6
+    opened = resume.reopen_run_as_json(run, SIX, None)
     assert opened["plan"]["recipe"]["steps"] == 12
     assert opened["notes"][0] == "The extension that was begun is carried out: 12 steps in all."
     assert "nothing is added now" in opened["notes"][1]
@@ -113,9 +114,9 @@ def test_the_same_again_after_a_crash_in_the_middle_of_it_adds_nothing(run, monk
 def test_every_old_plan_is_kept_as_it_was(run):
     save(run, 6)
     old = run.plan_file.read_bytes()
-    extend.extend(run, SIX)
+    resume.extend_run(run, SIX)
     middle = run.plan_file.read_bytes()
-    extend.extend(run, Extension(steps=8))
+    resume.extend_run(run, Extension(steps=8))
     assert aside(run) == ["step-00000006-2/plan.toml", "step-00000006/plan.toml"]
     assert (run.path / "earlier" / "step-00000006" / "plan.toml").read_bytes() == old
     assert (run.path / "earlier" / "step-00000006-2" / "plan.toml").read_bytes() == middle
@@ -124,10 +125,10 @@ def test_every_old_plan_is_kept_as_it_was(run):
 def test_a_second_end_after_the_same_step_has_a_folder_of_its_own(run):
     save(run, 6)
     end(run, "first")
-    assert "The old end is kept in" in extend.extend(run, SIX)
+    assert "The old end is kept in" in resume.extend_run(run, SIX)
     damage(save(run, 12))
     end(run, "second")
-    assert extend.extend(run, SIX).endswith(f"The old end is kept in {run.path / 'earlier' / 'step-00000006-2'}.")
+    assert resume.extend_run(run, SIX).endswith(f"The old end is kept in {run.path / 'earlier' / 'step-00000006-2'}.")
     assert aside(run) == [f"step-00000006{part}/{name}" for part in ("-2", "") for name in END]
     assert (run.path / "earlier" / "step-00000006" / "report.html").read_text() == "first"
     assert not run.extension_file.exists() and run.read_plan().recipe.steps == 18
@@ -139,7 +140,7 @@ def test_an_end_that_a_crash_has_moved_in_part_is_moved_to_the_same_folder(run, 
     half.mkdir(parents=True)
     (half / "plan.toml").write_bytes(run.plan_file.read_bytes())
     run.bundle.rename(half / "model")
-    assert extend.finish(run) == half
+    assert resume.finish_extension(run) == half
     assert aside(run) == [f"step-00000006/{name}" for name in END]
 
 
@@ -147,13 +148,13 @@ def test_what_an_extension_changed_is_no_change_also_where_its_step_was_saved_ag
     again = dataclasses.replace(PLAN, recipe=Recipe(steps=9, extended_at=6))
     run.write_plan(again, {})
     save(run, 6)  # done again under the longer plan, because the one before was damaged
-    extend.extend(run, SIX)
-    newest, _ = state.newest(run.checkpoints)
-    assert resuming._since(run, run.read_plan(), newest) == []
+    resume.extend_run(run, SIX)
+    newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
+    assert resume._changes_since_checkpoint(run, run.read_plan(), newest) == []
     save(run, 7)
-    newest, _ = state.newest(run.checkpoints)
+    newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
     edited = dataclasses.replace(run.read_plan(), recipe=dataclasses.replace(run.read_plan().recipe, steps=99))
-    assert resuming._since(run, edited, newest) == [changes.Change("recipe.steps", 15, 99)]
+    assert resume._changes_since_checkpoint(run, edited, newest) == [plan_changes.PlanChange("recipe.steps", 15, 99)]
 
 
 def test_a_plan_that_was_changed_otherwise_is_refused_before_it_is_extended(run):
@@ -161,5 +162,5 @@ def test_a_plan_that_was_changed_otherwise_is_refused_before_it_is_extended(run)
     run.write_plan(dataclasses.replace(PLAN, seed=5), {})
     kept = run.plan_file.read_bytes()
     with pytest.raises(UsageError, match=r"seed 0 -> 5\. That cannot be changed"):
-        resuming.reopened(run, SIX, None)
+        resume.reopen_run_as_json(run, SIX, None)
     assert run.plan_file.read_bytes() == kept and not (run.path / "earlier").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from vitrail.data.source import Source
 from vitrail.errors import DataError
-from vitrail.train.keeping.identity import check, write
+from vitrail.train.dataset import check_data_unchanged, write_data_record
 
 WHOLE = Source(
     name="drawn",
@@ -21,20 +21,22 @@ WHOLE = Source(
 
 
 def test_the_same_data_says_nothing(tmp_path):
-    write(tmp_path / "data.json", WHOLE)
-    assert check(tmp_path / "data.json", dataclasses.replace(WHOLE, notes=("read again",))) == ()
+    write_data_record(tmp_path / "data.json", WHOLE)
+    assert check_data_unchanged(tmp_path / "data.json", dataclasses.replace(WHOLE, notes=("read again",))) == ()
 
 
 def test_other_pictures_are_told_and_other_tasks_and_classes_refused(tmp_path):
     path = tmp_path / "data.json"
-    write(path, WHOLE)
-    (told,) = check(path, dataclasses.replace(WHOLE, pictures=np.ones((4, 2, 2), np.uint8)))
+    write_data_record(path, WHOLE)
+    (told,) = check_data_unchanged(path, dataclasses.replace(WHOLE, pictures=np.ones((4, 2, 2), np.uint8)))
     assert told.startswith("The data of drawn has changed since the run began")
     with pytest.raises(DataError, match=r"They were 'a', 'b'; now they are 'b', 'a'\. Put the data back as it was"):
-        check(path, dataclasses.replace(WHOLE, classes=("b", "a")))
+        check_data_unchanged(path, dataclasses.replace(WHOLE, classes=("b", "a")))
     with pytest.raises(DataError, match=r"begun with a source of classes, and drawn is now one of labels\."):
-        check(path, dataclasses.replace(WHOLE, task="labels", targets=np.eye(2, dtype=np.float32)[WHOLE.targets]))
+        check_data_unchanged(
+            path, dataclasses.replace(WHOLE, task="labels", targets=np.eye(2, dtype=np.float32)[WHOLE.targets])
+        )
 
 
 def test_a_run_of_an_older_version_says_that_nobody_knows(tmp_path):
-    assert "older version" in check(tmp_path / "data.json", WHOLE)[0]
+    assert "older version" in check_data_unchanged(tmp_path / "data.json", WHOLE)[0]

@@ -12,13 +12,12 @@ from vitrail.errors import ResourceError
 from vitrail.files import atomic
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
-from vitrail.train.keeping import state
-from vitrail.train.keeping.keeper import Keeper
-from vitrail.train.loop import prepare
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
-from vitrail.train.run import RunFolder
-from vitrail.train.stepping.guards import Guards
+from vitrail.train import checkpoint
+from vitrail.train.checkpoint import CheckpointSaver
+from vitrail.train.guards import Guards
+from vitrail.train.loop import build_train_state
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.run_folder import RunFolder
 
 PLAN = Plan(model=dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3), recipe=Recipe(steps=9))
 
@@ -29,8 +28,8 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def keeper(run: RunFolder) -> Keeper:
-    return Keeper(run, PLAN, prepare(create_model(PLAN.model, seed=0), PLAN), Guards(PLAN.recipe))
+def keeper(run: RunFolder) -> CheckpointSaver:
+    return CheckpointSaver(run, PLAN, build_train_state(create_model(PLAN.model, seed=0), PLAN), Guards(PLAN.recipe))
 
 
 def test_what_nothing_has_tried_to_delete_is_not_said_to_resist(run, keeper):
@@ -60,6 +59,6 @@ def test_the_step_that_is_called_safe_is_that_of_a_whole_checkpoint(run, keeper,
     def full(*words: object) -> None:
         raise ResourceError("The disk is full.")
 
-    monkeypatch.setattr(state, "save", full)
+    monkeypatch.setattr(checkpoint, "save_checkpoint", full)
     with pytest.raises(ResourceError, match=r"checkpoint of step 3 needs .* MiB; step 2 is still safe\. Make room"):
         keeper.save(3)

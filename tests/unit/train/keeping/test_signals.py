@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.train.keeping.signals import go_on, listening, unharmed
+from vitrail.train.signals import ignore_save_signals, listen_for_signals, resume_instructions
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def heard() -> Iterator[list[int]]:
 
 
 def test_a_signal_that_asks_to_save_ends_nothing_where_nothing_can_be_saved(heard):
-    with unharmed():
+    with ignore_save_signals():
         os.kill(os.getpid(), signal.SIGUSR1)
         assert heard == []
     os.kill(os.getpid(), signal.SIGUSR1)
@@ -31,8 +31,8 @@ def test_a_signal_that_asks_to_save_ends_nothing_where_nothing_can_be_saved(hear
 
 
 def test_the_steps_inside_such_a_block_save_as_ever(heard):
-    with unharmed():
-        with listening() as wish:
+    with ignore_save_signals():
+        with listen_for_signals() as wish:
             os.kill(os.getpid(), signal.SIGUSR1)
             assert wish.save
         os.kill(os.getpid(), signal.SIGUSR1)
@@ -41,7 +41,7 @@ def test_the_steps_inside_such_a_block_save_as_ever(heard):
 
 def test_signals_belong_to_somebody_else_outside_of_the_main_thread(heard):
     def elsewhere() -> None:
-        with unharmed():
+        with ignore_save_signals():
             seen.append(signal.getsignal(signal.SIGUSR1))
 
     seen: list[object] = []
@@ -53,6 +53,6 @@ def test_signals_belong_to_somebody_else_outside_of_the_main_thread(heard):
 
 def test_a_run_goes_on_by_its_own_folder_and_a_fold_by_that_of_all_folds(tmp_path, monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert go_on(Path("runs/one")) == "Continue with: vitrail train --resume runs/one"
+    assert resume_instructions(Path("runs/one")) == "Continue with: vitrail train --resume runs/one"
     (tmp_path / "folds.json").touch()
-    assert go_on(tmp_path / "fold-1") == f"Continue with: vitrail train --resume {tmp_path}"
+    assert resume_instructions(tmp_path / "fold-1") == f"Continue with: vitrail train --resume {tmp_path}"

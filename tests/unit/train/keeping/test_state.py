@@ -19,24 +19,23 @@ from vitrail.errors import DamagedFileError, ResourceError
 from vitrail.files import atomic, safetensors_file
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
-from vitrail.train.keeping import state
-from vitrail.train.loop import Learner, prepare
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
+from vitrail.train import checkpoint
+from vitrail.train.loop import TrainState, build_train_state
+from vitrail.train.plan import Plan, Recipe
 
 CONFIG = dataclasses.replace(config_from_name("vit_mu_patch8_16"), outputs=3)
 PLAN = Plan(model=CONFIG, recipe=Recipe(ema=0.9))
 
 
-def learner() -> Learner:
-    return prepare(create_model(CONFIG, seed=0), PLAN)
+def learner() -> TrainState:
+    return build_train_state(create_model(CONFIG, seed=0), PLAN)
 
 
-def stepped() -> Learner:
+def stepped() -> TrainState:
     """One whose optimisers have their moments, as after a step."""
     found = learner()
     for optimizer in found.optimizers:
-        state._prepare(optimizer)
+        checkpoint._init_optimizer_state(optimizer)
     return found
 
 
@@ -50,8 +49,8 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("step-*"))
 
 
-def save(folder: Path, step: int, found: Learner) -> Path:
-    return state.save(folder, step, found.model, found.optimizers, found.average)
+def save(folder: Path, step: int, found: TrainState) -> Path:
+    return checkpoint.save_checkpoint(folder, step, found.model, found.optimizers, found.average)
 
 
 def test_A17_every_file_is_flushed_before_its_name_and_the_names_before_the_pointer(tmp_path, monkeypatch):
@@ -106,19 +105,19 @@ def test_A18_an_old_checkpoint_that_cannot_be_deleted_stays_and_is_listed(tmp_pa
 
     monkeypatch.setattr(atomic, "remove_folder", refuse)
     save(tmp_path, 3, found)
-    assert [path.name for path in state.left_over(tmp_path, 3)] == ["step-00000001"]
+    assert [path.name for path in checkpoint.list_old_checkpoints(tmp_path, 3)] == ["step-00000001"]
     monkeypatch.undo()
     save(tmp_path, 4, found)
-    assert state.left_over(tmp_path, 4) == [], "the next save tries again"
+    assert checkpoint.list_old_checkpoints(tmp_path, 4) == [], "the next save tries again"
 
 
 def test_A9_a_damaged_checkpoint_is_written_anew_when_its_step_is_done_again(tmp_path):
     found = stepped()
     older, newer = save(tmp_path, 4, found), save(tmp_path, 6, found)
     damage(newer)
-    assert state.newest(tmp_path)[0] == older
+    assert checkpoint.find_newest_checkpoint(tmp_path)[0] == older
     save(tmp_path, 6, found)
-    assert state.newest(tmp_path) == (newer, [])
+    assert checkpoint.find_newest_checkpoint(tmp_path) == (newer, [])
     assert names(tmp_path) == [older.name, newer.name]
 
 
@@ -141,7 +140,7 @@ def test_damaged_checkpoints_of_later_steps_never_push_out_a_whole_one(tmp_path)
         damage(tmp_path / f"step-{step:08d}")
     newer = save(tmp_path, 5, found)
     assert names(tmp_path) == [older.name, newer.name]
-    assert state.newest(tmp_path) == (newer, [])
+    assert checkpoint.find_newest_checkpoint(tmp_path) == (newer, [])
 
 
 def test_a_damaged_checkpoint_that_cannot_be_removed_is_told_in_words(tmp_path, monkeypatch):
@@ -157,22 +156,22 @@ def test_a_damaged_checkpoint_that_cannot_be_removed_is_told_in_words(tmp_path, 
 
 def test_G2_room_for_the_checkpoints_is_asked_for_before_the_first_step(tmp_path, monkeypatch):
     found = learner()
-    needed = 3 * state.size(found)
+    needed = 3 * checkpoint.checkpoint_bytes(found)
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2 * needed, needed, needed))
-    state.check_room(tmp_path, found)
+    checkpoint.check_disk_space(tmp_path, found)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2 * needed, needed, needed - 1))
     with pytest.raises(ResourceError, match=r"3 checkpoints of .* MiB must fit .* only .* MiB are free in .*--out"):
-        state.check_room(tmp_path, found)
+        checkpoint.check_disk_space(tmp_path, found)
     save(tmp_path, 1, found)
-    state.check_room(tmp_path, found)  # what is there already will be deleted on the way
+    checkpoint.check_disk_space(tmp_path, found)  # what is there already will be deleted on the way
 
 
 def test_G2_the_size_foretold_is_that_of_a_real_checkpoint(tmp_path):
     found = learner()
-    foretold = state.size(found)
-    state._prepare(found.optimizers[0])
-    state._prepare(found.optimizers[1])
+    foretold = checkpoint.checkpoint_bytes(found)
+    checkpoint._init_optimizer_state(found.optimizers[0])
+    checkpoint._init_optimizer_state(found.optimizers[1])
     path = save(tmp_path, 1, found)
     real = sum(file.stat().st_size for file in path.glob("*.safetensors"))
     assert foretold == pytest.approx(real, rel=0.1)
@@ -181,13 +180,13 @@ def test_G2_the_size_foretold_is_that_of_a_real_checkpoint(tmp_path):
 def test_a_folder_that_somebody_renamed_is_no_checkpoint_of_that_step(tmp_path):
     save(tmp_path, 3, learner()).rename(tmp_path / "step-00000007")
     with pytest.raises(DamagedFileError, match=r"step-00000007 holds step 3: somebody has renamed it"):
-        state.newest(tmp_path)
+        checkpoint.find_newest_checkpoint(tmp_path)
 
 
 READER = """
 import sys
 from pathlib import Path
-from vitrail.train.keeping import state
+from vitrail.train import checkpoint as state
 folder, seen, reads = Path(sys.argv[1]), set(), 0
 while not (folder / "stop").exists():
     path, complaints = state.newest(folder)
@@ -216,20 +215,24 @@ def test_H2_a_reader_always_finds_a_whole_checkpoint_while_the_trainer_changes_t
 
 def test_the_facts_of_a_checkpoint_are_what_it_was_given_and_the_machine(tmp_path):
     found = learner()
-    path = state.save(tmp_path, 2, found.model, found.optimizers, found.average, None, {"guards": {"skipped": 4}})
-    facts = state.facts(path)
+    path = checkpoint.save_checkpoint(
+        tmp_path, 2, found.model, found.optimizers, found.average, None, {"guards": {"skipped": 4}}
+    )
+    facts = checkpoint.read_checkpoint_facts(path)
     assert facts["step"] == 2 and facts["guards"] == {"skipped": 4} and facts["torch"] == torch.__version__
-    assert state.saved_plan(path) is None
+    assert checkpoint.read_checkpoint_plan(path) is None
 
 
-def after_a_step(found: Learner) -> dict[str, torch.Tensor]:
+def after_a_step(found: TrainState) -> dict[str, torch.Tensor]:
     """All of a learner, moved once by gradients that depend on nothing else."""
     generator = torch.Generator().manual_seed(1)
     for parameter in found.model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=generator)
     for optimizer in found.optimizers:
         optimizer.step()
-    return {name: each.clone() for name, each in state.named_tensors(found.model, found.optimizers, None).items()}
+    return {
+        name: each.clone() for name, each in checkpoint.collect_tensors(found.model, found.optimizers, None).items()
+    }
 
 
 @pytest.mark.parametrize("version", ["this", "older"])
@@ -239,7 +242,7 @@ def test_a_checkpoint_from_before_the_first_applied_step_goes_on_as_if_it_had_ne
     if version == "older":
         (path / "optimizer.safetensors").write_bytes(safetensors.save({}, {}))
     again = stepped()
-    assert state.load(path, again.model, again.optimizers, again.average) == 1
+    assert checkpoint.load_checkpoint(path, again.model, again.optimizers, again.average) == 1
     ours, theirs = after_a_step(again), after_a_step(learner())
     assert any(name.endswith("/step") and number == 1 for name, number in ours.items()), "AdamW counts its steps"
     assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -248,6 +251,6 @@ def test_a_checkpoint_from_before_the_first_applied_step_goes_on_as_if_it_had_ne
 @pytest.mark.parametrize("applied", [False, True])
 def test_shares_tell_whether_a_step_was_applied(applied, tmp_path):
     found = stepped() if applied else learner()
-    parts = state.named_tensors(found.model, found.optimizers, found.average)
+    parts = checkpoint.collect_tensors(found.model, found.optimizers, found.average)
     safetensors_file.save_tensors(tmp_path / "shard-00001-model-00001-of-00001.safetensors", parts, {})
-    assert state._has_moments(tmp_path) == applied
+    assert checkpoint._has_moments(tmp_path) == applied

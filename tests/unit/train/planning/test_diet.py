@@ -9,22 +9,22 @@ import pytest
 from vitrail.data.settings import DataSettings
 from vitrail.runtime import Runtime
 from vitrail.train.plan import Plan
-from vitrail.train.planning import diet
-from vitrail.train.planning.planner import draft
-from vitrail.train.planning.wishes import Fingerprint, Wishes
+from vitrail.train.planning import augmentation_rules
+from vitrail.train.planning.planner import draft_plan
+from vitrail.train.request import DatasetFingerprint, TrainRequest
 
-CLOTHES = Fingerprint(
+CLOTHES = DatasetFingerprint(
     name="clothes", count=54_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
 )  # fmt: skip
 MACHINE = Runtime(device="cpu", number_format="float32", threads=1, workers=0, compile=False, reasons={})
 
 
-def wishes(**changes: object) -> Wishes:
-    return dataclasses.replace(Wishes(data=DataSettings()), **changes)
+def wishes(**changes: object) -> TrainRequest:
+    return dataclasses.replace(TrainRequest(data=DataSettings()), **changes)
 
 
-def drafted(found: Fingerprint = CLOTHES, **changes: object):
-    return draft(found, wishes(**changes), MACHINE)
+def drafted(found: DatasetFingerprint = CLOTHES, **changes: object):
+    return draft_plan(found, wishes(**changes), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_the_number_of_pictures_decides_batch_patches_sizes_and_smoothing(count,
 
 
 def test_pictures_have_one_size_on_a_gpu_and_where_it_was_asked_for():
-    on_a_gpu = draft(CLOTHES, wishes(), dataclasses.replace(MACHINE, device="cuda"))[0]
+    on_a_gpu = draft_plan(CLOTHES, wishes(), dataclasses.replace(MACHINE, device="cuda"))[0]
     assert [phase.share for phase in on_a_gpu.recipe.phases()] == pytest.approx([0.7, 0.3])
     for asked in ({"recipe.small_size": "1"}, {"recipe.small_until": "0"}):
         assert drafted(overrides=asked)[0].recipe.phases() == on_a_gpu.recipe.phases()
@@ -91,7 +91,7 @@ def long(plan: Plan, epochs: float, count: int) -> Plan:
 )
 def test_the_length_of_the_run_decides_how_pictures_are_mixed(count, epochs, mixup, cutmix):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, count=count))
-    longer = diet.for_length(long(plan, epochs, count), count, "classes", wishes(), reasons)
+    longer = augmentation_rules.choose_augmentation(long(plan, epochs, count), count, "classes", wishes(), reasons)
     assert (longer.recipe.mixup, longer.recipe.cutmix) == (mixup, cutmix)
     assert reasons["recipe.mixup"].startswith(f"{epochs:,.0f} epochs, ")
 
@@ -101,17 +101,20 @@ def test_a_longer_run_and_a_larger_model_never_get_less_variety():
     wide = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=768))
     for base in (plan, wide):
         fed = [
-            diet.for_length(long(base, epochs, 5_000), 5_000, "classes", wishes(), {}) for epochs in (1, 20, 90, 9_000)
+            augmentation_rules.choose_augmentation(long(base, epochs, 5_000), 5_000, "classes", wishes(), {})
+            for epochs in (1, 20, 90, 9_000)
         ]
         amounts = [(each.recipe.mixup, each.recipe.cutmix, each.model.drop_path) for each in fed]
         assert amounts == sorted(amounts)
-    assert diet.repetition(wide, 5_000) > diet.repetition(plan, 5_000)
+    assert augmentation_rules.memorization_score(wide, 5_000) > augmentation_rules.memorization_score(plan, 5_000)
 
 
 def test_what_was_asked_for_is_never_changed_by_the_length():
     asked = {"recipe.mixup": "0", "model.drop_path": "0.3"}
     plan, reasons = drafted(overrides=asked)
-    longer = diet.for_length(long(plan, 5_000, 1_000), 1_000, "classes", wishes(overrides=asked), reasons)
+    longer = augmentation_rules.choose_augmentation(
+        long(plan, 5_000, 1_000), 1_000, "classes", wishes(overrides=asked), reasons
+    )
     assert (longer.recipe.mixup, longer.recipe.cutmix, longer.model.drop_path) == (0.0, 1.0, 0.3)
     assert reasons["recipe.mixup"] == "asked for"
 
@@ -120,14 +123,19 @@ def test_what_was_asked_for_is_never_changed_by_the_length():
 def test_signs_lean_in_trainings_that_are_long_for_them(name, epochs, turn):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, count=1_280, name=name))
     plan = dataclasses.replace(plan, data=DataSettings(source=name))
-    longer = diet.for_length(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
+    longer = augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", wishes(), reasons)
     assert longer.recipe.turn == turn and (longer.recipe.stretch > 0) == (turn > 0)
     assert ("lean" in reasons.get("recipe.turn", "")) == (turn > 0)
     asked = wishes(overrides={"recipe.turn": "0"})
-    assert diet.for_length(long(plan, epochs, 1_280), 1_280, "classes", asked, {}).recipe.turn == 0
+    assert (
+        augmentation_rules.choose_augmentation(long(plan, epochs, 1_280), 1_280, "classes", asked, {}).recipe.turn == 0
+    )
 
 
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_only_classes_are_smoothed(task):
     plan, reasons = drafted(dataclasses.replace(CLOTHES, task=task))
-    assert diet.for_length(long(plan, 500, 1_000), 1_000, task, wishes(), reasons).recipe.smoothing == 0
+    assert (
+        augmentation_rules.choose_augmentation(long(plan, 500, 1_000), 1_000, task, wishes(), reasons).recipe.smoothing
+        == 0
+    )

@@ -14,7 +14,7 @@ from vitrail.data.source import Source
 from vitrail.errors import DataError
 from vitrail.spec import ImageSpec
 from vitrail.train.planning import fingerprint as looking
-from vitrail.train.planning.fingerprint import fingerprint
+from vitrail.train.planning.fingerprint import measure_fingerprint
 
 
 def source(pictures: Sequence[object] | np.ndarray) -> Source:
@@ -25,7 +25,7 @@ def source(pictures: Sequence[object] | np.ndarray) -> Source:
 
 
 def found(pictures: Sequence[object] | np.ndarray, **how: object):
-    return fingerprint(source(pictures), np.arange(len(pictures)), 0, **how)
+    return measure_fingerprint(source(pictures), np.arange(len(pictures)), 0, **how)
 
 
 def test_size_is_the_median_and_channels_are_the_most():

@@ -11,50 +11,53 @@ import torch
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.source import Source
+from vitrail.train import events as events_module
 from vitrail.train.dataset import Dataset
-from vitrail.train.events import Note
-from vitrail.train.plan import Plan
-from vitrail.train.planning import cost, forecast, settle
-from vitrail.train.planning.cost import Cost
-from vitrail.train.planning.forecast import Watch
-from vitrail.train.planning.pace import Pace
-from vitrail.train.recipe import Phase, Recipe
-from vitrail.train.transfer.settings import StartSettings
+from vitrail.train.events import Note, RunCost
+from vitrail.train.plan import FinetuneSettings, Plan, ProgressiveStage, Recipe
+from vitrail.train.planning import cost_estimate, finalize
+from vitrail.train.planning.cost_estimate import RunTimer
+from vitrail.train.planning.throughput import Throughput
 
-PREDICTED = Cost(1.0, 20.0, 3.0, 1_000_000)
+PREDICTED = RunCost(1.0, 20.0, 3.0, 1_000_000)
 
 
 def test_the_parts_of_a_cost_add_up_and_survive_their_file(tmp_path):
     assert PREDICTED.seconds == 24.0
-    cost.write(tmp_path, PREDICTED)
+    events_module.write_cost(tmp_path, PREDICTED)
     expected = {"preparation": 1.0, "training": 20.0, "evaluation": 3.0, "memory": 1_000_000, "seconds": 24.0}
-    assert cost.read(tmp_path) == {"predicted": expected, "actual": None}
-    assert cost.read(tmp_path / "nowhere") == {"predicted": None, "actual": None}
+    assert events_module.read_cost(tmp_path) == {"predicted": expected, "actual": None}
+    assert events_module.read_cost(tmp_path / "nowhere") == {"predicted": None, "actual": None}
 
 
 def test_seconds_of_a_step_in_each_phase_survive_the_file_and_a_damaged_one_tells_nothing(tmp_path):
-    assert cost.step_seconds(tmp_path) == ()
-    cost.write(tmp_path, dataclasses.replace(PREDICTED, step_seconds=(0.0251234, 0.1)), PREDICTED)
-    assert cost.step_seconds(tmp_path) == (0.02512, 0.1)
-    assert "step_seconds" not in cost.read(tmp_path)["actual"]
-    (tmp_path / cost.NAME).write_text('{"predicted": ')
-    assert cost.step_seconds(tmp_path) == ()
+    assert events_module.read_step_seconds(tmp_path) == ()
+    events_module.write_cost(tmp_path, dataclasses.replace(PREDICTED, step_seconds=(0.0251234, 0.1)), PREDICTED)
+    assert events_module.read_step_seconds(tmp_path) == (0.02512, 0.1)
+    assert "step_seconds" not in events_module.read_cost(tmp_path)["actual"]
+    (tmp_path / events_module.COST_FILE).write_text('{"predicted": ')
+    assert events_module.read_step_seconds(tmp_path) == ()
 
 
 def test_a_pace_is_the_mean_over_its_phases():
-    assert Pace(((Phase(0.0, 0.75), 0.1), (Phase(0.75, 0.25), 0.3))).mean == pytest.approx(0.15)
+    assert Throughput(((ProgressiveStage(0.0, 0.75), 0.1), (ProgressiveStage(0.75, 0.25), 0.3))).mean == pytest.approx(
+        0.15
+    )
 
 
 def test_a_run_that_does_not_end_has_a_predicted_cost_only(tmp_path):
-    events = Watch().kept(iter([Note("on the way")]), tmp_path, Plan(), PREDICTED)
+    events = RunTimer().kept(iter([Note("on the way")]), tmp_path, Plan(), PREDICTED)
     assert list(events) == [Note("on the way")]
-    assert json.loads((tmp_path / cost.NAME).read_text()) == {"predicted": PREDICTED.to_json(), "actual": None}
+    assert json.loads((tmp_path / events_module.COST_FILE).read_text()) == {
+        "predicted": PREDICTED.to_json(),
+        "actual": None,
+    }
 
 
 def test_decoding_is_timed_apart(monkeypatch):
     clock = iter([0.0, 1.0, 4.5])
-    monkeypatch.setattr(forecast.time, "perf_counter", lambda: next(clock))
-    watch = Watch()
+    monkeypatch.setattr(cost_estimate.time, "perf_counter", lambda: next(clock))
+    watch = RunTimer()
     with watch.decodes():
         pass
     assert watch.decoding == 3.5
@@ -68,14 +71,14 @@ def test_of_many_validation_pictures_the_start_and_the_best_answer_to_all_of_the
     )  # fmt: skip
     dataset = Dataset(source, {"train": np.arange(8), "val": np.arange(8, 18), "test": np.arange(18, 20)})
     pictures = InMemoryImageStore(torch.zeros(8, 1, 4, 4, dtype=torch.uint8))
-    monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 1.0)
-    plan = dataclasses.replace(Plan(), start=StartSettings(weights="x", average=(0.5, 1.0)), recipe=Recipe(steps=4))
+    monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 1.0)
+    plan = dataclasses.replace(Plan(), start=FinetuneSettings(weights="x", average=(0.5, 1.0)), recipe=Recipe(steps=4))
 
     def evaluation(judged: int, plan: Plan = plan) -> float:
-        monkeypatch.setattr(forecast, "MOST_JUDGED", judged)
-        return forecast.foretell(plan, settle.NO_STEPS, 0.0, Watch(), pictures, dataset).evaluation
+        monkeypatch.setattr(cost_estimate, "MAX_COMPARED_IMAGES", judged)
+        return cost_estimate.estimate_cost(plan, finalize.NO_THROUGHPUT, 0.0, RunTimer(), pictures, dataset).evaluation
 
-    fresh = evaluation(10, dataclasses.replace(plan, start=StartSettings()))
+    fresh = evaluation(10, dataclasses.replace(plan, start=FinetuneSettings()))
     assert evaluation(10) == pytest.approx(fresh + 3 * 10)
     assert evaluation(4) == pytest.approx(fresh + 3 * 4 + 2 * 10)
 
@@ -88,13 +91,15 @@ def test_held_out_pictures_are_decoded_and_every_view_of_them_is_answered(mirror
     )  # fmt: skip
     parts = {"train": np.arange(50), "val": np.arange(50, 70), "test": np.arange(70, 150)}
     pictures = InMemoryImageStore(torch.zeros(50, 1, 4, 4, dtype=torch.uint8))
-    monkeypatch.setattr(forecast, "_seconds_per_answer", lambda plan, pictures: 0.01)
-    watch = Watch()
+    monkeypatch.setattr(cost_estimate, "_measure_inference_seconds", lambda plan, pictures: 0.01)
+    watch = RunTimer()
     watch.decoding = 5.0  # a tenth of a second a picture
     plan = dataclasses.replace(Plan(), recipe=Recipe(steps=40, mirror=mirror, shift=shift))
-    told = forecast.foretell(plan, Pace(((Phase(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts))
+    told = cost_estimate.estimate_cost(
+        plan, Throughput(((ProgressiveStage(0.0, 1.0), 0.5),)), 0.0, watch, pictures, Dataset(source, parts)
+    )
     assert told.training == 20.0
     looks = 20 * 10 * 0.01
     held_out = 100 * 0.01 * views + 120 * 0.1 + 50 * (0.01 + 0.1)  # and what is familiar
     maps = 12 * 6 * 0.01
-    assert told.evaluation == pytest.approx(looks + held_out + maps + forecast.REPORT_SECONDS)
+    assert told.evaluation == pytest.approx(looks + held_out + maps + cost_estimate.REPORT_SECONDS)

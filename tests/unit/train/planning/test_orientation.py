@@ -12,11 +12,10 @@ from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.train.dataset import Dataset
-from vitrail.train.plan import Plan
-from vitrail.train.planning import orientation
-from vitrail.train.planning.orientation import noticed, turned
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.recipe import Recipe
+from vitrail.train.plan import Plan, Recipe
+from vitrail.train.planning import flip_invariance
+from vitrail.train.planning.flip_invariance import choose_flips, measure_flip_detectability
+from vitrail.train.request import TrainRequest
 
 COUNT = 600
 
@@ -38,9 +37,9 @@ def settled(images: np.ndarray, classes: int = 2, overrides: dict[str, str] | No
     source = Source(name="drawn", classes=names, pictures=images, targets=targets, ids=ids)
     plan = Plan(recipe=Recipe(flip=flip), image=dataclasses.replace(Plan().image, height=16, width=16))
     pictures, reasons = InMemoryImageStore(torch.from_numpy(images)[:, None]), {}
-    wishes = Wishes(data=DataSettings(), overrides=overrides or {})
+    wishes = TrainRequest(data=DataSettings(), overrides=overrides or {})
     dataset = Dataset(source, {"train": np.arange(len(images))})
-    return turned(plan, pictures, dataset, wishes, reasons).recipe, reasons
+    return choose_flips(plan, pictures, dataset, wishes, reasons).recipe, reasons
 
 
 def test_textures_are_turned_every_way():
@@ -67,7 +66,7 @@ def test_a_class_that_stands_on_its_head_in_another_is_noticed():
     signs[::2, :5] += 50
     signs[1::2, 11:] += 50  # as sixes and nines: all together they have no way up, each alone has
     small = torch.from_numpy(signs).float()
-    upright = noticed(small, lambda images: images.flip(-2), np.zeros(COUNT, np.int64))
+    upright = measure_flip_detectability(small, lambda images: images.flip(-2), np.zeros(COUNT, np.int64))
     assert upright is not None and upright < 0.57
     assert not settled(signs)[0].flip_vertical
 
@@ -78,8 +77,8 @@ def test_few_pictures_say_nothing_and_nothing_is_turned():
 
 
 def test_classes_that_a_sample_of_all_hardly_holds_have_their_own(monkeypatch):
-    monkeypatch.setattr(orientation, "SAMPLE", 100)
-    monkeypatch.setattr(orientation, "FEWEST", 200)
+    monkeypatch.setattr(flip_invariance, "SAMPLE", 100)
+    monkeypatch.setattr(flip_invariance, "MIN_GROUP_SIZE", 200)
     recipe, reasons = settled(noise(), classes=3)
     assert recipe.flip_vertical and "they look the same" in reasons["recipe.flip_vertical"]
     signs = noise()
@@ -89,11 +88,11 @@ def test_classes_that_a_sample_of_all_hardly_holds_have_their_own(monkeypatch):
 
 def test_of_many_classes_the_rarest_are_asked_and_of_two_the_sample_of_all():
     groups = np.repeat(np.arange(30), np.arange(30) + 250)
-    places = orientation._drawn(groups, 0)
+    places = flip_invariance._sample_places(groups, 0)
     names, counts = np.unique(groups[places], return_counts=True)
     assert list(names) == list(range(10)) and counts.min() >= 200
     two = np.arange(9000) % 2
-    assert len(orientation._drawn(two, 0)) == 2000
+    assert len(flip_invariance._sample_places(two, 0)) == 2000
 
 
 @pytest.mark.parametrize("field", ["flip_vertical", "transpose"])

@@ -10,16 +10,15 @@ from vitrail import config
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
 from vitrail.runtime import Runtime
-from vitrail.train.plan import Plan
-from vitrail.train.planning import idle
-from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.planner import draft, fix_steps, space_looks
-from vitrail.train.planning.reasons import STANDING, explained
-from vitrail.train.planning.shape import patch_for
-from vitrail.train.planning.wishes import Fingerprint, Wishes
-from vitrail.train.recipe import Phase, Recipe
+from vitrail.train.plan import Plan, ProgressiveStage, Recipe
+from vitrail.train.plan_reasons import DEFAULT_REASONS, complete_reasons
+from vitrail.train.planning import unused_settings
+from vitrail.train.planning.model_size import choose_patch
+from vitrail.train.planning.planner import draft_plan, fix_steps, space_evaluations
+from vitrail.train.planning.throughput import Throughput
+from vitrail.train.request import DatasetFingerprint, TrainRequest
 
-CLOTHES = Fingerprint(
+CLOTHES = DatasetFingerprint(
     name="fashion-mnist", count=55_000, classes=10, height=28, width=28, channels=1, low=0.0, high=255.0
 )
 MACHINE = Runtime(
@@ -32,12 +31,12 @@ MACHINE = Runtime(
 )
 
 
-def wishes(**changes: object) -> Wishes:
-    return dataclasses.replace(Wishes(data=DataSettings()), **changes)
+def wishes(**changes: object) -> TrainRequest:
+    return dataclasses.replace(TrainRequest(data=DataSettings()), **changes)
 
 
 def test_small_pictures_keep_their_size_and_get_about_49_patches():
-    plan, reasons = draft(CLOTHES, wishes(minutes=5.0), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(minutes=5.0), MACHINE)
     assert (plan.model.image_size, plan.model.patch, plan.model.outputs) == ((28, 28), (4, 4), 10)
     assert plan.image.size == plan.model.image_size
     assert plan.minutes == 5.0
@@ -46,7 +45,7 @@ def test_small_pictures_keep_their_size_and_get_about_49_patches():
 
 
 def test_every_reason_belongs_to_a_setting_and_the_plan_survives_its_file(tmp_path):
-    plan, reasons = draft(CLOTHES, wishes(), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(), MACHINE)
     path = tmp_path / "plan.toml"
     path.write_text(config.to_toml(plan, reasons), encoding="utf-8")
     assert config.read_toml(path, Plan) == plan
@@ -55,7 +54,7 @@ def test_every_reason_belongs_to_a_setting_and_the_plan_survives_its_file(tmp_pa
 def test_only_few_pictures_of_classes_are_smoothed():
     few = dataclasses.replace(CLOTHES, count=500)
     smoothed = {
-        task: draft(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.smoothing
+        task: draft_plan(dataclasses.replace(few, task=task), wishes(), MACHINE)[0].recipe.smoothing
         for task in ("classes", "labels", "number")
     }
     assert smoothed == {"classes": 0.1, "labels": 0.0, "number": 0.0}
@@ -66,7 +65,9 @@ def test_only_few_pictures_of_classes_are_smoothed():
     [(55_000, (480, 640), 64, 8), (2_000, (300, 300), 96, 12), (2_000, (70, 90), 64, 8), (2_000, (64, 90), 64, 9)],
 )
 def test_large_pictures_are_reduced_and_few_ones_less(count, size, side, patch):
-    plan, reasons = draft(dataclasses.replace(CLOTHES, count=count, height=size[0], width=size[1]), wishes(), MACHINE)
+    plan, reasons = draft_plan(
+        dataclasses.replace(CLOTHES, count=count, height=size[0], width=size[1]), wishes(), MACHINE
+    )
     assert plan.model.patch == (patch, patch)
     reason = reasons["model.image_size"]
     if min(size) > 64:
@@ -79,7 +80,7 @@ def test_large_pictures_are_reduced_and_few_ones_less(count, size, side, patch):
 
 @pytest.mark.parametrize(("asked", "patch"), [((28, 28), 4), ((64, 64), 8), ((96, 96), 12), ((128, 128), 16)])
 def test_a_size_that_is_asked_for_is_cut_about_as_finely(asked, patch):
-    plan, reasons = draft(CLOTHES, wishes(image_size=asked), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(image_size=asked), MACHINE)
     assert (plan.model.image_size, plan.model.patch[0]) == (asked, patch)
     assert reasons["model.image_size"] == "asked for"
 
@@ -88,27 +89,27 @@ def test_a_size_that_is_asked_for_is_cut_about_as_finely(asked, patch):
     ("size", "patch"), [((28, 28), 4), ((32, 32), 4), ((8, 8), 2), ((64, 64), 8), ((60, 100), 10), ((1, 1), 1)]
 )
 def test_patches_divide_the_picture_about_seven_times(size, patch):
-    assert patch_for(size) == (patch, size)
+    assert choose_patch(size) == (patch, size)
 
 
 def test_a_size_that_no_good_patch_divides_goes_to_the_nearest_that_one_does():
-    assert patch_for((37, 41)) == (5, (35, 40))
-    plan, reasons = draft(dataclasses.replace(CLOTHES, height=37, width=41), wishes(), MACHINE)
+    assert choose_patch((37, 41)) == (5, (35, 40))
+    plan, reasons = draft_plan(dataclasses.replace(CLOTHES, height=37, width=41), wishes(), MACHINE)
     assert (plan.model_name, plan.model.image_size) == ("vit_pico_patch5_35x40", (35, 40))
     assert "nearest whole patches 35 x 40" in reasons["model.image_size"]
     with pytest.raises(UsageError, match=r"No patch near 5 divides 37x41\. Use 35x40"):
-        draft(CLOTHES, wishes(image_size=(37, 41)), MACHINE)
+        draft_plan(CLOTHES, wishes(image_size=(37, 41)), MACHINE)
 
 
 def test_digits_are_never_mirrored_and_clothes_are():
     digits = dataclasses.replace(CLOTHES, name="digits")
-    assert draft(digits, wishes(), MACHINE)[0].recipe.flip is False
-    assert draft(CLOTHES, wishes(), MACHINE)[0].recipe.flip is True
+    assert draft_plan(digits, wishes(), MACHINE)[0].recipe.flip is False
+    assert draft_plan(CLOTHES, wishes(), MACHINE)[0].recipe.flip is True
 
 
 @pytest.mark.parametrize(("side", "shift"), [(8, 0), (28, 1), (32, 1), (64, 0)])
 def test_answers_are_averaged_over_moves_of_a_pixel_where_that_is_little_but_not_nothing(side, shift):
-    plan, reasons = draft(dataclasses.replace(CLOTHES, height=side, width=side), wishes(), MACHINE)
+    plan, reasons = draft_plan(dataclasses.replace(CLOTHES, height=side, width=side), wishes(), MACHINE)
     assert plan.recipe.shift == shift
     assert ("recipe.shift" in reasons) == bool(shift)
 
@@ -117,64 +118,64 @@ def test_the_range_and_the_window_of_the_pictures_are_in_the_plan_with_their_rea
     films = dataclasses.replace(
         CLOTHES, high=4095.0, range_reason="12 bits", window="file", window_reason="each has one"
     )
-    plan, reasons = draft(films, wishes(), MACHINE)
+    plan, reasons = draft_plan(films, wishes(), MACHINE)
     assert (plan.image.low, plan.image.high, plan.image.window) == (0.0, 4095.0, "file")
     assert (reasons["image.high"], reasons["image.window"]) == ("12 bits", "each has one")
-    assert "image.window" not in draft(CLOTHES, wishes(), MACHINE)[1]
+    assert "image.window" not in draft_plan(CLOTHES, wishes(), MACHINE)[1]
 
 
 def test_wishes_win_and_say_so():
-    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "7", "model.depth": "2"}), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "7", "model.depth": "2"}), MACHINE)
     assert (plan.recipe.batch, plan.model.depth) == (7, 2)
     assert reasons["recipe.batch"] == "asked for"
 
 
 def test_a_misspelt_field_names_the_nearest():
     with pytest.raises(UsageError, match=r"recipe\.bach.*recipe\.batch"):
-        draft(CLOTHES, wishes(overrides={"recipe.bach": "7"}), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides={"recipe.bach": "7"}), MACHINE)
 
 
 def test_epochs_and_steps_are_exact_budgets():
-    plan, _ = draft(CLOTHES, wishes(epochs=2.0), MACHINE)
+    plan, _ = draft_plan(CLOTHES, wishes(epochs=2.0), MACHINE)
     assert plan.recipe.steps == -(-110_000 // plan.recipe.batch)
     assert plan.minutes == 0
-    assert draft(CLOTHES, wishes(steps=17), MACHINE)[0].recipe.steps == 17
+    assert draft_plan(CLOTHES, wishes(steps=17), MACHINE)[0].recipe.steps == 17
 
 
 def test_the_field_of_the_steps_is_a_budget_too():
-    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.steps": "17"}), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.steps": "17"}), MACHINE)
     assert (plan.recipe.steps, plan.minutes, reasons["recipe.steps"]) == (17, 0, "asked for")
     with pytest.raises(UsageError, match=r"Give one budget. Got --epochs and --recipe.steps"):
-        draft(CLOTHES, wishes(epochs=1.0, overrides={"recipe.steps": "500"}), MACHINE)
+        draft_plan(CLOTHES, wishes(epochs=1.0, overrides={"recipe.steps": "500"}), MACHINE)
 
 
 def test_only_extend_says_where_a_run_was_extended():
     with pytest.raises(UsageError, match=r"written by --extend alone"):
-        draft(CLOTHES, wishes(steps=9, overrides={"recipe.extended_at": "5"}), MACHINE)
+        draft_plan(CLOTHES, wishes(steps=9, overrides={"recipe.extended_at": "5"}), MACHINE)
 
 
 def test_two_budgets_are_refused():
     with pytest.raises(UsageError, match=r"Give one budget. Got --minutes and --steps"):
-        draft(CLOTHES, wishes(minutes=1.0, steps=3), MACHINE)
+        draft_plan(CLOTHES, wishes(minutes=1.0, steps=3), MACHINE)
 
 
 @pytest.mark.parametrize("budget", [{"minutes": 0.0}, {"epochs": -1.0}, {"steps": 0}])
 def test_an_empty_budget_is_refused(budget):
     with pytest.raises(UsageError, match=f"--{next(iter(budget))} must be above 0"):
-        draft(CLOTHES, wishes(**budget), MACHINE)
+        draft_plan(CLOTHES, wishes(**budget), MACHINE)
 
 
 def test_minutes_become_steps_by_the_measured_pace():
-    plan, reasons = draft(CLOTHES, wishes(minutes=2.0), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(minutes=2.0), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, keep_patches=0.5, keep_until=0.5))
-    fixed = fix_steps(plan, Pace(((Phase(0.0, 0.5), 0.1), (Phase(0.5, 0.5), 0.3))), reasons)
+    fixed = fix_steps(plan, Throughput(((ProgressiveStage(0.0, 0.5), 0.1), (ProgressiveStage(0.5, 0.5), 0.3))), reasons)
     assert fixed.recipe.steps == 600
     assert "0.200 s a step" in reasons["recipe.steps"]
 
 
 def test_minutes_that_are_too_few_for_the_fewest_steps_are_told():
-    plan, reasons = draft(CLOTHES, wishes(minutes=1.0), MACHINE)
-    fixed = fix_steps(plan, Pace(((Phase(0.0, 1.0), 30.0),)), reasons)
+    plan, reasons = draft_plan(CLOTHES, wishes(minutes=1.0), MACHINE)
+    fixed = fix_steps(plan, Throughput(((ProgressiveStage(0.0, 1.0), 30.0),)), reasons)
     assert fixed.recipe.steps == 20
     assert reasons["recipe.steps"].startswith("at least, which take about 10 min: 1 min at 30.000 s a step")
     assert reasons["recipe.steps"].endswith(", are 2")
@@ -199,15 +200,19 @@ def test_minutes_that_are_too_few_for_the_fewest_steps_are_told():
 )
 def test_what_would_have_no_effect_is_refused(asked, need):
     with pytest.raises(UsageError, match=f"has no effect here without {need}. Give that too, or leave it out"):
-        draft(CLOTHES, wishes(overrides=asked), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides=asked), MACHINE)
 
 
 def test_a_batch_of_more_than_there_is_is_told():
     asked = {"recipe.batch": "200", "recipe.repeats": "2"}
-    plan, _ = draft(CLOTHES, wishes(overrides=asked), MACHINE)
-    assert idle.told(plan, asked, 100) == () == idle.told(plan, {}, 63)
+    plan, _ = draft_plan(CLOTHES, wishes(overrides=asked), MACHINE)
+    assert (
+        unused_settings.describe_reduced_settings(plan, asked, 100)
+        == ()
+        == unused_settings.describe_reduced_settings(plan, {}, 63)
+    )
     told = "A step sees a picture once, so it has all 63 and not the 100 of recipe.batch."
-    assert idle.told(plan, asked, 63) == (told,)
+    assert unused_settings.describe_reduced_settings(plan, asked, 63) == (told,)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +223,7 @@ def test_a_share_of_the_patches_that_rounds_to_all_of_them_is_refused(asked):
     name, *_ = asked
     rounded = rf"--{name} {asked[name]} of 7 x 7 patches rounds to all of them and has no effect\. Give less"
     with pytest.raises(UsageError, match=rounded):
-        draft(CLOTHES, wishes(overrides=asked), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides=asked), MACHINE)
 
 
 @pytest.mark.parametrize(
@@ -237,78 +242,78 @@ def test_a_share_of_the_patches_that_rounds_to_all_of_them_is_refused(asked):
     ],
 )
 def test_what_has_an_effect_is_taken(asked):
-    _, reasons = draft(CLOTHES, wishes(overrides=asked), MACHINE)
+    _, reasons = draft_plan(CLOTHES, wishes(overrides=asked), MACHINE)
     assert all(reasons[name] == "asked for" for name in asked)
 
 
 def test_a_move_as_wide_as_the_pictures_is_refused_before_the_training():
     with pytest.raises(UsageError, match=r"recipe\.shift must be below the width of the pictures, 28 pixels\. Got 28"):
-        draft(CLOTHES, wishes(overrides={"recipe.shift": "28"}), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides={"recipe.shift": "28"}), MACHINE)
 
 
 @pytest.mark.parametrize(("validation", "looks"), [(0, 10), (270, 10), (600, 6), (6000, 3), (6000000, 3)])
 def test_looks_on_the_way_answer_at_most_three_tenths_of_the_pictures_that_are_learnt(validation, looks):
-    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "128"}), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "128"}), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=100))
-    spaced = space_looks(plan, validation, wishes(), reasons)  # 12,800 pictures, three tenths of them are 3,840
+    spaced = space_evaluations(plan, validation, wishes(), reasons)  # 12,800 pictures, three tenths of them are 3,840
     assert spaced.recipe.looks == looks
     assert (spaced is plan) == (looks == 10)
     assert ("a tenth of the time is for looks" in reasons.get("recipe.evaluate_every", "")) == (looks < 10)
 
 
 def test_a_step_or_two_have_one_look_and_what_was_asked_for_stays():
-    plan, reasons = draft(CLOTHES, wishes(overrides={"recipe.batch": "8"}), MACHINE)
+    plan, reasons = draft_plan(CLOTHES, wishes(overrides={"recipe.batch": "8"}), MACHINE)
     plan = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=20))
-    assert space_looks(plan, 6000, wishes(), reasons).recipe.looks == 1
-    assert space_looks(plan, 6000, wishes(overrides={"recipe.evaluate_every": "1"}), reasons) is plan
+    assert space_evaluations(plan, 6000, wishes(), reasons).recipe.looks == 1
+    assert space_evaluations(plan, 6000, wishes(overrides={"recipe.evaluate_every": "1"}), reasons) is plan
 
 
 def test_a_model_that_does_not_divide_the_picture_is_refused():
     with pytest.raises(UsageError, match="image height 30 is not a multiple of the patch height 4"):
-        draft(CLOTHES, wishes(model="vit_nano_patch4_28", image_size=(30, 28)), MACHINE)
+        draft_plan(CLOTHES, wishes(model="vit_nano_patch4_28", image_size=(30, 28)), MACHINE)
 
 
 def test_outputs_that_are_not_the_classes_are_refused():
     with pytest.raises(UsageError, match=r"one output per class, 10. Got outputs=3"):
-        draft(CLOTHES, wishes(overrides={"model.outputs": "3"}), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides={"model.outputs": "3"}), MACHINE)
 
 
 def test_an_image_description_that_is_not_the_model_s_is_refused():
     with pytest.raises(UsageError, match=r"reads 28x28 pixels of 1 channels, but \[image\] gives 32x28 of 1"):
-        draft(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
+        draft_plan(CLOTHES, wishes(overrides={"image.height": "32"}), MACHINE)
 
 
 @pytest.mark.parametrize("alone", [{"recipe.small_size": "0.5"}, {"recipe.small_until": "0.5"}])
 def test_of_few_pictures_an_early_size_without_an_end_is_refused_and_so_is_an_end_without_a_size(alone):
     few = dataclasses.replace(CLOTHES, count=100)
     with pytest.raises(UsageError, match=r"no effect here without a --recipe\.small_(until above 0|size below 1)\."):
-        draft(few, wishes(overrides=alone), MACHINE)
+        draft_plan(few, wishes(overrides=alone), MACHINE)
     both = {"recipe.small_size": "0.5", "recipe.small_until": "0.5"}
-    assert draft(few, wishes(overrides=both), MACHINE)[0].recipe.small_size == 0.5
+    assert draft_plan(few, wishes(overrides=both), MACHINE)[0].recipe.small_size == 0.5
 
 
 def test_only_square_pictures_may_exchange_rows_and_columns():
     with pytest.raises(UsageError, match=r"transpose .* Got 28x56"):
-        draft(CLOTHES, wishes(image_size=(28, 56), overrides={"recipe.transpose": "true"}), MACHINE)
+        draft_plan(CLOTHES, wishes(image_size=(28, 56), overrides={"recipe.transpose": "true"}), MACHINE)
 
 
 def test_every_line_of_a_plan_has_a_reason_and_a_written_plan_none():
-    plan, reasons = draft(CLOTHES, wishes(), MACHINE)
-    filled = explained(plan, reasons)
+    plan, reasons = draft_plan(CLOTHES, wishes(), MACHINE)
+    filled = complete_reasons(plan, reasons)
     names = [field.name for field in config.describe(Plan)]
     machines = {name for name in names if name.startswith("compute.")} - {"compute.device", "compute.patience"}
     assert set(names) - filled.keys() == machines
     assert filled["model.depth"] == "as vit_pico_patch4_28 has it"
-    assert explained(plan, {}) == {}
+    assert complete_reasons(plan, {}) == {}
 
 
 @pytest.mark.parametrize("count", [900, 55_000])
 def test_a_value_that_is_not_the_default_is_explained_by_the_rule_that_chose_it(count):
-    plan, reasons = draft(dataclasses.replace(CLOTHES, count=count), wishes(), MACHINE)
+    plan, reasons = draft_plan(dataclasses.replace(CLOTHES, count=count), wishes(), MACHINE)
     usual, about_any_value = vars(Recipe()), {"keep_until", "mirror"}
     changed = {name for name, value in vars(plan.recipe).items() if value != usual[name]} - about_any_value
     assert {f"recipe.{name}" for name in changed} <= reasons.keys()
 
 
 def test_the_standing_reasons_belong_to_fields_that_exist():
-    assert STANDING.keys() <= {field.name for field in config.describe(Plan)}
+    assert DEFAULT_REASONS.keys() <= {field.name for field in config.describe(Plan)}

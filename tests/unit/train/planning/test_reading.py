@@ -8,9 +8,9 @@ import pytest
 from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.train.dataset import Dataset
-from vitrail.train.planning import reading
-from vitrail.train.planning.fingerprint import fingerprint
-from vitrail.train.planning.wishes import Fingerprint
+from vitrail.train.planning import fingerprint
+from vitrail.train.planning.fingerprint import measure_fingerprint
+from vitrail.train.request import DatasetFingerprint
 
 FILMS = Source(
     name="films",
@@ -36,13 +36,13 @@ FILMS = Source(
 def test_a_window_is_chosen_only_where_nobody_asked_for_a_range(monkeypatch, policy, overrides, chosen):
     asked = []
 
-    def watched(*words: object, choose_window: bool) -> Fingerprint:
+    def watched(*words: object, choose_window: bool) -> DatasetFingerprint:
         asked.append((words[3], choose_window))
-        return fingerprint(FILMS, np.arange(4), 0)
+        return measure_fingerprint(FILMS, np.arange(4), 0)
 
-    monkeypatch.setattr(reading, "fingerprint", watched)
+    monkeypatch.setattr(fingerprint, "measure_fingerprint", watched)
     splits = {"train": np.arange(4), "val": np.arange(0), "test": np.arange(0)}
-    reading.look(Dataset(FILMS, splits), DataSettings(range=policy), overrides, 0)
+    fingerprint.fingerprint_dataset(Dataset(FILMS, splits), DataSettings(range=policy), overrides, 0)
     ((spec, window),) = asked
     assert window == chosen
     assert (spec.page, spec.high) == (int(overrides.get("image.page", 0)), 255.0)

@@ -6,37 +6,34 @@ import dataclasses
 
 from vitrail import config
 from vitrail.data.settings import DataSettings
-from vitrail.train.plan import Plan
-from vitrail.train.planning.reasons import chosen, explained
-from vitrail.train.recipe import Recipe
-from vitrail.train.teacher.settings import Teacher
-from vitrail.train.transfer.settings import StartSettings
+from vitrail.train.plan import DistillSettings, FinetuneSettings, Plan, Recipe
+from vitrail.train.plan_reasons import complete_reasons, drop_default_reasons
 
 PLAN = Plan(model_name="vit_pico_patch4_28", data=DataSettings(source="fashion-mnist", folds=5))
 
 
 def test_every_line_of_a_plan_has_a_reason():
     lines = {field.name for field in config.describe(Plan) if not field.name.startswith("compute.")}
-    found = explained(PLAN, {"recipe.steps": "asked for"})
+    found = complete_reasons(PLAN, {"recipe.steps": "asked for"})
     ruled = {"model_name", "recipe.batch", "recipe.keep_patches", "recipe.crop_padding", "recipe.flip"}
     assert lines - found.keys() == ruled  # which a rule always explains
     assert all(why.strip() for why in found.values())
 
 
 def test_what_was_said_about_the_pictures_is_called_given():
-    found = explained(PLAN, {"seed": "why"})
+    found = complete_reasons(PLAN, {"seed": "why"})
     assert found["data.source"] == found["data.folds"] == "given" != found["data.strata"]
 
 
 def test_groups_that_a_plan_makes_no_use_of_say_so():
-    found = explained(PLAN, {"seed": "why"})
+    found = complete_reasons(PLAN, {"seed": "why"})
     assert found["teacher.temperature"] == "no teacher" and found["start.average"] == "begins from random values"
-    taught = dataclasses.replace(PLAN, teacher=Teacher(model="cnn"), start=StartSettings(weights="x"))
-    found = explained(taught, {"seed": "why"})
+    taught = dataclasses.replace(PLAN, teacher=DistillSettings(model="cnn"), start=FinetuneSettings(weights="x"))
+    found = complete_reasons(taught, {"seed": "why"})
     assert found["teacher.temperature"] == "as published" and found["start.average"] == "as usual after a probe"
 
 
 def test_the_reasons_of_rules_can_be_told_from_the_others():
     rules = {"recipe.steps": "asked for", "recipe.ema": "a rule of its own"}
-    assert chosen(PLAN, explained(PLAN, rules)) == rules
-    assert explained(Plan(recipe=Recipe(steps=3)), {}) == {}
+    assert drop_default_reasons(PLAN, complete_reasons(PLAN, rules)) == rules
+    assert complete_reasons(Plan(recipe=Recipe(steps=3)), {}) == {}

@@ -13,11 +13,10 @@ from vitrail.data.settings import DataSettings
 from vitrail.data.source import Source
 from vitrail.model.registry import config_from_name
 from vitrail.train.dataset import Dataset
-from vitrail.train.plan import Plan
-from vitrail.train.planning import pace, settle
-from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.recipe import Phase, Recipe
+from vitrail.train.plan import Plan, ProgressiveStage, Recipe
+from vitrail.train.planning import finalize, throughput
+from vitrail.train.planning.throughput import Throughput
+from vitrail.train.request import TrainRequest
 
 COUNT = 512
 IMAGES = np.random.default_rng(0).integers(0, 255, (COUNT, 8, 8)).astype(np.uint8)
@@ -43,11 +42,11 @@ def settled(monkeypatch):
         **more: object,
     ):
         asked: list[Plan] = []
-        pace = Pace(((Phase(0.0, 1.0), seconds),))
+        pace = Throughput(((ProgressiveStage(0.0, 1.0), seconds),))
         monkeypatch.setattr(pace, "measure", lambda plan, *rest: asked.append(plan) or pace)
-        wishes, reasons = Wishes(data=DataSettings(), model=model, overrides=overrides or {}), {}
+        wishes, reasons = TrainRequest(data=DataSettings(), model=model, overrides=overrides or {}), {}
         pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
-        found, told = settle.settle(plan, wishes, reasons, pictures, DATASET, **more)
+        found, told = finalize.finalize_plan(plan, wishes, reasons, pictures, DATASET, **more)
         return found, reasons, asked, told
 
     return run
@@ -82,11 +81,11 @@ def test_the_reasons_tell_the_length_that_the_run_has_and_not_that_of_its_draft(
     plan, reasons, asked, _ = settled(minutes(1.0), seconds=0.1)
     assert len(asked) == 2 and reasons["recipe.mixup"].startswith(f"{plan.recipe.epochs(COUNT):,.0f} epochs, ")
     paces = iter([0.1, 0.2])
-    measure = lambda plan, *rest: Pace(((Phase(0.0, 1.0), next(paces)),))  # noqa: E731
-    monkeypatch.setattr(pace, "measure", measure)
+    measure = lambda plan, *rest: Throughput(((ProgressiveStage(0.0, 1.0), next(paces)),))  # noqa: E731
+    monkeypatch.setattr(throughput, "measure_throughput", measure)
     reasons = {}
     pictures = InMemoryImageStore(torch.from_numpy(IMAGES)[:, None])
-    slower, _ = settle.settle(minutes(1.0), Wishes(data=DataSettings()), reasons, pictures, DATASET)
+    slower, _ = finalize.finalize_plan(minutes(1.0), TrainRequest(data=DataSettings()), reasons, pictures, DATASET)
     assert slower.recipe.steps == 300
     assert reasons["recipe.mixup"].startswith(f"{slower.recipe.epochs(COUNT):,.0f} epochs, ")
 

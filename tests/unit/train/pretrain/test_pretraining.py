@@ -25,16 +25,15 @@ from vitrail.errors import DataError, DivergedError, InterruptedRun, ResourceErr
 from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train import prelude
-from vitrail.train.events import Event, Note, Planned, Progress
-from vitrail.train.planning import pace
-from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.pretrain import learning, unlabelled
-from vitrail.train.pretrain.settings import Pretrain
-from vitrail.train.recipe import Phase
-from vitrail.train.run import RunFolder
-from vitrail.train.teacher import first
+from vitrail.train import phase
+from vitrail.train.distill import cnn_teacher
+from vitrail.train.events import Event, Note, PlanEvent, StepProgress
+from vitrail.train.plan import PretrainSettings, ProgressiveStage
+from vitrail.train.planning import throughput
+from vitrail.train.planning.throughput import Throughput
+from vitrail.train.pretrain import pretraining, unlabelled_images
+from vitrail.train.request import TrainRequest
+from vitrail.train.run_folder import RunFolder
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8
@@ -59,7 +58,9 @@ def fit(tmp_path: Path) -> Callable[..., list[Event]]:
     def fitted(run: str = "run", pretrain: bool = True, dry_run: bool = False, **said: object) -> list[Event]:
         budget = {name: said.pop(name) for name in ("minutes", "steps") if name in said} or {"steps": 3}
         overrides = {"recipe.save_every": "1"} | {name.replace("__", "."): str(text) for name, text in said.items()}
-        wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", pretrain=pretrain, overrides=overrides, **budget)
+        wishes = TrainRequest(
+            data=DataSettings(), model="vit_mu_patch8_16", pretrain=pretrain, overrides=overrides, **budget
+        )
         return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=drawn()))
 
     return fitted
@@ -84,7 +85,7 @@ def same(first: Path, second: Path) -> bool:
 
 def test_pretraining_comes_first_and_leaves_its_weights_its_figures_and_a_picture(fit, tmp_path):
     events = fit(pretrain__steps=4)
-    shown = [(event.phase, event.step) for event in events if isinstance(event, Progress)]
+    shown = [(event.phase, event.step) for event in events if isinstance(event, StepProgress)]
     assert shown == [*(("pre-training", step) for step in (1, 2, 3, 4)), *(("", step) for step in (1, 2, 3))]
     run = tmp_path / "run"
     assert [row["pretrain_step"] for row in rows(run) if "pretrain_step" in row] == [1, 2, 3, 4]
@@ -95,24 +96,24 @@ def test_pretraining_comes_first_and_leaves_its_weights_its_figures_and_a_pictur
     start, fresh = weights(run / "start.safetensors"), weights(tmp_path / "none" / "model" / "model.safetensors")
     assert start.keys() == fresh.keys()
     assert not same(run / "model" / "model.safetensors", tmp_path / "none" / "model" / "model.safetensors")
-    assert prelude.spent(rows(run), "pretrain")[1] == 44
+    assert phase.sum_phase_totals(rows(run), "pretrain")[1] == 44
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("last", [3, 1, 4])
 def test_a_run_stopped_in_its_pretraining_goes_on_and_ends_with_the_same_bits(last, fit, tmp_path, monkeypatch):
-    whole = prelude.stepped
+    whole = phase.iterate_phase_steps
 
     def broken(*words: object) -> Iterator[object]:
         yield from itertools.islice(whole(*words), last)
         raise DataError("The disk is gone.")
 
-    monkeypatch.setattr(prelude, "stepped", broken)
+    monkeypatch.setattr(phase, "iterate_phase_steps", broken)
     with pytest.raises(DataError, match="The disk is gone"):
         fit(pretrain__steps=4)
     monkeypatch.undo()
     run = tmp_path / "run"
-    events = list(training.resume(run, drawn()))
+    events = list(training.resume_run(run, drawn()))
     assert f"Going on after step {last} of 4 of the pre-training." in notes(events)
     assert [row["pretrain_step"] for row in rows(run) if "pretrain_step" in row] == [1, 2, 3, 4]
     fit("whole", pretrain__steps=4)
@@ -121,12 +122,12 @@ def test_a_run_stopped_in_its_pretraining_goes_on_and_ends_with_the_same_bits(la
 
 
 def test_a_run_stopped_after_its_pretraining_does_not_repeat_it(fit, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "follow", lambda *words: iter([Note("stop here")]))
-    monkeypatch.setattr(training, "conclude", lambda *words: iter([]))
+    monkeypatch.setattr(training, "run_trainer", lambda *words: iter([Note("stop here")]))
+    monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
     fit(pretrain__steps=4)
     monkeypatch.undo()
-    monkeypatch.setattr(prelude, "stepped", lambda *words: pytest.fail("pre-trained again"))
-    list(training.resume(tmp_path / "run", drawn()))
+    monkeypatch.setattr(phase, "iterate_phase_steps", lambda *words: pytest.fail("pre-trained again"))
+    list(training.resume_run(tmp_path / "run", drawn()))
     monkeypatch.undo()
     fit("whole", pretrain__steps=4)
     assert same(tmp_path / "run" / "model" / "model.safetensors", tmp_path / "whole" / "model" / "model.safetensors")
@@ -137,7 +138,7 @@ def send_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Send a signal to this process in the second step of the pre-training."""
 
     def arranged(number: int) -> None:
-        whole = prelude.stepped
+        whole = phase.iterate_phase_steps
 
         def signalled(*words: object) -> Iterator[object]:
             for done in whole(*words):
@@ -145,7 +146,7 @@ def send_in_step_2(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
                     signal.raise_signal(number)
                 yield done
 
-        monkeypatch.setattr(prelude, "stepped", signalled)
+        monkeypatch.setattr(phase, "iterate_phase_steps", signalled)
 
     return arranged
 
@@ -166,7 +167,10 @@ def test_A7_USR1_saves_says_so_and_goes_on(fit, send_in_step_2):
 
 @pytest.mark.parametrize(
     ("room", "words", "flag"),
-    [(learning, {"pretrain__steps": 4}, "pretrain"), (first, {"teacher__model": "cnn", "teacher__steps": 4}, "recipe")],
+    [
+        (pretraining, {"pretrain__steps": 4}, "pretrain"),
+        (cnn_teacher, {"teacher__model": "cnn", "teacher__steps": 4}, "recipe"),
+    ],
 )
 @pytest.mark.parametrize("budget", [{"steps": 4}, {"minutes": 1}])
 def test_F10_a_full_memory_says_which_batch_to_make_smaller(room, words, flag, budget, fit, monkeypatch):
@@ -185,20 +189,22 @@ def test_F10_a_full_memory_says_which_batch_to_make_smaller(room, words, flag, b
 
 
 def test_the_budget_is_shared_and_the_plan_says_how(fit, monkeypatch):
-    monkeypatch.setattr(prelude, "seconds_per_step", lambda prelude: 0.5)
-    monkeypatch.setattr(pace, "measure", lambda *words, **more: Pace(((Phase(0.0, 1.0), 1.0),)))
-    planned = next(event for event in fit(minutes=10, dry_run=True) if isinstance(event, Planned))
+    monkeypatch.setattr(phase, "measure_phase_step", lambda prelude: 0.5)
+    monkeypatch.setattr(
+        throughput, "measure_throughput", lambda *words, **more: Throughput(((ProgressiveStage(0.0, 1.0), 1.0),))
+    )
+    planned = next(event for event in fit(minutes=10, dry_run=True) if isinstance(event, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (480, 360)
     assert planned.reasons["pretrain.steps"] == "4 min of 10 at 0.500 s a step, measured before the first one"
     assert planned.plan.pretrain.share == 0 and "pretrain.mask" in planned.reasons
-    planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, Planned))
+    planned = next(e for e in fit(minutes=10, dry_run=True, pretrain__steps=60) if isinstance(e, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (60, 570)
     two = {"pretrain__share": 0.4, "teacher__model": "cnn", "teacher__share": 0.1}
-    both = next(e for e in fit(steps=50, dry_run=True, **two) if isinstance(e, Planned)).plan
+    both = next(e for e in fit(steps=50, dry_run=True, **two) if isinstance(e, PlanEvent)).plan
     assert (both.pretrain.steps, both.teacher.steps, both.recipe.steps) == (40, 10, 50)  # of 100
     with pytest.raises(UsageError, match=r"together must be below 1, so that the training has steps too\. Got 0\.6"):
         fit(steps=50, dry_run=True, **{**two, "pretrain__share": 0.6, "teacher__share": 0.4})
-    planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, Planned))
+    planned = next(e for e in fit(steps=30, dry_run=True, pretrain__share=0.25) if isinstance(e, PlanEvent))
     assert (planned.plan.pretrain.steps, planned.plan.recipe.steps) == (10, 30)
     with pytest.raises(UsageError, match=r"comes before the training takes 10\.0 minutes here.*nothing of 10"):
         fit(minutes=10, dry_run=True, pretrain__steps=1200)
@@ -231,7 +237,7 @@ def folder_of(values: np.ndarray, folder: Path) -> Path:
 
 def train(given: object, out: Path, data: DataSettings, **said: object) -> list[str]:
     overrides = {"pretrain.steps": "2", "pretrain.batch": "8"} | {name: str(text) for name, text in said.items()}
-    wishes = Wishes(data=data, model="vit_mu_patch8_16", steps=2, overrides=overrides)
+    wishes = TrainRequest(data=data, model="vit_mu_patch8_16", steps=2, overrides=overrides)
     return notes(list(training.fit(wishes, MACHINE, out, given=given)))
 
 
@@ -277,7 +283,7 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
     if hasattr(os, "mkfifo"):
         os.mkfifo(more / "pipe")  # nobody waits for it
     (more / "linked").symlink_to(folder_of(255 - drawn().pictures[3:5], tmp_path / "elsewhere"))
-    found = unlabelled.further(str(more), DataSettings())
+    found = unlabelled_images.open_extra_images(str(more), DataSettings())
     assert list(found.ids) == ["01.png", "02.png", "IM0001"]
     assert found.notes == (f"Links to folders are not followed: 1 in {more}. Name what they lead to by itself.",)
     shards = tmp_path / "shards"
@@ -288,40 +294,40 @@ def test_a_folder_may_hold_shards_files_without_endings_and_links_which_are_coun
             label = tarfile.TarInfo(f"{path.stem}.cls")
             label.size = 1
             shard.addfile(label, io.BytesIO(b"0"))
-    assert len(unlabelled.further(str(shards), DataSettings())) == 2
+    assert len(unlabelled_images.open_extra_images(str(shards), DataSettings())) == 2
     (tmp_path / "list.csv").write_text("path\nmore/01.png\n")
     for name, words in {
         "nowhere": r"--pretrain\.pictures takes a folder of pictures, .* There is nothing at nowhere",
         str(tmp_path / "list.csv"): r"Without labels, name the folder of its pictures\.",
     }.items():
         with pytest.raises(DataError, match=words):
-            unlabelled.further(name, DataSettings())
+            unlabelled_images.open_extra_images(name, DataSettings())
 
 
 def test_other_further_pictures_after_a_stop_are_told(fit, tmp_path, monkeypatch):
-    more, whole = folder_of(255 - drawn().pictures[:5], tmp_path / "more"), prelude.stepped
+    more, whole = folder_of(255 - drawn().pictures[:5], tmp_path / "more"), phase.iterate_phase_steps
 
     def broken(*words: object) -> Iterator[object]:
         yield from itertools.islice(whole(*words), 2)
         raise DataError("killed")
 
-    monkeypatch.setattr(prelude, "stepped", broken)
+    monkeypatch.setattr(phase, "iterate_phase_steps", broken)
     with pytest.raises(DataError, match="killed"):
         fit(pretrain__steps=4, pretrain__pictures=more)
     monkeypatch.undo()
     shutil.copytree(tmp_path / "run", tmp_path / "same")
     words = "The pictures of the pre-training are not those that it began with. The results are no longer bit for bit"
-    assert not any(words in text for text in notes(list(training.resume(tmp_path / "same", drawn()))))
+    assert not any(words in text for text in notes(list(training.resume_run(tmp_path / "same", drawn()))))
     (more / "00.png").unlink()
-    told = notes(list(training.resume(tmp_path / "run", drawn())))
+    told = notes(list(training.resume_run(tmp_path / "run", drawn())))
     assert any(words in text for text in told) and "Going on after step 2 of 4 of the pre-training." in told
 
 
 def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of_the_training(
     fit, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "follow", lambda *words: iter([]))
-    monkeypatch.setattr(training, "conclude", lambda *words: iter([]))
+    monkeypatch.setattr(training, "run_trainer", lambda *words: iter([]))
+    monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
     fit(pretrain__steps=2)
     monkeypatch.undo()
     plan = tmp_path / "run" / "plan.toml"
@@ -329,14 +335,14 @@ def test_what_has_had_its_effect_cannot_be_edited_before_the_first_checkpoint_of
     assert "\nmask = 0.75" in text
     plan.write_text(text.replace("\nmask = 0.75", "\nmask = 0.5"))
     with pytest.raises(UsageError, match=r"pretrain\.mask 0\.75 -> 0\.5.*it has had its effect already"):
-        list(training.resume(tmp_path / "run", drawn()))
+        list(training.resume_run(tmp_path / "run", drawn()))
     plan.write_text(text.replace("\nclip = 0.0", "\nclip = 1.0"))
-    told = notes(list(training.resume(tmp_path / "run", drawn())))
+    told = notes(list(training.resume_run(tmp_path / "run", drawn())))
     assert any(text.startswith("Changed since the run was saved: recipe.clip 0.0 -> 1.0.") for text in told), told
 
 
 def test_the_advice_after_a_divergence_names_what_moves_the_rates_of_the_phase(fit, monkeypatch):
-    monkeypatch.setattr(prelude, "mean", lambda total, weight: total * float("nan"))
+    monkeypatch.setattr(phase, "mean_loss", lambda total, weight: total * float("nan"))
     with pytest.raises(DivergedError, match=r"pre-training diverged: .* for example --pretrain\.rate 3\.3, and begin"):
         fit(pretrain__steps=5, pretrain__rate=10)
     with pytest.raises(DivergedError, match=r"take another teacher: the rates of this one are fixed"):
@@ -371,8 +377,10 @@ def test_settings_that_cannot_apply_are_refused(fit, tmp_path):
 def test_a_dry_run_of_a_written_plan_counts_its_pretraining_and_makes_nothing(fit, tmp_path, monkeypatch):
     fit(pretrain__steps=2)
     plan = RunFolder(tmp_path / "run").read_plan()
-    monkeypatch.setattr(learning, "seconds_per_step", lambda *_: 1000.0)
-    (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
+    monkeypatch.setattr(pretraining, "measure_pretraining_step", lambda *_: 1000.0)
+    (planned,) = [
+        e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, PlanEvent)
+    ]
     assert planned.plan == plan and 2000 < planned.cost.training < 2100
     assert not (tmp_path / "dry").exists()
 
@@ -395,4 +403,4 @@ WRONG += [("rate", 0.0), ("warmup", 1.0), ("crop_scale", 2.0)]
 @pytest.mark.parametrize(("field", "value"), WRONG)
 def test_numbers_out_of_range_are_refused_by_name(field, value):
     with pytest.raises(UsageError, match=f"{value}"):
-        Pretrain(**{field: value})
+        PretrainSettings(**{field: value})

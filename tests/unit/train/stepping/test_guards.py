@@ -13,8 +13,8 @@ import torch
 
 from vitrail.data.loader import Batch
 from vitrail.errors import DataError, DivergedError
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.guards import BAD_STEPS, LEARNT_BY, WINDOW, Before, Guards
+from vitrail.train.guards import LEARNING_CHECK_STEP, LOSS_WINDOW, MAX_BAD_STEPS, Guards, PhaseLabel
+from vitrail.train.plan import Recipe
 
 NAMES = ("a.png", "b.png", "c.png", "d.png")
 NAN = math.nan
@@ -55,7 +55,7 @@ def test_F1_three_in_a_row_stop_the_run_and_two_do_not():
         DivergedError, match=r"not finite in steps 5 to 7\. Lower.*muon_rate 0\.0067.*rate 0\.00067"
     ) as at:
         guards.allow(6, NAN, 1.0, batch())
-    assert at.value.exit_code == 6 and BAD_STEPS == 3 and guards.refused == 5
+    assert at.value.exit_code == 6 and MAX_BAD_STEPS == 3 and guards.refused == 5
 
 
 def test_F1_that_nothing_can_be_written_down_is_no_reason_to_stop(tmp_path: Path):
@@ -66,22 +66,22 @@ def test_F1_that_nothing_can_be_written_down_is_no_reason_to_stop(tmp_path: Path
 
 
 def test_F2_a_jump_of_six_deviations_is_skipped_only_if_asked_for_and_at_most_once_in_a_hundred():
-    calm = [1.0 + 0.01 * (number % 2) for number in range(WINDOW)]
+    calm = [1.0 + 0.01 * (number % 2) for number in range(LOSS_WINDOW)]
     assert all(seen(Guards(Recipe(steps=300)), [*calm, 50.0]))
     guards = Guards(Recipe(steps=300, skip_spikes=True))
     assert all(seen(guards, calm))
-    assert seen(guards, [1.02, 50.0, 1.0], WINDOW) == [True, False, True]
+    assert seen(guards, [1.02, 50.0, 1.0], LOSS_WINDOW) == [True, False, True]
     for again in range(4):
         guards.remember(guards.remembered() | {"finite": calm})
         assert guards.allow(200 + again, 50.0, 1.0, batch()) == (again >= 2), "three of 300 steps, and no more"
     assert guards.skipped == 3
-    assert guards.told(204)[0] == f"Step {WINDOW + 2} was skipped: its loss jumped to 50."
+    assert guards.told(204)[0] == f"Step {LOSS_WINDOW + 2} was skipped: its loss jumped to 50."
 
 
 def test_F2_a_new_level_is_soon_no_jump_any_more():
     guards = Guards(Recipe(steps=10_000, skip_spikes=True))
-    seen(guards, [1.0, 1.1] * (WINDOW // 2))
-    assert seen(guards, [9.0] * 20, WINDOW).count(False) == 4
+    seen(guards, [1.0, 1.1] * (LOSS_WINDOW // 2))
+    assert seen(guards, [9.0] * 20, LOSS_WINDOW).count(False) == 4
 
 
 def test_F3_after_one_NaN_the_next_healthy_steps_are_all_applied():
@@ -111,21 +111,21 @@ def test_F6_what_overflows_float16_is_counted_apart_and_stops_nobody():
 
 def test_F7_a_loss_that_does_not_fall_in_500_steps_brings_the_three_likeliest_causes_once():
     guards = Guards(Recipe(steps=2000))
-    seen(guards, [2.3] * LEARNT_BY)
-    assert guards.told(LEARNT_BY - 1) == []
-    (said,) = guards.told(LEARNT_BY)
+    seen(guards, [2.3] * LEARNING_CHECK_STEP)
+    assert guards.told(LEARNING_CHECK_STEP - 1) == []
+    (said,) = guards.told(LEARNING_CHECK_STEP)
     assert "has not fallen in 500 steps (from 2.3 to 2.3)" in said
     assert all(cause in said for cause in ("rates are too high", "labels do not belong", "lost at this size"))
-    assert guards.told(LEARNT_BY + 1) == []
+    assert guards.told(LEARNING_CHECK_STEP + 1) == []
     learning = Guards(Recipe(steps=2000))
-    seen(learning, [2.3 - 0.001 * step for step in range(LEARNT_BY)])
-    assert learning.told(LEARNT_BY) == []
+    seen(learning, [2.3 - 0.001 * step for step in range(LEARNING_CHECK_STEP)])
+    assert learning.told(LEARNING_CHECK_STEP) == []
 
 
 def test_what_comes_before_the_training_is_named_in_the_file_and_in_every_sentence(tmp_path: Path):
-    guards = Guards(Recipe(steps=2000), tmp_path, NAMES, Before("pretrain", "pre-training", "Take smaller ones."))
-    seen(guards, [2.3] * LEARNT_BY)
-    assert guards.told(LEARNT_BY) == [], "of the loss of another phase nobody knows how fast it falls"
+    guards = Guards(Recipe(steps=2000), tmp_path, NAMES, PhaseLabel("pretrain", "pre-training", "Take smaller ones."))
+    seen(guards, [2.3] * LEARNING_CHECK_STEP)
+    assert guards.told(LEARNING_CHECK_STEP) == [], "of the loss of another phase nobody knows how fast it falls"
     assert not guards.allow(600, NAN, 1.0, batch())
     kept = json.loads((tmp_path / "pretrain-nan-step-000601.json").read_text())
     assert kept["pictures"] == ["d.png", "b.png"]

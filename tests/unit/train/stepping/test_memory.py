@@ -9,22 +9,20 @@ import torch
 from torch import nn
 
 from vitrail.model.vit import create_model
-from vitrail.train.loop import prepare
+from vitrail.train.loop import TORCH_DTYPES, build_train_state, try_step
 from vitrail.train.plan import ComputeSettings, Plan
-from vitrail.train.stepping.gradients import FORMATS
-from vitrail.train.stepping.memory import try_step
 
 
-@pytest.mark.parametrize("number_format", list(FORMATS))
+@pytest.mark.parametrize("number_format", list(TORCH_DTYPES))
 def test_a_step_is_tried_in_the_number_format_of_the_run(number_format):
     plan = Plan(compute=ComputeSettings(number_format=number_format))
     plan = dataclasses.replace(plan, model=dataclasses.replace(plan.model, width=12, depth=1, heads=2, mlp_width=24))
-    learner = prepare(create_model(plan.model, seed=0), plan)
+    learner = build_train_state(create_model(plan.model, seed=0), plan)
     products = {part: "" for part in learner.model.modules() if isinstance(part, nn.Linear)}
     for part in products:
         part.register_forward_hook(lambda part, _, answer: products.update({part: answer.dtype}))
     try_step(learner, plan, 2)
     blocks = {products[part] for name, part in learner.model.named_modules() if part in products and "blocks" in name}
-    assert blocks == {FORMATS[number_format]}
+    assert blocks == {TORCH_DTYPES[number_format]}
     assert all(parameter.grad is None for parameter in learner.model.parameters())
     assert not torch.is_autocast_enabled("cpu")

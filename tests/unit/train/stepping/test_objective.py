@@ -8,8 +8,8 @@ import torch
 
 from vitrail.data.augment.mixing import MIXING_DRAWS, mix_batch
 from vitrail.randomness import uniform
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.objective import classes_loss, labels_loss, loss_for, mean, numbers_loss
+from vitrail.train.losses import binary_cross_entropy_loss, build_loss, cross_entropy_loss, mean_loss, regression_loss
+from vitrail.train.plan import Recipe
 
 LOGITS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)) * 3
 NUMBERS = torch.tensor([0, 3, 1, 1, 2])
@@ -29,26 +29,26 @@ def test_class_numbers_and_soft_targets_follow_the_formula(smoothing):
     logits = LOGITS.double().numpy()
     hot = np.eye(4)[NUMBERS.numpy()]
     for targets, expected in ((NUMBERS, hot), (SOFT, SOFT.double().numpy())):
-        loss = mean(*classes_loss(LOGITS, targets, smoothing))
+        loss = mean_loss(*cross_entropy_loss(LOGITS, targets, smoothing))
         assert float(loss) == pytest.approx(by_hand(logits, expected, smoothing), rel=1e-5)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_one_hot_targets_cost_what_their_numbers_do(smoothing):
     hot = torch.nn.functional.one_hot(NUMBERS, 4).float()
-    assert float(mean(*classes_loss(LOGITS, hot, smoothing))) == pytest.approx(
-        float(mean(*classes_loss(LOGITS, NUMBERS, smoothing))), rel=1e-6
+    assert float(mean_loss(*cross_entropy_loss(LOGITS, hot, smoothing))) == pytest.approx(
+        float(mean_loss(*cross_entropy_loss(LOGITS, NUMBERS, smoothing))), rel=1e-6
     )
 
 
 def test_the_loss_is_float32_whatever_the_logits_are():
     for targets in (NUMBERS, SOFT, SOFT.double()):
-        assert [part.dtype for part in classes_loss(LOGITS.bfloat16(), targets, 0.1)] == [torch.float32] * 2
+        assert [part.dtype for part in cross_entropy_loss(LOGITS.bfloat16(), targets, 0.1)] == [torch.float32] * 2
 
 
 def test_the_gradient_is_the_difference_between_answer_and_target():
     logits = LOGITS.clone().requires_grad_()
-    mean(*classes_loss(logits, SOFT, 0.0)).backward()
+    mean_loss(*cross_entropy_loss(logits, SOFT, 0.0)).backward()
     assert logits.grad is not None
     assert torch.allclose(logits.grad, (torch.softmax(LOGITS, 1) - SOFT) / 5, atol=1e-6)
 
@@ -71,19 +71,19 @@ def binary_by_hand(logits: np.ndarray, targets: np.ndarray, smoothing: float) ->
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_labels_cost_their_binary_cross_entropy_over_known_cells(smoothing):
     expected = binary_by_hand(OUTPUTS.double().numpy(), KNOWN.double().numpy(), smoothing)
-    assert float(mean(*labels_loss(OUTPUTS, KNOWN, smoothing))) == pytest.approx(expected, rel=1e-5)
+    assert float(mean_loss(*binary_cross_entropy_loss(OUTPUTS, KNOWN, smoothing))) == pytest.approx(expected, rel=1e-5)
 
 
 def test_numbers_cost_their_squared_error_over_known_cells():
     outputs, targets = OUTPUTS.double().numpy(), KNOWN.double().numpy()
     squares = [(o - t) ** 2 for o, t in zip(outputs.ravel(), targets.ravel(), strict=True) if not np.isnan(t)]
-    assert float(mean(*numbers_loss(OUTPUTS, KNOWN))) == pytest.approx(np.mean(squares), rel=1e-5)
+    assert float(mean_loss(*regression_loss(OUTPUTS, KNOWN))) == pytest.approx(np.mean(squares), rel=1e-5)
 
 
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_unknown_cells_have_no_gradient_and_known_ones_that_of_a_mean(task):
     outputs = OUTPUTS.clone().requires_grad_()
-    mean(*loss_for(task, PLAIN)(outputs, KNOWN)).backward()
+    mean_loss(*build_loss(task, PLAIN)(outputs, KNOWN)).backward()
     assert outputs.grad is not None
     answers = torch.sigmoid(OUTPUTS) if task == "labels" else 2 * OUTPUTS
     targets = KNOWN if task == "labels" else 2 * KNOWN
@@ -94,39 +94,41 @@ def test_unknown_cells_have_no_gradient_and_known_ones_that_of_a_mean(task):
 @pytest.mark.parametrize("task", ["labels", "number"])
 def test_a_batch_of_which_nothing_is_known_costs_nothing_and_moves_nothing(task):
     outputs = OUTPUTS.clone().requires_grad_()
-    total, weight = loss_for(task, SMOOTH)(outputs, NOTHING)
-    mean(total, weight).backward()
+    total, weight = build_loss(task, SMOOTH)(outputs, NOTHING)
+    mean_loss(total, weight).backward()
     assert total.item() == weight.item() == 0 and outputs.grad is not None and not outputs.grad.any()
 
 
 def test_extreme_outputs_have_finite_losses():
     far = torch.tensor([[1e4, -1e4, 3.0]])
-    assert float(mean(*labels_loss(far, torch.tensor([[0.0, 1.0, torch.nan]])))) == pytest.approx(1e4)
+    assert float(mean_loss(*binary_cross_entropy_loss(far, torch.tensor([[0.0, 1.0, torch.nan]])))) == pytest.approx(
+        1e4
+    )
 
 
 def test_every_loss_is_float32_and_chosen_by_its_task():
     for task in ("labels", "number"):
-        parts = loss_for(task, PLAIN)(OUTPUTS.bfloat16(), KNOWN.double())
+        parts = build_loss(task, PLAIN)(OUTPUTS.bfloat16(), KNOWN.double())
         assert [part.dtype for part in parts] == [torch.float32] * 2
-    assert loss_for("classes", SMOOTH)(LOGITS, NUMBERS) == classes_loss(LOGITS, NUMBERS, 0.1)
-    assert loss_for("labels", SMOOTH)(OUTPUTS, KNOWN) == labels_loss(OUTPUTS, KNOWN, 0.1)
-    assert loss_for("number", PLAIN)(OUTPUTS, KNOWN) == numbers_loss(OUTPUTS, KNOWN)
+    assert build_loss("classes", SMOOTH)(LOGITS, NUMBERS) == cross_entropy_loss(LOGITS, NUMBERS, 0.1)
+    assert build_loss("labels", SMOOTH)(OUTPUTS, KNOWN) == binary_cross_entropy_loss(OUTPUTS, KNOWN, 0.1)
+    assert build_loss("number", PLAIN)(OUTPUTS, KNOWN) == regression_loss(OUTPUTS, KNOWN)
 
 
 @pytest.mark.parametrize("task", ["classes", "labels", "number"])
 def test_the_parts_of_a_batch_add_up_to_the_whole_whatever_is_known_of_each(task):
     outputs, targets = (LOGITS[:3], NUMBERS[:3]) if task == "classes" else (OUTPUTS, KNOWN)
-    loss_of = loss_for(task, PLAIN)
+    loss_of = build_loss(task, PLAIN)
     whole, parts = outputs.clone().requires_grad_(), outputs.clone().requires_grad_()
-    mean(*loss_of(whole, targets)).backward()
+    mean_loss(*loss_of(whole, targets)).backward()
     pairs = [loss_of(parts[rows], targets[rows]) for rows in (slice(0, 1), slice(1, 3))]
-    mean(sum(total for total, _ in pairs), sum(weight for _, weight in pairs)).backward()
+    mean_loss(sum(total for total, _ in pairs), sum(weight for _, weight in pairs)).backward()
     assert whole.grad is not None and parts.grad is not None
     assert torch.allclose(parts.grad, whole.grad, atol=1e-7)
 
 
 def test_weights_below_one_are_divided_by_as_they_are():
-    assert float(mean(torch.tensor(0.2), torch.tensor(0.5))) == pytest.approx(0.4)
+    assert float(mean_loss(torch.tensor(0.2), torch.tensor(0.5))) == pytest.approx(0.4)
 
 
 def test_mixed_targets_are_unknown_where_either_is():
@@ -135,4 +137,4 @@ def test_mixed_targets_are_unknown_where_either_is():
     targets = torch.tensor([[1.0, torch.nan], [0.0, 1.0], [1.0, 0.0]])
     _, mixed = mix_batch(images, targets, keys, 1.0, 0.0, 2)
     assert not mixed[:, 0].isnan().any() and 1 <= int(mixed[:, 1].isnan().sum()) <= 2
-    assert float(mean(*labels_loss(torch.zeros(3, 2), mixed))) == pytest.approx(np.log(2), rel=1e-5)
+    assert float(mean_loss(*binary_cross_entropy_loss(torch.zeros(3, 2), mixed))) == pytest.approx(np.log(2), rel=1e-5)

@@ -9,10 +9,9 @@ import torch
 
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping import muon
-from vitrail.train.stepping.muon import Muon, orthogonalise
-from vitrail.train.stepping.optimizer import Average, averaged, build, set_rates
+from vitrail.train import optim
+from vitrail.train.optim import ModelEma, Muon, build_optimizers, orthogonalise, set_learning_rates, use_ema_weights
+from vitrail.train.plan import Recipe
 
 TINY = ViTConfig(image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3)
 
@@ -66,7 +65,7 @@ def test_many_matrices_move_as_they_would_in_smaller_stacks(monkeypatch):
         other.grad = one.grad.clone()
     Muon([{"params": ours}], lr=0.1).step()
     stacks = []
-    monkeypatch.setattr(muon, "MOST", 100)  # two matrices of 48 numbers
+    monkeypatch.setattr(optim, "MAX_NUMBERS_AT_ONCE", 100)  # two matrices of 48 numbers
     optimizer = Muon([{"params": theirs}], lr=0.1)
     optimizer.orthogonalise = lambda stack: stacks.append(len(stack)) or orthogonalise(stack)
     optimizer.step()
@@ -79,7 +78,7 @@ def test_every_parameter_has_exactly_one_optimiser_and_small_things_are_not_deca
     model = create_model(TINY)
     names = {parameter: name for name, parameter in model.named_parameters()}
     seen = []
-    for optimizer in build(model, Recipe(weight_decay=0.1), "cpu"):
+    for optimizer in build_optimizers(model, Recipe(weight_decay=0.1), "cpu"):
         for group in optimizer.param_groups:
             seen += group["params"]
             for parameter in group["params"]:
@@ -96,7 +95,7 @@ def test_tokens_queries_and_tables_of_every_kind_are_not_decayed():
     names = {parameter: name for name, parameter in model.named_parameters()}
     decayed = {
         names[parameter]
-        for optimizer in build(model, Recipe(weight_decay=0.1), "cpu")
+        for optimizer in build_optimizers(model, Recipe(weight_decay=0.1), "cpu")
         for group in optimizer.param_groups
         for parameter in group["params"]
         if group["weight_decay"]
@@ -108,27 +107,27 @@ def test_tokens_queries_and_tables_of_every_kind_are_not_decayed():
 
 def test_adamw_alone_takes_everything():
     model = create_model(TINY)
-    (optimizer,) = build(model, Recipe(optimizer="adamw"), "cpu")
+    (optimizer,) = build_optimizers(model, Recipe(optimizer="adamw"), "cpu")
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
 
 
 def test_rates_follow_the_schedule_each_from_its_own_peak():
     recipe = Recipe(steps=10, warmup=0.0, muon_rate=0.02, rate=0.002)
-    optimizers = build(create_model(TINY), recipe, "cpu")
-    set_rates(optimizers, recipe, 5)
+    optimizers = build_optimizers(create_model(TINY), recipe, "cpu")
+    set_learning_rates(optimizers, recipe, 5)
     assert [optimizer.param_groups[0]["lr"] for optimizer in optimizers] == pytest.approx([0.01, 0.001])
 
 
 def test_the_running_mean_follows_its_formula_and_gives_the_weights_back():
     model = create_model(dataclasses.replace(TINY, depth=0))
     name, weight = next(iter(model.named_parameters()))
-    average = Average(model, decay=0.5)
+    average = ModelEma(model, decay=0.5)
     before = weight.detach().clone()
     with torch.no_grad():
         weight.add_(1.0)
     average.update(model, step=0)  # decay is held at 1/10 in the first step
     torch.testing.assert_close(average.weights[name], before + 0.9)
     now = weight.detach().clone()
-    with averaged(model, average):
+    with use_ema_weights(model, average):
         torch.testing.assert_close(weight.detach(), before + 0.9)
     assert torch.equal(weight.detach(), now)

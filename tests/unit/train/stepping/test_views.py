@@ -20,11 +20,10 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.randomness import uniform
 from vitrail.spec import ImageSpec
-from vitrail.train.keeping import state
-from vitrail.train.loop import Learner, kept_rows, prepare, train
-from vitrail.train.plan import Plan
-from vitrail.train.recipe import Recipe
-from vitrail.train.stepping.views import augment, cut_of, mixed, sized, transposed
+from vitrail.train import checkpoint
+from vitrail.train.batch_augment import augment_batch, make_crop, mix_batch, resize_for_step, transpose_randomly
+from vitrail.train.loop import TrainState, build_train_state, sample_patch_rows, train_steps
+from vitrail.train.plan import Plan, Recipe
 
 MODEL = ViTConfig(
     image_size=(8, 8),
@@ -75,22 +74,22 @@ def batch_of(rows: list[int], copies: list[int] | None = None) -> Batch:
     return Batch(IMAGES[indices], torch.from_numpy(TARGETS[indices]), indices, repeated)
 
 
-def run(targets: np.ndarray, stop: int, found: Learner, plan: Plan, start: int = 0) -> list[float]:
-    pictures = InMemoryImageStore(IMAGES, cut=cut_of(plan.recipe, plan.seed))
-    return [step.loss for step in itertools.islice(train(found, pictures, targets, plan, start), stop)]
+def run(targets: np.ndarray, stop: int, found: TrainState, plan: Plan, start: int = 0) -> list[float]:
+    pictures = InMemoryImageStore(IMAGES, cut=make_crop(plan.recipe, plan.seed))
+    return [step.loss for step in itertools.islice(train_steps(found, pictures, targets, plan, start), stop)]
 
 
-def learner(plan: Plan) -> Learner:
-    return prepare(create_model(MODEL, seed=1), plan)
+def learner(plan: Plan) -> TrainState:
+    return build_train_state(create_model(MODEL, seed=1), plan)
 
 
 def test_a_recipe_without_wishes_shows_the_pictures_themselves():
     batch = batch_of([1, 2, 3])
-    images = augment(batch, Recipe(), 0, 0)
+    images = augment_batch(batch, Recipe(), 0, 0)
     assert images is batch.images
-    shown, targets = mixed(images, batch, Recipe(), 0, 0, 3)
+    shown, targets = mix_batch(images, batch, Recipe(), 0, 0, 3)
     assert shown is images and targets is batch.targets
-    assert cut_of(Recipe(), 0) is None
+    assert make_crop(Recipe(), 0) is None
 
 
 def test_views_are_made_in_the_order_that_is_promised():
@@ -102,33 +101,34 @@ def test_views_are_made_in_the_order_that_is_promised():
         by_hand, policies.draw_three_augment(uniform(5, "three augment", 2, batch.indices, 6))
     )
     by_hand = random_erasing(by_hand, uniform(5, "erase", 2, batch.indices, ERASING_DRAWS), 0.7)
-    assert torch.equal(augment(batch, recipe, 5, 2), by_hand)
+    assert torch.equal(augment_batch(batch, recipe, 5, 2), by_hand)
 
 
 @pytest.mark.parametrize("policy", ["rand", "trivial", "three"])
 def test_every_policy_changes_most_pictures(policy):
-    shown = augment(batch_of(list(range(30))), Recipe(augment=policy), 0, 0)
+    shown = augment_batch(batch_of(list(range(30))), Recipe(augment=policy), 0, 0)
     assert (shown != IMAGES).flatten(1).any(1).float().mean() > 0.7
 
 
 def test_the_magnitude_and_the_count_of_rand_augment_are_the_recipes():
     batch = batch_of(list(range(30)))
-    weak, strong = (augment(batch, Recipe(augment="rand", augment_magnitude=m), 0, 0) for m in (1.0, 10.0))
+    weak, strong = (augment_batch(batch, Recipe(augment="rand", augment_magnitude=m), 0, 0) for m in (1.0, 10.0))
     assert (strong.int() - IMAGES.int()).abs().float().mean() > (weak.int() - IMAGES.int()).abs().float().mean()
     assert not torch.equal(
-        augment(batch, Recipe(augment="rand", augment_count=3), 0, 0), augment(batch, Recipe(augment="rand"), 0, 0)
+        augment_batch(batch, Recipe(augment="rand", augment_count=3), 0, 0),
+        augment_batch(batch, Recipe(augment="rand"), 0, 0),
     )
 
 
 def test_a_cut_keeps_to_the_recipes_smallest_area():
-    assert cut_of(Recipe(crop_scale=0.35), 7) == RandomResizedCrop(7, scale=(0.35, 1.0))
+    assert make_crop(Recipe(crop_scale=0.35), 7) == RandomResizedCrop(7, scale=(0.35, 1.0))
 
 
 def test_a_cut_mirrors_and_then_nothing_mirrors_again():
     recipe = Recipe(crop_scale=1.0, flip=True)
-    assert cut_of(recipe, 7) == RandomResizedCrop(7, scale=(1.0, 1.0), mirror=True)
+    assert make_crop(recipe, 7) == RandomResizedCrop(7, scale=(1.0, 1.0), mirror=True)
     batch = batch_of(list(range(30)))
-    assert augment(batch, recipe, 0, 0) is batch.images
+    assert augment_batch(batch, recipe, 0, 0) is batch.images
     square = RandomResizedCrop(7, scale=(1.0, 1.0), ratio=(1.0, 1.0), mirror=True)
     shown = InMemoryImageStore(IMAGES, cut=square).take(batch.indices, 4)
     mirrored = torch.from_numpy(square.mirrored(batch.indices, 4))
@@ -144,8 +144,8 @@ def test_a_run_with_everything_on_goes_on_with_the_same_bits(policy, targets, tm
     assert len(losses) == 8 and np.isfinite(losses).all()
     first, second = learner(plan), learner(plan)
     seen = run(targets, 3, first, plan)
-    path = state.save(tmp_path, 3, first.model, first.optimizers, first.average)
-    assert state.load(path, second.model, second.optimizers, second.average) == 3
+    path = checkpoint.save_checkpoint(tmp_path, 3, first.model, first.optimizers, first.average)
+    assert checkpoint.load_checkpoint(path, second.model, second.optimizers, second.average) == 3
     assert seen + run(targets, 8, second, plan, start=3) == losses
     assert all(torch.equal(a, b) for a, b in zip(second.model.parameters(), whole.model.parameters(), strict=True))
 
@@ -154,25 +154,25 @@ def test_a_batch_that_lost_pictures_is_shown_and_kept_as_before():
     whole, left = batch_of([3, 8, 3, 8], [0, 0, 1, 1]), batch_of([3, 8, 8], [0, 0, 1])
     places = [0, 1, 3]
     recipe = dataclasses.replace(EVERYTHING, mixup=0.0, cutmix=0.0)
-    assert torch.equal(augment(left, recipe, 0, 1), augment(whole, recipe, 0, 1)[places])
-    rows, fewer = kept_rows(whole, PLAN, 0, 1), kept_rows(left, PLAN, 0, 1)
+    assert torch.equal(augment_batch(left, recipe, 0, 1), augment_batch(whole, recipe, 0, 1)[places])
+    rows, fewer = sample_patch_rows(whole, PLAN, 0, 1), sample_patch_rows(left, PLAN, 0, 1)
     assert rows is not None and fewer is not None
     assert torch.equal(fewer, rows[places])
     assert not torch.equal(rows[0], rows[2])
-    shown, targets = mixed(left.images, left, EVERYTHING, 0, 1, 3)
+    shown, targets = mix_batch(left.images, left, EVERYTHING, 0, 1, 3)
     assert shown.shape == (3, 3, 8, 8) and targets.shape == (3, 3)
     assert targets.sum(1).numpy() == pytest.approx(np.ones(3), abs=1e-6)
 
 
 def test_epochs_count_different_pictures_and_steps_count_views():
-    pictures = InMemoryImageStore(IMAGES, cut=cut_of(EVERYTHING, 0))
-    steps = list(train(learner(PLAN), pictures, TARGETS, PLAN))
+    pictures = InMemoryImageStore(IMAGES, cut=make_crop(EVERYTHING, 0))
+    steps = list(train_steps(learner(PLAN), pictures, TARGETS, PLAN))
     assert steps[-1].epoch == pytest.approx(8 * 4 / 30)
     assert all(step.pictures == 8 for step in steps)
 
 
 def test_rows_and_columns_are_exchanged_where_the_key_says_so():
-    shown = transposed(IMAGES[:3], np.array([0.1, 0.5, 0.49]))
+    shown = transpose_randomly(IMAGES[:3], np.array([0.1, 0.5, 0.49]))
     expected = [IMAGES[0].mT, IMAGES[1], IMAGES[2].mT]
     assert all(torch.equal(one, other) for one, other in zip(shown, expected, strict=True))
 
@@ -183,23 +183,23 @@ def test_both_flips_and_the_exchange_reach_all_eight_positions_of_a_square():
     seen = set()
     for epoch in range(60):
         batch = Batch(picture, torch.zeros(1, dtype=torch.int64), np.array([0]))
-        seen.add(tuple(augment(batch, recipe, 0, epoch).flatten().tolist()))
+        seen.add(tuple(augment_batch(batch, recipe, 0, epoch).flatten().tolist()))
     assert len(seen) == 8
 
 
 def test_early_steps_show_whole_patches_of_smaller_pictures_and_later_ones_the_same_tensor():
     recipe = dataclasses.replace(Recipe(), steps=10, small_size=0.75, small_until=0.5)
     plan = dataclasses.replace(PLAN, recipe=recipe)
-    assert sized(IMAGES, plan, 0).shape == (30, 3, 6, 6)
-    assert sized(IMAGES, plan, 5) is IMAGES
+    assert resize_for_step(IMAGES, plan, 0).shape == (30, 3, 6, 6)
+    assert resize_for_step(IMAGES, plan, 5) is IMAGES
 
 
 def test_a_model_learns_at_two_sizes_with_a_learned_table_and_dropped_patches():
     model = dataclasses.replace(MODEL, positions="learned")
     recipe = dataclasses.replace(EVERYTHING, crop_scale=0.0)
     plan = dataclasses.replace(PLAN, model=model, recipe=recipe)
-    learner = prepare(create_model(model, 0), plan)
+    learner = build_train_state(create_model(model, 0), plan)
     before = learner.model.positions.table.detach().clone()
-    losses = [step.loss for step in train(learner, InMemoryImageStore(IMAGES), np.arange(30) % 3, plan)]
+    losses = [step.loss for step in train_steps(learner, InMemoryImageStore(IMAGES), np.arange(30) % 3, plan)]
     assert len(losses) == 8 and np.isfinite(losses).all()
     assert not torch.equal(before, learner.model.positions.table)

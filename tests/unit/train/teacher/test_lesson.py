@@ -14,13 +14,13 @@ from vitrail.evaluate.scaling import Scaling
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid, ImageSpec
-from vitrail.train.engines.engine import Engine
+from vitrail.train.distill import cnn_teacher
+from vitrail.train.distill.feature_teacher import cosine_loss, resize_features
+from vitrail.train.distributed.data_parallel import ParallelModel
+from vitrail.train.loop import StepInput, accumulate_gradients, make_forward_loss
+from vitrail.train.losses import build_loss
 from vitrail.train.plan import Plan
-from vitrail.train.stepping.gradients import Shown, backward, measured
-from vitrail.train.stepping.objective import loss_for
-from vitrail.train.teacher import cnn
-from vitrail.train.teacher.features import on_grid, unlikeness
-from vitrail.train.teacher.lesson import Lesson, adapted, disagreement
+from vitrail.train.teacher_targets import DistillationTeacher, adapt_images, distillation_loss
 
 OURS = torch.tensor([[0.3, -1.2, 2.0], [0.0, 0.4, -0.5]], requires_grad=True)
 THEIRS = torch.tensor([[1.0, 0.0, -1.0], [2.0, 0.1, 0.3]])
@@ -33,7 +33,7 @@ def softmax(row: list[float], temperature: float) -> list[float]:
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_classes_diverge_by_the_softened_probabilities_times_the_square_of_the_temperature(temperature):
-    total, weight = disagreement(OURS, THEIRS, "classes", temperature)
+    total, weight = distillation_loss(OURS, THEIRS, "classes", temperature)
     expected = 0.0
     for ours, theirs in zip(OURS.tolist(), THEIRS.tolist(), strict=True):
         for p, q in zip(softmax(theirs, temperature), softmax(ours, temperature), strict=True):
@@ -44,7 +44,7 @@ def test_classes_diverge_by_the_softened_probabilities_times_the_square_of_the_t
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_labels_diverge_each_by_itself(temperature):
-    total, weight = disagreement(OURS, THEIRS, "labels", temperature)
+    total, weight = distillation_loss(OURS, THEIRS, "labels", temperature)
     expected = 0.0
     for ours, theirs in zip(OURS.flatten().tolist(), THEIRS.flatten().tolist(), strict=True):
         p, q = (1 / (1 + math.exp(-number / temperature)) for number in (theirs, ours))
@@ -53,23 +53,25 @@ def test_labels_diverge_each_by_itself(temperature):
 
 
 def test_numbers_differ_by_their_squares():
-    total, weight = disagreement(OURS, THEIRS, "number", 7.0)
+    total, weight = distillation_loss(OURS, THEIRS, "number", 7.0)
     assert total.item() == pytest.approx(((OURS - THEIRS) ** 2).mean(1).sum().item()) and weight == 2
 
 
 @pytest.mark.parametrize("task", ["classes", "labels", "number"])
 def test_agreement_costs_nothing_and_has_no_gradient(task):
     ours = THEIRS.clone().requires_grad_()
-    total, _ = disagreement(ours, THEIRS, task, 2.0)
+    total, _ = distillation_loss(ours, THEIRS, task, 2.0)
     assert total.item() == pytest.approx(0, abs=1e-6)
     assert torch.autograd.grad(total, ours)[0].abs().max() < 1e-6
 
 
 def test_the_loss_is_shared_between_labels_and_teacher():
-    lesson = Lesson(Sums(), ImageSpec(height=4, width=4, channels=1), "classes", weight=0.25, temperature=1.0)
+    lesson = DistillationTeacher(
+        Sums(), ImageSpec(height=4, width=4, channels=1), "classes", weight=0.25, temperature=1.0
+    )
     images = torch.randint(0, 256, (2, 1, 4, 4), dtype=torch.uint8)
     said = lesson.answers(images)
-    total, weight = disagreement(OURS, said, "classes", 1.0)
+    total, weight = distillation_loss(OURS, said, "classes", 1.0)
     assert lesson.disagreement(OURS, said) == (total, weight)
     assert lesson.blended(torch.tensor(2.0), torch.tensor(6.0)) == 0.75 * 2 + 0.25 * 6
 
@@ -84,9 +86,9 @@ class Sums(nn.Module):
 def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_the_models_order():
     spec = ImageSpec(height=2, width=2, channels=3, mean=(0.0,), std=(1.0,))
     images = torch.full((1, 1, 4, 4), 255, dtype=torch.uint8)
-    said = Lesson(Sums(), spec, "classes", 0.5, 1.0, order=(2, 0, 1)).answers(images)
+    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, order=(2, 0, 1)).answers(images)
     assert said.tolist() == [[36.0, 12.0, 24.0]]
-    grey = adapted(
+    grey = adapt_images(
         torch.tensor([[[[200]], [[100]], [[50]]]], dtype=torch.uint8), ImageSpec(height=1, width=1, channels=1)
     )
     assert grey.tolist() == [[[[124]]]]
@@ -95,7 +97,7 @@ def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_
 def test_numbers_of_a_teacher_are_brought_to_the_models_scale():
     spec = ImageSpec(height=1, width=1, channels=1, mean=(0.0,), std=(1.0,))
     scales = Scaling((10.0, 0.0, 0.0), (2.0, 1.0, 1.0)), Scaling((5.0, 1.0, 0.0), (4.0, 2.0, 1.0))
-    said = Lesson(Sums(), spec, "classes", 0.5, 1.0, scales=scales).answers(
+    said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, scales=scales).answers(
         torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)
     )
     assert said.tolist() == [[(1 * 2 + 10 - 5) / 4, (2 - 1) / 2, 3.0]]
@@ -104,28 +106,28 @@ def test_numbers_of_a_teacher_are_brought_to_the_models_scale():
 def test_features_are_compared_by_direction_without_what_all_patches_share():
     theirs = torch.randn(2, 3, 4)
     centred = theirs - theirs.mean((0, 1))
-    total, weight = unlikeness(5 * centred, theirs + 100)
+    total, weight = cosine_loss(5 * centred, theirs + 100)
     assert weight == 6 and total.item() == pytest.approx(0, abs=1e-3)
     ours = torch.randn(2, 3, 4)
     cosines = [
         (a @ b / a.norm() / b.norm()).item() for a, b in zip(ours.flatten(0, 1), centred.flatten(0, 1), strict=True)
     ]
-    assert unlikeness(ours, theirs)[0].item() == pytest.approx(sum(1 - cosine for cosine in cosines), rel=1e-5)
+    assert cosine_loss(ours, theirs)[0].item() == pytest.approx(sum(1 - cosine for cosine in cosines), rel=1e-5)
 
 
 def test_a_teachers_patches_are_brought_to_the_models_grid():
     dense = torch.arange(16.0).view(1, 1, 4, 4)
-    assert on_grid(dense, Grid(4, 4)).flatten().tolist() == list(range(16))
-    assert on_grid(dense, Grid(2, 2)).shape == (1, 4, 1)
-    assert on_grid(torch.full((1, 2, 3, 5), 7.0), Grid(4, 2)).flatten().tolist() == pytest.approx([7.0] * 16)
+    assert resize_features(dense, Grid(4, 4)).flatten().tolist() == list(range(16))
+    assert resize_features(dense, Grid(2, 2)).shape == (1, 4, 1)
+    assert resize_features(torch.full((1, 2, 3, 5), 7.0), Grid(4, 2)).flatten().tolist() == pytest.approx([7.0] * 16)
 
 
 @pytest.mark.parametrize(("size", "channels"), [((8, 8), 1), ((28, 28), 3), ((60, 100), 1), ((4, 6), 2)])
 def test_a_cnn_answers_for_any_picture_and_every_parameter_learns(size, channels):
-    network = cnn.create(channels, size, 3, 4, seed=0).train()
-    again = cnn.create(channels, size, 3, 4, seed=0)
+    network = cnn_teacher.create_cnn(channels, size, 3, 4, seed=0).train()
+    again = cnn_teacher.create_cnn(channels, size, 3, 4, seed=0)
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), again.parameters(), strict=True))
-    assert not torch.equal(network.enter.weight, cnn.create(channels, size, 3, 4, seed=1).enter.weight)
+    assert not torch.equal(network.enter.weight, cnn_teacher.create_cnn(channels, size, 3, 4, seed=1).enter.weight)
     assert network(torch.randn(5, channels, *size)).tolist() == [[0.0] * 3] * 5  # the head is zeros
     nn.init.normal_(network.head.weight)
     network(torch.randn(5, channels, *size)).square().sum().backward()
@@ -141,12 +143,14 @@ def test_the_gradient_of_a_step_is_that_of_the_shared_loss_however_the_batch_is_
     plan = Plan(model=config, image=ImageSpec(height=4, width=4, channels=1))
     images = torch.randint(0, 256, (6, 1, 4, 4), dtype=torch.uint8)
     targets, weights = torch.arange(6) % 3, torch.tensor([1.0, 5.0, 2.0])
-    lesson = Lesson(Sums(), plan.image, "classes", weight=0.3, temperature=2.0)
+    lesson = DistillationTeacher(Sums(), plan.image, "classes", weight=0.3, temperature=2.0)
     said = lesson.answers(images)
     model = create_model(config, 0)
-    engine, loss = Engine(model), loss_for("classes", plan.recipe, weights)
-    shown = Shown(images, None, targets, said)
-    average, _ = backward(engine, measured(engine, loss, plan), loss, shown, 3, parts, lesson=lesson)
+    engine, loss = ParallelModel(model), build_loss("classes", plan.recipe, weights)
+    shown = StepInput(images, None, targets, said)
+    average, _ = accumulate_gradients(
+        engine, make_forward_loss(engine, loss, plan), loss, shown, 3, parts, lesson=lesson
+    )
     ours = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
     logits = model(normalize(images, plan.image))

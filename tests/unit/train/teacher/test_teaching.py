@@ -19,15 +19,14 @@ from vitrail.errors import DataError, UsageError
 from vitrail.files import safetensors_file
 from vitrail.runtime import RuntimeSettings
 from vitrail.train import fit as training
-from vitrail.train import loop, prelude
-from vitrail.train.events import Event, Finished, Note, Planned, Progress
-from vitrail.train.keeping.started import START
-from vitrail.train.plan import Plan
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.run import RunFolder
-from vitrail.train.teacher import planning, teaching
-from vitrail.train.teacher.settings import Teacher
-from vitrail.train.transfer.settings import StartSettings
+from vitrail.train import loop, phase
+from vitrail.train.distill import distillation
+from vitrail.train.events import Event, FinishEvent, Note, PlanEvent, StepProgress
+from vitrail.train.phase import START_WEIGHTS_FILE
+from vitrail.train.plan import DistillSettings, FinetuneSettings, Plan
+from vitrail.train.planning import planner
+from vitrail.train.request import TrainRequest
+from vitrail.train.run_folder import RunFolder
 
 MACHINE = RuntimeSettings(device="cpu", threads=1)
 TARGETS = np.arange(16) // 8
@@ -53,7 +52,7 @@ def fit(tmp_path: Path) -> Callable[..., list[Event]]:
 
     def fitted(run: str = "run", source: Source | None = None, dry_run: bool = False, **said: object) -> list[Event]:
         overrides = {"recipe.save_every": "1"} | {name.replace("__", "."): str(text) for name, text in said.items()}
-        wishes = Wishes(data=DataSettings(), model="vit_mu_patch8_16", steps=3, overrides=overrides)
+        wishes = TrainRequest(data=DataSettings(), model="vit_mu_patch8_16", steps=3, overrides=overrides)
         return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source or drawn()))
 
     return fitted
@@ -73,7 +72,7 @@ CNN = {"teacher__model": "cnn", "teacher__steps": 4, "teacher__width": 4}
 
 def test_a_cnn_is_trained_first_is_judged_and_lies_in_the_run_folder(fit, tmp_path):
     events = fit(**CNN)
-    shown = [(event.phase, event.step) for event in events if isinstance(event, Progress)]
+    shown = [(event.phase, event.step) for event in events if isinstance(event, StepProgress)]
     assert shown[:4] == [("training of the teacher", step) for step in (1, 2, 3, 4)] and len(shown) == 7
     assert any(text.startswith("The teacher is trained: accuracy ") for text in notes(events))
     assert (tmp_path / "run" / "teacher.safetensors").is_file()
@@ -85,19 +84,19 @@ def test_a_cnn_is_trained_first_is_judged_and_lies_in_the_run_folder(fit, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("last", [2, 4, 6])
 def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last, fit, tmp_path, monkeypatch):
-    from vitrail.train import follow
+    from vitrail.train import trainer
 
-    steps, train = prelude.stepped, loop.train
+    steps, train = phase.iterate_phase_steps, loop.train_steps
 
     def broken(*words: object, **more: object) -> Iterator[object]:
         yield from itertools.islice((steps if last < 5 else train)(*words, **more), last if last < 5 else last - 4)
         raise DataError("The disk is gone.")
 
-    monkeypatch.setattr(*((prelude, "stepped") if last < 5 else (follow, "train")), broken)
+    monkeypatch.setattr(*((phase, "stepped") if last < 5 else (trainer, "train")), broken)
     with pytest.raises(DataError, match="The disk is gone"):
         fit(**CNN)
     monkeypatch.undo()
-    events = list(training.resume(tmp_path / "run", drawn()))
+    events = list(training.resume_run(tmp_path / "run", drawn()))
     told = f"step {last} of 4 of the training of the teacher" if last < 5 else f"step {last - 4} of 3"
     assert any(told in text for text in notes(events))
     fit("whole", **CNN)
@@ -107,13 +106,13 @@ def test_a_run_with_a_cnn_that_was_stopped_anywhere_ends_with_the_same_bits(last
 def test_another_run_teaches_in_any_order_of_its_classes_and_may_go_away_afterwards(fit, tmp_path):
     fit("elder")
     events = fit(teacher__model=tmp_path / "elder", source=drawn(classes=("light", "dark"), targets=1 - TARGETS))
-    assert [event.phase for event in events if isinstance(event, Progress)] == [""] * 3
+    assert [event.phase for event in events if isinstance(event, StepProgress)] == [""] * 3
     kept = json.loads((tmp_path / "run" / "teacher" / "config.json").read_text())
     assert kept["classes"] == ["dark", "light"]
     shutil.rmtree(tmp_path / "elder")
     shutil.rmtree(tmp_path / "run" / "model")
     (tmp_path / "run" / "report.html").unlink()
-    list(training.resume(tmp_path / "run", drawn(classes=("light", "dark"), targets=1 - TARGETS)))
+    list(training.resume_run(tmp_path / "run", drawn(classes=("light", "dark"), targets=1 - TARGETS)))
     assert (tmp_path / "run" / "model").is_dir()
 
 
@@ -131,7 +130,7 @@ def test_features_are_learnt_first_and_the_weights_lie_in_the_run_folder(fit, tm
     fit("elder")
     source = drawn(classes=("yes", "no"))
     events = fit(source=source, teacher__model=tmp_path / "elder", teacher__kind="features", teacher__steps=4)
-    shown = [event.phase for event in events if isinstance(event, Progress)]
+    shown = [event.phase for event in events if isinstance(event, StepProgress)]
     assert shown == ["learning of features"] * 4 + [""] * 3
     start = safetensors_file.load_tensors(tmp_path / "run" / "start.safetensors")
     bundled = safetensors_file.load_tensors(tmp_path / "run" / "pretrained" / "model.safetensors")
@@ -146,7 +145,8 @@ def test_what_is_kept_as_pretrained_is_what_the_training_begins_with(fit, tmp_pa
     teaching = {"teacher__model": tmp_path / "teacher", "teacher__kind": "features", "teacher__steps": 2}
     fit(**teaching, pretrain__steps=2)
     kept, start = (
-        safetensors_file.load_tensors(tmp_path / "run" / name) for name in ("pretrained/model.safetensors", START)
+        safetensors_file.load_tensors(tmp_path / "run" / name)
+        for name in ("pretrained/model.safetensors", START_WEIGHTS_FILE)
     )
     assert kept.keys() == start.keys() and all(torch.equal(kept[name], start[name]) for name in kept)
 
@@ -170,7 +170,7 @@ def test_features_are_asked_between_black_and_white_of_whatever_pictures(fit, tm
     fit("elder")
     deep = drawn(pictures=drawn().pictures.astype(np.uint16) * 250)
     asked = {"teacher__model": tmp_path / "elder", "teacher__kind": "features", "teacher__steps": 2}
-    assert isinstance(fit("deep", source=deep, **asked)[-1], Finished)
+    assert isinstance(fit("deep", source=deep, **asked)[-1], FinishEvent)
 
 
 REFUSED = {
@@ -196,20 +196,20 @@ def test_settings_of_a_teacher_that_have_no_effect_are_refused(case, fit):
 
 
 def test_features_and_a_checkpoint_cannot_both_be_the_beginning():
-    plan = Plan(teacher=Teacher(model="x", kind="features", steps=3), start=StartSettings(weights="y"))
+    plan = Plan(teacher=DistillSettings(model="x", kind="features", steps=3), start=FinetuneSettings(weights="y"))
     with pytest.raises(UsageError, match=r"--weights begins from a checkpoint\. Leave one"):
-        planning.check(plan, "classes")
+        planner.check_distill_settings(plan, "classes")
 
 
 def test_numbers_have_no_temperature():
-    plan = Plan(teacher=Teacher(model="x", temperature=5))
-    planning.check(plan, "labels")
+    plan = Plan(teacher=DistillSettings(model="x", temperature=5))
+    planner.check_distill_settings(plan, "labels")
     with pytest.raises(UsageError, match=r"teacher\.temperature softens probabilities, which numbers are not"):
-        planning.check(plan, "number")
+        planner.check_distill_settings(plan, "number")
 
 
 def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
-    planned = next(event for event in fit(dry_run=True, teacher__model="cnn") if isinstance(event, Planned))
+    planned = next(event for event in fit(dry_run=True, teacher__model="cnn") if isinstance(event, PlanEvent))
     assert (planned.plan.teacher.steps, planned.plan.teacher.share) == (1, 0)
     assert planned.reasons["teacher.steps"] == "0.15 of all steps; 3 of training follow"
 
@@ -217,7 +217,9 @@ def test_a_cnn_has_a_share_of_the_budget_unless_one_is_said(fit):
 def test_a_dry_run_of_a_written_plan_counts_its_teacher_and_makes_nothing(fit, tmp_path, monkeypatch):
     fit(teacher__model="cnn", teacher__steps=2)
     plan = RunFolder(tmp_path / "run").read_plan()
-    monkeypatch.setattr(teaching, "seconds_per_step", lambda *_: 1000.0)
-    (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
+    monkeypatch.setattr(distillation, "measure_distill_step", lambda *_: 1000.0)
+    (planned,) = [
+        e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, PlanEvent)
+    ]
     assert planned.plan == plan and 2000 < planned.cost.training < 2100
     assert not (tmp_path / "dry").exists()

@@ -7,10 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from vitrail.train.tracking.mlflow import MLflow
-from vitrail.train.tracking.tracker import Filed, Tracker
-from vitrail.train.tracking.trackio import Trackio
-from vitrail.train.tracking.wandb import Wandb
+from vitrail.train.trackers import MLflowTracker, TrackedRun, Tracker, TrackioTracker, WandbTracker
 
 SETTINGS = {f"recipe.field{k}": k for k in range(130)}
 
@@ -70,8 +67,8 @@ def asked(monkeypatch) -> Asked:
     return calls
 
 
-def filed(folder, **more: str) -> Filed:
-    return Filed(folder=folder, name="cells-fold-0", settings=SETTINGS, **{"project": "", **more})
+def filed(folder, **more: str) -> TrackedRun:
+    return TrackedRun(folder=folder, name="cells-fold-0", settings=SETTINGS, **{"project": "", **more})
 
 
 def go_through(tracker: Tracker) -> None:
@@ -82,7 +79,7 @@ def go_through(tracker: Tracker) -> None:
 
 
 def test_wandb_gets_one_run_whose_rows_name_their_step(asked, tmp_path):
-    tracker = Wandb(filed(tmp_path))
+    tracker = WandbTracker(filed(tmp_path))
     assert tracker.known_as == "w1"
     ((told,),) = asked.of("init")
     assert told == {
@@ -102,15 +99,15 @@ def test_wandb_gets_one_run_whose_rows_name_their_step(asked, tmp_path):
 
 
 def test_wandb_goes_on_under_its_id_and_in_the_project_that_is_asked_for(asked, tmp_path, monkeypatch):
-    Wandb(filed(tmp_path, known_as="w0", project="cells"))
+    WandbTracker(filed(tmp_path, known_as="w0", project="cells"))
     monkeypatch.setenv("WANDB_PROJECT", "theirs")
-    Wandb(filed(tmp_path))
+    WandbTracker(filed(tmp_path))
     (first,), (second,) = asked.of("init")
     assert (first["id"], first["project"], second["project"]) == ("w0", "cells", "theirs")
 
 
 def test_mlflow_gets_parameters_in_portions_and_rows_with_their_step(asked, tmp_path):
-    tracker = MLflow(filed(tmp_path, project="cells"))
+    tracker = MLflowTracker(filed(tmp_path, project="cells"))
     assert tracker.known_as == "m1"
     assert asked.of("experiment") == [("cells",)] and asked.of("new experiment") == [("cells",)]
     assert asked.of("run") == [("e1", {"run_name": "cells-fold-0"})]
@@ -124,13 +121,13 @@ def test_mlflow_gets_parameters_in_portions_and_rows_with_their_step(asked, tmp_
 
 
 def test_mlflow_goes_on_with_the_run_that_it_knows(asked, tmp_path):
-    tracker = MLflow(filed(tmp_path, known_as="m0"))
+    tracker = MLflowTracker(filed(tmp_path, known_as="m0"))
     tracker.close(whole=False)
     assert asked == [("update", "m0", "RUNNING"), ("ended", "m0", "KILLED")]
 
 
 def test_trackio_is_kept_from_standard_output(asked, tmp_path, capsys):
-    tracker = Trackio(filed(tmp_path))
+    tracker = TrackioTracker(filed(tmp_path))
     out, err = capsys.readouterr()
     assert (out, err) == ("", "a word about the database\n") and tracker.known_as == "cells-fold-0"
     ((told,),) = asked.of("init")

@@ -10,8 +10,7 @@ import pytest
 from tensorboard.summary.writer import event_file_writer
 
 from curves_of_tensorboard import curves, texts
-from vitrail.train.tracking.tensorboard import FOLDER, TensorBoard
-from vitrail.train.tracking.tracker import Filed
+from vitrail.train.trackers import TENSORBOARD_FOLDER, TensorBoardTracker, TrackedRun
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +20,10 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_file_writer, "time", types.SimpleNamespace(time=lambda: float(next(clock))))
 
 
-def opened(folder: Path) -> TensorBoard:
-    return TensorBoard(Filed(folder=folder, name="run", project="", settings={"seed": 3, "recipe.steps": 5}))
+def opened(folder: Path) -> TensorBoardTracker:
+    return TensorBoardTracker(
+        TrackedRun(folder=folder, name="run", project="", settings={"seed": 3, "recipe.steps": 5})
+    )
 
 
 def test_curves_lie_in_the_run_folder_those_of_a_prelude_beside(tmp_path):
@@ -32,12 +33,12 @@ def test_curves_lie_in_the_run_folder_those_of_a_prelude_beside(tmp_path):
         writer.record("step", step, {"loss": 4.0 / step, "lr": 0.5})
     writer.conclude(3, {"final/test_accuracy": 0.75})
     writer.close(whole=True)
-    assert curves(tmp_path / FOLDER) == {
+    assert curves(tmp_path / TENSORBOARD_FOLDER) == {
         "loss": [(1, 4.0), (2, 2.0), (3, 1.3333334)], "lr": [(1, 0.5), (2, 0.5), (3, 0.5)],
         "final/test_accuracy": [(3, 0.75)],
     }  # fmt: skip
-    assert curves(tmp_path / FOLDER / "masked") == {"masked_loss": [(2, 0.5)]}
-    assert "| recipe.steps | 5 |" in texts(tmp_path / FOLDER)["plan"]
+    assert curves(tmp_path / TENSORBOARD_FOLDER / "masked") == {"masked_loss": [(2, 0.5)]}
+    assert "| recipe.steps | 5 |" in texts(tmp_path / TENSORBOARD_FOLDER)["plan"]
 
 
 def test_the_plan_is_there_once_whatever_step_is_recorded_first(tmp_path):
@@ -46,7 +47,7 @@ def test_the_plan_is_there_once_whatever_step_is_recorded_first(tmp_path):
         for step in steps:
             writer.record("step", step, {"loss": 1.0})
         writer.close(whole=False)
-    assert "| recipe.steps | 5 |" in texts(tmp_path / FOLDER)["plan"]
+    assert "| recipe.steps | 5 |" in texts(tmp_path / TENSORBOARD_FOLDER)["plan"]
 
 
 def test_steps_that_a_resumed_run_does_again_are_there_once(tmp_path):
@@ -61,6 +62,6 @@ def test_steps_that_a_resumed_run_does_again_are_there_once(tmp_path):
     third = opened(tmp_path)  # nothing was missing but the figures
     third.conclude(5, {"final/test_accuracy": 0.5})
     third.close(whole=True)
-    found = curves(tmp_path / FOLDER)
+    found = curves(tmp_path / TENSORBOARD_FOLDER)
     assert found["loss"] == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0), (5, 2.0)]
     assert found["final/test_accuracy"] == [(5, 0.5)]

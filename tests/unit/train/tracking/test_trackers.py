@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.train.tracking import trackers
-from vitrail.train.tracking.tracker import Filed, Tracker
-from vitrail.train.tracking.trackers import KNOWN_AS, Trackers
+from vitrail.train import trackers
+from vitrail.train.trackers import RUN_IDS_FILE, TrackedRun, Tracker, Trackers
 
 
 class Noting(Tracker):
     """Writes down what it gets."""
 
-    def __init__(self, filed: Filed):
+    def __init__(self, filed: TrackedRun):
         self.filed = filed
         self.known_as = filed.known_as or "noted-7"
         self.rows: list[object] = []
@@ -50,7 +49,7 @@ class Stuck(Noting):
         assert self.free.wait(60)
 
 
-def refusing(filed: Filed) -> Tracker:
+def refusing(filed: TrackedRun) -> Tracker:
     raise RuntimeError("no key for api.example")
 
 
@@ -60,14 +59,14 @@ def opened(monkeypatch, tmp_path):
     made: dict[str, Noting] = {}
 
     def kept(name: str, kind: type[Noting]):
-        def make(filed: Filed) -> Noting:
+        def make(filed: TrackedRun) -> Noting:
             made[name] = kind(filed)
             return made[name]
 
         return make
 
     kinds = {name: kept(name, kind) for name, kind in (("noting", Noting), ("breaking", Breaking), ("stuck", Stuck))}
-    monkeypatch.setattr(trackers, "OPENED", {**kinds, "refusing": refusing})
+    monkeypatch.setattr(trackers, "TRACKER_CLASSES", {**kinds, "refusing": refusing})
 
     def open_them(*names: str) -> tuple[Trackers, dict[str, Noting]]:
         found = Trackers()
@@ -77,8 +76,8 @@ def opened(monkeypatch, tmp_path):
     return open_them
 
 
-def filed(folder: Path) -> Filed:
-    return Filed(folder=folder, name="run", project="", settings={"seed": 3})
+def filed(folder: Path) -> TrackedRun:
+    return TrackedRun(folder=folder, name="run", project="", settings={"seed": 3})
 
 
 def test_rows_come_in_order_each_over_its_own_axis(opened):
@@ -114,7 +113,7 @@ def test_one_that_cannot_be_opened_is_told_of_and_left_out(opened):
 
 
 def test_a_run_that_is_over_does_not_wait_for_ever(opened, monkeypatch):
-    monkeypatch.setattr(trackers, "PATIENCE", 0.05)
+    monkeypatch.setattr(trackers, "CLOSE_TIMEOUT", 0.05)
     them, _ = opened("stuck")
     them.record({"step": 1, "loss": 1.0})
     assert them.close(whole=True) == ["stuck did not take all rows within 0 s; metrics.jsonl has them."]
@@ -125,7 +124,7 @@ def test_a_resumed_run_goes_on_under_the_same_name(opened, tmp_path):
     first, made = opened("noting")
     first.close()
     assert made["noting"].filed.known_as == ""
-    assert json.loads((tmp_path / KNOWN_AS).read_text()) == {"noting": "noted-7"}
+    assert json.loads((tmp_path / RUN_IDS_FILE).read_text()) == {"noting": "noted-7"}
     second, made = opened("noting")
     second.close()
     assert made["noting"].filed.known_as == "noted-7"

@@ -19,27 +19,26 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.runtime import Runtime
 from vitrail.spec import ImageSpec
-from vitrail.train.planning.wishes import Fingerprint, Wishes
-from vitrail.train.recipe import Recipe
-from vitrail.train.transfer import drafting, head, planned, probing, selecting, tried, weights
-from vitrail.train.transfer.settings import StartSettings
+from vitrail.train.finetune import finetune_planner, linear_probe, weights
+from vitrail.train.plan import FinetuneSettings, Recipe
+from vitrail.train.request import DatasetFingerprint, TrainRequest
 
 BOTH = ViTConfig(
     image_size=(8, 8), patch=(4, 4), channels=1, width=16, depth=2, heads=2, mlp_width=32, outputs=3, pool="class+mean"
 )
-PHOTOS = Fingerprint(name="cells", count=2000, classes=2, height=300, width=300, channels=1, low=0.0, high=255.0)
+PHOTOS = DatasetFingerprint(name="cells", count=2000, classes=2, height=300, width=300, channels=1, low=0.0, high=255.0)
 CPU = Runtime(device="cpu", number_format="bfloat16", threads=2, workers=2, compile=False, reasons={})
-WISHES = Wishes(data=DataSettings(), minutes=10.0)
+WISHES = TrainRequest(data=DataSettings(), minutes=10.0)
 
 
 @pytest.mark.parametrize("part", ["class", "mean", "class+mean", "class of 2 blocks", "class+mean of 2 blocks"])
 def test_the_head_answers_as_the_probe_to_1e_5(part):
     model = create_model(dataclasses.replace(BOTH, pool_blocks=2)).eval()
-    columns = head.parts(model)[part]
+    columns = weights.list_feature_columns(model)[part]
     generator = np.random.default_rng(0)
     width = len(columns)
     linear = Linear(np.float32(generator.normal(size=(3, width))), np.float32(generator.normal(size=3)), 1.0)
-    head.put(model, linear, columns)
+    weights.set_head(model, linear, columns)
     images = torch.randn(5, 1, 8, 8)
     with torch.no_grad():
         features = Pooled(model)(images).numpy()[:, columns]
@@ -60,7 +59,7 @@ def test_a_probe_reads_the_blocks_and_kinds_that_its_name_says():
         "class of 2 blocks": torch.cat([lower[:, 0], upper[:, 0]], 1),
         "class+mean": torch.cat([upper[:, 0], upper[:, 1:].mean(1)], 1),
     }
-    parts = head.parts(model)
+    parts = weights.list_feature_columns(model)
     for name, exact in by_hand.items():
         torch.testing.assert_close(kept["pooled"][:, torch.from_numpy(parts[name])], exact)
     assert sorted(parts["class+mean of 2 blocks"]) == list(range(64))
@@ -70,26 +69,29 @@ def test_the_probe_with_the_least_loss_on_the_validation_pictures_is_taken():
     generator = np.random.default_rng(0)
     features = np.float32(generator.normal(size=(400, 8)))
     targets = (features[:, 5] + features[:, 6] > 0).astype(np.int64)  # only the second half knows
-    train, valid = probing.Seen(features[:200], targets[:200]), probing.Seen(features[200:], targets[200:])
+    train, valid = (
+        linear_probe.FeatureSet(features[:200], targets[:200]),
+        linear_probe.FeatureSet(features[200:], targets[200:]),
+    )
     parts = {"class": np.arange(4), "mean": np.arange(4, 8)}
-    found = probing.probed(train, valid, "classes", 2, parts, 0)
+    found = linear_probe.fit_probes(train, valid, "classes", 2, parts, 0)
     assert found.columns.tolist() == [4, 5, 6, 7]
     (chosen,) = [row for row in found.tried if row.chosen]
     assert chosen.name.startswith("linear mean, C ") and chosen.figure > 0.95
     assert chosen.loss == min(row.loss for row in found.tried if row.name.startswith("linear"))
     assert [row.name for row in found.tried[:3]] == ["10 nearest", "20 nearest", "100 nearest"]
-    shown = tried.lines(found.tried)
+    shown = linear_probe.format_candidates(found.tried)
     assert len(shown) == 5 and sum("<- chosen" in line for line in shown) == 1
 
 
 def test_without_validation_pictures_a_usual_probe_is_taken():
     features = np.float32(np.random.default_rng(0).normal(size=(40, 4)))
-    train = probing.Seen(features, (features[:, 0] > 0).astype(np.int64))
-    nothing = probing.Seen(features[:0], train.targets[:0])
-    found = probing.probed(
+    train = linear_probe.FeatureSet(features, (features[:, 0] > 0).astype(np.int64))
+    nothing = linear_probe.FeatureSet(features[:0], train.targets[:0])
+    found = linear_probe.fit_probes(
         train, nothing, "classes", 2, {"class": np.arange(2), "all": np.arange(4), "all of 4 blocks": np.arange(4)}, 0
     )
-    assert (found.best.c, found.columns.tolist(), found.tried) == (probing.USUAL, [0, 1, 2, 3], ())
+    assert (found.best.c, found.columns.tolist(), found.tried) == (linear_probe.DEFAULT_C, [0, 1, 2, 3], ())
 
 
 @pytest.mark.parametrize("task", ["labels", "number"])
@@ -98,8 +100,8 @@ def test_unknown_cells_are_no_obstacle(task):
     features = np.float32(generator.normal(size=(90, 4)))
     targets = (features[:, :2] > 0).astype(np.float32)
     targets[generator.random(targets.shape) < 0.3] = np.nan
-    seen = probing.Seen(features, targets)
-    found = probing.probed(seen, seen, task, 2, {"mean": np.arange(4)}, 0)
+    seen = linear_probe.FeatureSet(features, targets)
+    found = linear_probe.fit_probes(seen, seen, task, 2, {"mean": np.arange(4)}, 0)
     assert any(row.chosen and row.figure > 0.3 for row in found.tried)
 
 
@@ -112,7 +114,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def test_shape_and_colours_come_from_the_checkpoint_and_the_whole_picture_is_kept(checkpoint):
-    plan, reasons = planned.draft(PHOTOS, WISHES, CPU, weights.open_checkpoint(str(checkpoint)))
+    plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, weights.open_checkpoint(str(checkpoint)))
     changed = {name for name, value in vars(plan.recipe).items() if value != vars(Recipe())[name]} - {"mirror"}
     assert {f"recipe.{name}" for name in changed} <= reasons.keys(), "a rule explains what it chose"
     assert (plan.model.width, plan.model.depth, plan.model.outputs, plan.model.channels) == (16, 2, 2, 3)
@@ -127,17 +129,20 @@ def test_a_checkpoint_of_another_number_of_channels_is_adapted_or_refused(checkp
     opened = weights.open_checkpoint(str(checkpoint))
     five = dataclasses.replace(PHOTOS, channels=5)
     with pytest.raises(UsageError, match=r"of 3 channels, and those of cells have 5\..*--start.channels_policy sum"):
-        planned.draft(five, WISHES, CPU, opened)
+        finetune_planner.draft_finetune_plan(five, WISHES, CPU, opened)
     wishes = dataclasses.replace(WISHES, overrides={"start.channels_policy": "tile"})
-    plan, _ = planned.draft(five, wishes, CPU, opened)
-    model = weights.starting(opened, plan.model, plan.start)
+    plan, _ = finetune_planner.draft_finetune_plan(five, wishes, CPU, opened)
+    model = weights.build_start_model(opened, plan.model, plan.start)
     assert model.tokens.patches.weight.shape[1] == 5
 
 
 def test_what_is_taken_from_the_file_is_the_file_s_and_the_head_is_new(checkpoint):
     opened = weights.open_checkpoint(str(checkpoint))
-    plan, _ = planned.draft(PHOTOS, WISHES, CPU, opened)
-    model, theirs = weights.starting(opened, plan.model, plan.start), bundle.load_bundle(checkpoint).model.state_dict()
+    plan, _ = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, opened)
+    model, theirs = (
+        weights.build_start_model(opened, plan.model, plan.start),
+        bundle.load_bundle(checkpoint).model.state_dict(),
+    )
     for name, tensor in model.state_dict().items():
         if not name.startswith("head."):
             assert torch.equal(tensor, theirs[name]), name
@@ -146,11 +151,11 @@ def test_what_is_taken_from_the_file_is_the_file_s_and_the_head_is_new(checkpoin
 
 def test_another_file_than_the_plan_s_and_another_shape_than_the_file_s_are_refused(checkpoint):
     opened = weights.open_checkpoint(str(checkpoint))
-    plan, _ = planned.draft(PHOTOS, WISHES, CPU, opened)
+    plan, _ = finetune_planner.draft_finetune_plan(PHOTOS, WISHES, CPU, opened)
     with pytest.raises(UsageError, match=r"is not the file that the plan was made with.*expected 0123"):
-        weights.starting(opened, plan.model, dataclasses.replace(plan.start, digest="0123"))
+        weights.build_start_model(opened, plan.model, dataclasses.replace(plan.start, digest="0123"))
     with pytest.raises(UsageError, match=r"model.depth comes from the checkpoint, 2, and cannot be 1"):
-        weights.starting(opened, dataclasses.replace(plan.model, depth=1), plan.start)
+        weights.build_start_model(opened, dataclasses.replace(plan.model, depth=1), plan.start)
 
 
 def test_nothing_by_that_name_is_one_sentence():
@@ -159,13 +164,13 @@ def test_nothing_by_that_name_is_one_sentence():
 
 
 def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, monkeypatch, tmp_path):
-    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "weights"))
+    monkeypatch.setenv(weights.WEIGHTS_FOLDER_VARIABLE, str(tmp_path / "weights"))
     monkeypatch.setattr(hub, "find_cached_model", lambda name: None)
-    (advice,) = selecting.selected(PHOTOS, WISHES, CPU).notes
+    (advice,) = finetune_planner.choose_checkpoint(PHOTOS, WISHES, CPU).notes
     assert "facebook/dinov2-small (88 MB, Apache-2.0)" in advice and "--weights dinov2-small" in advice
     (tmp_path / "weights").mkdir()
     checkpoint.rename(tmp_path / "weights" / "dinov2-small")
-    found = selecting.selected(PHOTOS, WISHES, CPU)
+    found = finetune_planner.choose_checkpoint(PHOTOS, WISHES, CPU)
     assert found.checkpoint is not None and found.checkpoint.config.width == 16
     small = dataclasses.replace(PHOTOS, height=28, width=28)
     for fingerprint, wishes in (
@@ -177,7 +182,7 @@ def test_auto_takes_what_is_here_and_would_help_and_says_what_would(checkpoint, 
         (PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224")),
         (PHOTOS, dataclasses.replace(WISHES, weights="none")),
     ):
-        assert selecting.selected(fingerprint, wishes, CPU).checkpoint is None
+        assert finetune_planner.choose_checkpoint(fingerprint, wishes, CPU).checkpoint is None
 
 
 @pytest.mark.parametrize(
@@ -194,42 +199,46 @@ def test_a_checkpoint_that_nobody_has_named_gives_way_to_what_was_asked_for(
 ):
     (tmp_path / "weights").mkdir()
     checkpoint.rename(tmp_path / "weights" / "dinov2-small")
-    monkeypatch.setenv(weights.FOLDER, str(tmp_path / "weights"))
+    monkeypatch.setenv(weights.WEIGHTS_FOLDER_VARIABLE, str(tmp_path / "weights"))
     wishes = dataclasses.replace(WISHES, **asked)
-    plan, reasons, (note,) = drafting.draft(PHOTOS, wishes, CPU)
+    plan, reasons, (note,) = finetune_planner.draft_from_request(PHOTOS, wishes, CPU)
     assert plan.start.weights == "none" and why in reasons["start.weights"]
     assert note == f"From scratch: {reasons['start.weights']}" and "dinov2-small is on this machine, but" in note
     with pytest.raises(UsageError, match=why):
-        drafting.draft(PHOTOS, dataclasses.replace(wishes, weights=str(tmp_path / "weights" / "dinov2-small")), CPU)
-    assert drafting.draft(PHOTOS, WISHES, CPU)[0].start.weights.endswith("dinov2-small")
+        finetune_planner.draft_from_request(
+            PHOTOS, dataclasses.replace(wishes, weights=str(tmp_path / "weights" / "dinov2-small")), CPU
+        )
+    assert finetune_planner.draft_from_request(PHOTOS, WISHES, CPU)[0].start.weights.endswith("dinov2-small")
 
 
 def test_a_probe_weighs_all_pictures_alike_and_says_so(checkpoint):
     uneven, opened = dataclasses.replace(PHOTOS, ratio=30.0), weights.open_checkpoint(str(checkpoint))
-    plan, reasons = planned.draft(uneven, WISHES, CPU, opened)
+    plan, reasons = finetune_planner.draft_finetune_plan(uneven, WISHES, CPU, opened)
     assert plan.recipe.class_weights == "root"
     wishes = dataclasses.replace(WISHES, overrides={"start.method": "probe"})
-    plan, reasons = planned.draft(uneven, wishes, CPU, opened)
+    plan, reasons = finetune_planner.draft_finetune_plan(uneven, wishes, CPU, opened)
     assert (plan.recipe.class_weights, plan.recipe.steps) == ("none", 0)
     assert reasons["recipe.class_weights"] == "the probe weighs all pictures alike"
 
 
 def test_without_minutes_all_blocks_are_tuned_and_the_reason_names_none(checkpoint):
     wishes = dataclasses.replace(WISHES, minutes=None, steps=500)
-    plan, reasons = planned.draft(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
+    plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
     assert plan.start.frozen_blocks == 0 and reasons["start.frozen_blocks"] == "no minutes to keep to: all are tuned"
 
 
 @pytest.mark.parametrize("minutes", [0.0001, 60.0])
 def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(minutes, checkpoint):
     opened, wishes = weights.open_checkpoint(str(checkpoint)), dataclasses.replace(WISHES, minutes=minutes)
-    alone, _ = planned.draft(PHOTOS, wishes, CPU, opened)
-    plan, reasons = planned.draft(PHOTOS, wishes, CPU, opened, world=2)
+    alone, _ = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened)
+    plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened, world=2)
     few = minutes < 1
     assert (alone.start.frozen_blocks, plan.start.frozen_blocks) == (1 if few else 0, 0)
     assert reasons["start.frozen_blocks"].startswith("2 processes cannot" if few else "the minutes allow")
     wishes = dataclasses.replace(wishes, overrides={"start.frozen_blocks": "1"})
-    assert planned.draft(PHOTOS, wishes, CPU, opened, world=2)[0].start.frozen_blocks == 1, "agreement.check refuses"
+    assert finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, opened, world=2)[0].start.frozen_blocks == 1, (
+        "agreement.check refuses"
+    )
 
 
 @pytest.mark.parametrize(
@@ -242,7 +251,7 @@ def test_several_processes_tune_all_blocks_unless_something_else_was_asked_for(m
 )
 def test_fields_of_the_start_have_reasons_that_are_true_of_the_method(method, why, checkpoint):
     wishes = dataclasses.replace(WISHES, overrides={"start.method": method})
-    _, reasons = planned.draft(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
+    _, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
     assert "hash" in reasons["start.digest"] and "number of channels" in reasons["start.channels_policy"]
     assert {name: reasons[f"start.{name}"] for name in why} == why
 
@@ -250,18 +259,22 @@ def test_fields_of_the_start_have_reasons_that_are_true_of_the_method(method, wh
 def test_a_model_and_a_checkpoint_are_one_too_many(checkpoint):
     opened = weights.open_checkpoint(str(checkpoint))
     with pytest.raises(UsageError, match="--weights brings its own shape"):
-        planned.draft(PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224"), CPU, opened)
+        finetune_planner.draft_finetune_plan(
+            PHOTOS, dataclasses.replace(WISHES, model="vit_tiny_patch16_224"), CPU, opened
+        )
 
 
 def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
     shape = dataclasses.replace(
         BOTH, width=384, depth=12, heads=6, mlp_width=1536, patch=(14, 14), image_size=(518, 518)
     )
-    some = weights.Checkpoint(name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest="")
+    some = weights.StartCheckpoint(
+        name="x", path=Path("x"), config=shape, spec=ImageSpec(height=518, width=518), digest=""
+    )
     found = dataclasses.replace(PHOTOS, channels=1)
     sizes, frozen = [], []
     for minutes in (3.0, 10.0, 60.0):
-        plan, _ = planned.draft(found, dataclasses.replace(WISHES, minutes=minutes), CPU, some)
+        plan, _ = finetune_planner.draft_finetune_plan(found, dataclasses.replace(WISHES, minutes=minutes), CPU, some)
         sizes.append(plan.model.image_size[0])
         frozen.append(plan.start.frozen_blocks)
     assert sizes == sorted(sizes) and sizes[0] == 112 and sizes[-1] == 224
@@ -270,6 +283,6 @@ def test_the_more_minutes_the_more_pixels_and_the_more_blocks_learn():
 
 def test_fields_of_the_start_are_kept_as_they_were_asked_for(checkpoint):
     wishes = dataclasses.replace(WISHES, overrides={"start.method": "lora", "start.lora_rank": "2"})
-    plan, reasons = planned.draft(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
+    plan, reasons = finetune_planner.draft_finetune_plan(PHOTOS, wishes, CPU, weights.open_checkpoint(str(checkpoint)))
     assert (plan.start.method, plan.start.lora_rank, reasons["start.method"]) == ("lora", 2, "asked for")
-    assert plan.start.frozen_blocks == 0 and isinstance(plan.start, StartSettings)
+    assert plan.start.frozen_blocks == 0 and isinstance(plan.start, FinetuneSettings)

@@ -16,16 +16,15 @@ from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
+from vitrail.train import events
 from vitrail.train import fit as training
-from vitrail.train.events import Planned
-from vitrail.train.plan import Plan
-from vitrail.train.planning import cost, pace
-from vitrail.train.planning.pace import Pace
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.recipe import Phase
-from vitrail.train.teacher import teaching
-from vitrail.train.transfer import budget
-from vitrail.train.transfer.settings import StartSettings
+from vitrail.train.distill import distillation
+from vitrail.train.events import PlanEvent
+from vitrail.train.finetune import finetune_planner
+from vitrail.train.plan import FinetuneSettings, Plan, ProgressiveStage
+from vitrail.train.planning import throughput
+from vitrail.train.planning.throughput import Throughput
+from vitrail.train.request import TrainRequest
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
@@ -35,25 +34,25 @@ SOURCE = Source(
     ids=tuple(f"{row}.png" for row in range(48)),
 )  # fmt: skip
 SPLITS = {"train": np.arange(30), "val": np.arange(30, 40), "test": np.arange(40, 48)}
-FEATURES = 70.0 + budget.PROBE_SECONDS[0]
+FEATURES = 70.0 + finetune_planner.PROBE_SECONDS[0]
 """Seconds, of 30 pictures, their mirror images and 10 others, at a second each."""
-PACE = Pace(((Phase(0.0, 1.0), 0.5),))
+PACE = Throughput(((ProgressiveStage(0.0, 1.0), 0.5),))
 
 
 @pytest.fixture
-def foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Planned]:
+def foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PlanEvent]:
     """The plan of a dry run where the features of a picture take a second, and a step takes half of one."""
     save_model(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
-    monkeypatch.setattr(budget, "feature_seconds", lambda *_: 1.0)
-    monkeypatch.setattr(pace, "measure", lambda *_: PACE)
+    monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 1.0)
+    monkeypatch.setattr(throughput, "measure_throughput", lambda *_: PACE)
 
-    def planned(overrides: dict[str, str] | None = None, **asked: float) -> Planned:
-        wishes = Wishes(data=DataSettings(), weights=str(tmp_path / "theirs"), overrides=overrides or {}, **asked)
+    def planned(overrides: dict[str, str] | None = None, **asked: float) -> PlanEvent:
+        wishes = TrainRequest(data=DataSettings(), weights=str(tmp_path / "theirs"), overrides=overrides or {}, **asked)
         given = dataclasses.replace(SOURCE, splits=SPLITS)
         (found,) = [
             event
             for event in training.fit(wishes, MACHINE, tmp_path / "run", True, given=given)
-            if isinstance(event, Planned)
+            if isinstance(event, PlanEvent)
         ]
         assert found.cost is not None and not (tmp_path / "run").exists()
         return found
@@ -78,7 +77,7 @@ def test_a_probe_is_foretold_whether_it_was_asked_for_or_the_minutes_are_too_few
 
 
 def test_a_teacher_that_is_trained_first_is_counted_and_named_beside_the_features(foretold, monkeypatch):
-    monkeypatch.setattr(teaching, "seconds_per_step", lambda *_: 2.0)
+    monkeypatch.setattr(distillation, "measure_distill_step", lambda *_: 2.0)
     planned = foretold({"teacher.model": "cnn", "teacher.steps": "5"}, steps=4)
     assert planned.cost.training == pytest.approx(10 + FEATURES + 2, abs=0.1)
     planned = foretold({"teacher.model": "cnn", "teacher.steps": "5"}, minutes=2.0)
@@ -90,7 +89,7 @@ def test_a_written_plan_of_a_probe_is_foretold_too(foretold, tmp_path):
     plan = foretold({"start.method": "probe"}).plan
     given = dataclasses.replace(SOURCE, splits=SPLITS)
     events = training.fit_plan(plan, tmp_path / "again", given, dry_run=True)
-    (planned,) = [event for event in events if isinstance(event, Planned)]
+    (planned,) = [event for event in events if isinstance(event, PlanEvent)]
     assert planned.plan == plan and planned.cost.training == pytest.approx(FEATURES, abs=0.1)
 
 
@@ -101,22 +100,25 @@ def test_a_written_plan_of_a_probe_is_foretold_too(foretold, tmp_path):
 def test_a_run_is_measured_before_it_for_many_steps_and_not_for_few_or_a_probe(
     overrides, asked, predicted, foretold, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "_lead", lambda *_: (event for event in ()))
+    monkeypatch.setattr(training, "_train_rank0", lambda *_: (event for event in ()))
     if predicted is None:
-        monkeypatch.setattr(budget, "feature_seconds", None)
-    wishes = Wishes(data=DataSettings(), weights=str(tmp_path / "theirs"), overrides=overrides, **asked)
+        monkeypatch.setattr(finetune_planner, "measure_feature_seconds", None)
+    wishes = TrainRequest(data=DataSettings(), weights=str(tmp_path / "theirs"), overrides=overrides, **asked)
     list(training.fit(wishes, MACHINE, tmp_path / "run", given=dataclasses.replace(SOURCE, splits=SPLITS)))
-    told = cost.read(tmp_path / "run")["predicted"]
+    told = events.read_cost(tmp_path / "run")["predicted"]
     assert (told or {}).get("training") == (None if predicted is None else pytest.approx(predicted, abs=0.1))
 
 
 def test_several_processes_make_the_fewest_steps_where_one_would_end_with_the_probe():
-    plan = dataclasses.replace(Plan(), start=StartSettings(weights="x"), minutes=1.0)
-    wishes, reasons = Wishes(data=DataSettings(), overrides={"recipe.batch": "8"}), {}
-    found = budget.fixed(plan, 58.0, PACE, wishes, reasons, world=2)
-    assert (found.start.method, found.recipe.steps) == ("full", budget.LEAST_STEPS)
+    plan = dataclasses.replace(Plan(), start=FinetuneSettings(weights="x"), minutes=1.0)
+    wishes, reasons = TrainRequest(data=DataSettings(), overrides={"recipe.batch": "8"}), {}
+    found = finetune_planner.fix_finetune_steps(plan, 58.0, PACE, wishes, reasons, world=2)
+    assert (found.start.method, found.recipe.steps) == ("full", finetune_planner.MIN_FINETUNE_STEPS)
     why = "1 minutes less 58 s for features, 0.500 s a step, are 4"
     assert reasons["recipe.steps"] == f"at least, for 2 processes cannot end with the probe yet: {why}"
-    assert budget.fixed(plan, 50.0, PACE, wishes, reasons, world=2).recipe.steps == 20
+    assert finetune_planner.fix_finetune_steps(plan, 50.0, PACE, wishes, reasons, world=2).recipe.steps == 20
     assert reasons["recipe.steps"] == "1 minutes less 50 s for features, 0.500 s a step"
-    assert budget.fixed(plan, 58.0, PACE, Wishes(data=DataSettings()), reasons).start.method == "probe"
+    assert (
+        finetune_planner.fix_finetune_steps(plan, 58.0, PACE, TrainRequest(data=DataSettings()), reasons).start.method
+        == "probe"
+    )

@@ -21,10 +21,10 @@ from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
-from vitrail.train.events import Event, Worked
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.run import RunFolder
-from vitrail.train.transfer import extracting
+from vitrail.train.events import Event, TaskProgress
+from vitrail.train.finetune import features
+from vitrail.train.request import TrainRequest
+from vitrail.train.run_folder import RunFolder
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
@@ -33,13 +33,13 @@ PICTURES = (20, 20)  # 30 learnt, 4 to validate on: four portions, one, and four
 
 def fit(run: Path, weights: Path) -> list[Event]:
     overrides = {"start.method": "probe"}
-    wishes = Wishes(data=DataSettings(), weights=str(weights), overrides=overrides)
+    wishes = TrainRequest(data=DataSettings(), weights=str(weights), overrides=overrides)
     return list(training.fit(wishes, MACHINE, run, given=drawn(PICTURES)))
 
 
 @pytest.fixture
 def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(extracting, "BATCH", 8)
+    monkeypatch.setattr(features, "FEATURE_BATCH", 8)
     save_model(tmp_path / "theirs", create_model(SHAPE, 3), ImageSpec(height=16, width=16), (), "timm")
     return tmp_path / "theirs"
 
@@ -70,8 +70,8 @@ def killed() -> None:
 
 def stopped_in(run: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, portion: int) -> Path:
     """A run that was killed in a portion; all before it were saved."""
-    monkeypatch.setattr(extracting, "SECONDS_BETWEEN_SAVES", 0.0)
-    monkeypatch.setattr(extracting, "collect", Collect(portion, killed))
+    monkeypatch.setattr(features, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(features, "collect", Collect(portion, killed))
     with pytest.raises(KeyboardInterrupt):
         fit(run, weights)
     return run
@@ -90,20 +90,20 @@ def test_A1_features_that_a_kill_found_half_done_go_on_with_the_same_bits(
     fit(tmp_path / "whole", weights)
     run = stopped_in(tmp_path / "run", weights, monkeypatch, portion)
     counted = Collect()
-    monkeypatch.setattr(extracting, "collect", counted)
-    told = notes(list(training.resume(run, drawn(PICTURES))))
+    monkeypatch.setattr(features, "collect", counted)
+    told = notes(list(training.resume_run(run, drawn(PICTURES))))
     assert counted.calls == left and "Going on after the features of " in " ".join(told)
     assert begins(run) == begins(tmp_path / "whole")
     assert not (run / "features").exists() and (run / "report.html").is_file()
 
 
 def test_a_whole_split_is_kept_at_once_however_short_it_was(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(extracting, "collect", Collect(6, killed))
+    monkeypatch.setattr(features, "collect", Collect(6, killed))
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "run", weights)
     counted = Collect()
-    monkeypatch.setattr(extracting, "collect", counted)
-    list(training.resume(tmp_path / "run", drawn(PICTURES)))
+    monkeypatch.setattr(features, "collect", counted)
+    list(training.resume_run(tmp_path / "run", drawn(PICTURES)))
     assert counted.calls == 4, "the mirror images alone"
 
 
@@ -112,15 +112,15 @@ def test_A1_features_of_another_plan_and_damaged_ones_are_computed_again(weights
     (first, second, third) = sorted((run / "features").iterdir())
     second.write_bytes(second.read_bytes()[:-4])
     counted = Collect(3, killed)
-    monkeypatch.setattr(extracting, "collect", counted)
+    monkeypatch.setattr(features, "collect", counted)
     with pytest.raises(KeyboardInterrupt):
-        list(training.resume(run, drawn(PICTURES)))
+        list(training.resume_run(run, drawn(PICTURES)))
     assert first.is_file() and third.is_file() and counted.calls == 3  # the first portion alone was good
     plan = (run / "plan.toml").read_text()
     (run / "plan.toml").write_text(plan.replace("crop_fraction = 1.0", "crop_fraction = 0.9"))
     counted = Collect()
-    monkeypatch.setattr(extracting, "collect", counted)
-    list(training.resume(run, drawn(PICTURES)))
+    monkeypatch.setattr(features, "collect", counted)
+    list(training.resume_run(run, drawn(PICTURES)))
     assert counted.calls == 9
 
 
@@ -128,27 +128,27 @@ def test_A1_features_of_another_plan_and_damaged_ones_are_computed_again(weights
 def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, tmp_path, monkeypatch):
     fit(tmp_path / "whole", weights)
     asked = Collect(2, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(extracting, "collect", asked)
+    monkeypatch.setattr(features, "collect", asked)
     run = tmp_path / "run"
     with pytest.raises(
         InterruptedRun, match=rf"Interrupted in the features of 16 of \d+ train .*--resume {run}"
     ) as end:
         fit(run, weights)
     assert end.value.exit_code == 143 and len(list((run / "features").iterdir())) == 1
-    monkeypatch.setattr(extracting, "collect", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
-    told = notes(list(training.resume(run, drawn(PICTURES))))
+    monkeypatch.setattr(features, "collect", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
+    told = notes(list(training.resume_run(run, drawn(PICTURES))))
     assert any(text.startswith("Going on after the features of 16 of ") for text in told)
     assert any(text.startswith("Saved after the features of 24 of ") for text in told)
     assert begins(run) == begins(tmp_path / "whole")
 
 
 def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
-    wishes = Wishes(data=DataSettings(), weights=str(weights), overrides={"start.method": "probe"})
+    wishes = TrainRequest(data=DataSettings(), weights=str(weights), overrides={"start.method": "probe"})
     events = training.fit(wishes, MACHINE, tmp_path / "run", given=drawn(PICTURES))
     whole = 0
     with pytest.raises(InterruptedRun, match="Interrupted after the features") as end:
         for event in events:
-            whole += isinstance(event, Worked) and event.done == event.total and "features of the" in event.what
+            whole += isinstance(event, TaskProgress) and event.done == event.total and "features of the" in event.what
             if whole == 3:  # train, val, and now the mirror images of train
                 os.kill(os.getpid(), signal.SIGTERM)
     assert whole == 3 and end.value.exit_code == 143
@@ -156,7 +156,7 @@ def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
 
 
 def test_a_batch_that_does_not_fit_is_halved_for_the_rest_of_the_split(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(extracting, "collect", tight := Collect(fits=3))
+    monkeypatch.setattr(features, "collect", tight := Collect(fits=3))
     told = notes(fit(tmp_path / "run", weights))
     assert tight.batches == [8, 4, 2, 2, 2, 2, 8, 4, 2, 8, 4, 2, 2, 2, 2]  # train, val, and mirror images of train
     assert told.count("The memory is full with 8 pictures at once: features go on with 2 at once.") == 3
@@ -169,26 +169,26 @@ def test_a_resume_goes_on_with_the_batch_that_fitted_and_ends_with_the_same_bits
 
     true = collect.collect
     monkeypatch.setitem(globals(), "extracting_collect", differently)
-    monkeypatch.setattr(extracting, "collect", Collect(fits=3))
+    monkeypatch.setattr(features, "collect", Collect(fits=3))
     fit(tmp_path / "whole", weights)
-    monkeypatch.setattr(extracting, "SECONDS_BETWEEN_SAVES", 0.0)
-    monkeypatch.setattr(extracting, "collect", Collect(5, killed, fits=3))
+    monkeypatch.setattr(features, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(features, "collect", Collect(5, killed, fits=3))
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "run", weights)
-    monkeypatch.setattr(extracting, "collect", roomier := Collect(fits=3))
-    list(training.resume(tmp_path / "run", drawn(PICTURES)))
+    monkeypatch.setattr(features, "collect", roomier := Collect(fits=3))
+    list(training.resume_run(tmp_path / "run", drawn(PICTURES)))
     assert roomier.batches == [2, 2, 8, 4, 2, 8, 4, 2, 2, 2, 2], "the first two portions were kept"
     assert begins(tmp_path / "run") == begins(tmp_path / "whole")
 
 
 def test_without_room_for_one_picture_it_says_what_helps(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(extracting, "collect", none := Collect(fits=0))
+    monkeypatch.setattr(features, "collect", none := Collect(fits=0))
     with pytest.raises(
         ResourceError, match=r"not even one picture at once .* smaller --image-size .* another --device"
     ):
         fit(tmp_path / "run", weights)
     assert none.batches == [8, 4, 2, 1]
-    monkeypatch.setattr(extracting, "collect", Collect(1, lambda: torch.zeros(2) @ torch.zeros(3)))
+    monkeypatch.setattr(features, "collect", Collect(1, lambda: torch.zeros(2) @ torch.zeros(3)))
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
         fit(tmp_path / "other", weights)
 
@@ -196,7 +196,7 @@ def test_without_room_for_one_picture_it_says_what_helps(weights, tmp_path, monk
 def test_parts_that_do_not_meet_are_left(tmp_path, weights):
     run = RunFolder.create(tmp_path / "run")
     fit(tmp_path / "whole", weights)
-    parts = extracting.Parts(run, RunFolder(tmp_path / "whole").read_plan(), "train", np.arange(9))
+    parts = features.FeatureFiles(run, RunFolder(tmp_path / "whole").read_plan(), "train", np.arange(9))
     numbers = np.arange(36, dtype=np.float32).reshape(9, 4)
     parts.keep([numbers[:2], numbers[2:3]], 3)
     parts.keep([numbers[5:]], 9)

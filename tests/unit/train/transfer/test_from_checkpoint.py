@@ -23,12 +23,12 @@ from vitrail.model.vit import create_model
 from vitrail.runtime import RuntimeSettings
 from vitrail.spec import ImageSpec
 from vitrail.train import fit as training
-from vitrail.train.events import Event, Finished, Note, Planned
-from vitrail.train.keeping.extend import Extension
-from vitrail.train.planning.wishes import Wishes
-from vitrail.train.run import RunFolder
-from vitrail.train.transfer import begin, budget, choosing
-from vitrail.train.transfer.tried import Tried
+from vitrail.train.events import Event, FinishEvent, Note, PlanEvent
+from vitrail.train.finetune import features, finetune_planner, wise_ft
+from vitrail.train.finetune.linear_probe import Candidate
+from vitrail.train.request import TrainRequest
+from vitrail.train.resume import Extension
+from vitrail.train.run_folder import RunFolder
 
 MACHINE = RuntimeSettings(device="cpu", threads=1, number_format="float32")
 SHAPE = ViTConfig(image_size=(16, 16), patch=(8, 8), width=16, depth=2, heads=2, mlp_width=32, outputs=5)
@@ -69,7 +69,7 @@ def fit(tmp_path: Path, weights: Path) -> Fit:
         overrides = {name.replace("__", "."): text for name, text in words.items() if "__" in name}
         rest = {name: text for name, text in words.items() if "__" not in name}
         data = DataSettings(val_fraction=0.25)
-        wishes = Wishes(data=data, **({"steps": 4, "weights": str(weights)} | rest), overrides=overrides)
+        wishes = TrainRequest(data=data, **({"steps": 4, "weights": str(weights)} | rest), overrides=overrides)
         return list(training.fit(wishes, MACHINE, tmp_path / run, dry_run, given=source))
 
     return fitted
@@ -83,7 +83,7 @@ def tried(run: Path) -> dict[str, list[dict[str, object]]]:
 @pytest.mark.parametrize("task", ["labels", "classes", "number"])
 def test_every_task_is_probed_tuned_and_chosen_and_never_below_the_probe(task, fit, tmp_path):
     events, run = fit(drawn(task), recipe__mirror="false"), tmp_path / "run"
-    assert isinstance(events[-1], Finished)
+    assert isinstance(events[-1], FinishEvent)
     table = tried(run)
     assert {row["name"] for row in table["frozen"]} >= {"10 nearest", "20 nearest", "100 nearest"}
     assert sum(row["chosen"] for row in table["frozen"]) == sum(row["chosen"] for row in table["tuned"]) == 1
@@ -139,18 +139,18 @@ def test_a_run_goes_on_bit_for_bit_whether_it_was_killed_among_the_features_or_t
     def killed(*words: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(begin, "probed", killed)
+    monkeypatch.setattr(features, "fit_probes", killed)
     with pytest.raises(KeyboardInterrupt):
         fit(drawn(), recipe__rate="0.01")
     monkeypatch.undo()
     assert not (tmp_path / "run" / "start.safetensors").exists()
-    monkeypatch.setattr(training, "follow", killed)
+    monkeypatch.setattr(training, "run_trainer", killed)
     with pytest.raises(KeyboardInterrupt):
-        list(training.resume(tmp_path / "run", drawn()))
+        list(training.resume_run(tmp_path / "run", drawn()))
     monkeypatch.undo()
     assert (tmp_path / "run" / "start.safetensors").is_file()
     (tmp_path / "theirs").rename(tmp_path / "gone")  # not needed any more
-    assert isinstance(list(training.resume(tmp_path / "run", drawn()))[-1], Finished)
+    assert isinstance(list(training.resume_run(tmp_path / "run", drawn()))[-1], FinishEvent)
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == whole
 
 
@@ -169,8 +169,10 @@ def test_a_plan_finds_its_weights_again(fit, tmp_path):
 def test_a_dry_run_of_a_written_plan_counts_its_features_and_makes_nothing(fit, tmp_path, monkeypatch):
     fit(drawn())
     plan = RunFolder(tmp_path / "run").read_plan()
-    monkeypatch.setattr(budget, "feature_seconds", lambda *_: 100.0)
-    (planned,) = [e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, Planned)]
+    monkeypatch.setattr(finetune_planner, "measure_feature_seconds", lambda *_: 100.0)
+    (planned,) = [
+        e for e in training.fit_plan(plan, tmp_path / "dry", drawn(), dry_run=True) if isinstance(e, PlanEvent)
+    ]
     splits = [row["split"] for row in csv.DictReader((tmp_path / "run" / "splits.csv").read_text().splitlines())]
     looked = len(splits) - splits.count("test")
     assert planned.plan == plan and 100 * looked < planned.cost.training < 100 * 2 * looked + 100
@@ -182,7 +184,7 @@ def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the
     run = tmp_path / "run"
     start, first = ((run / name).read_bytes() for name in ("start.safetensors", "metrics.jsonl"))
     frozen = tried(run)["frozen"]
-    assert isinstance(list(training.resume(run, drawn(), Extension(steps=3)))[-1], Finished)
+    assert isinstance(list(training.resume_run(run, drawn(), Extension(steps=3)))[-1], FinishEvent)
     plan = RunFolder(run).read_plan()
     assert (plan.recipe.steps, plan.recipe.extended_at) == (7, 4)
     assert (run / "start.safetensors").read_bytes() == start and (run / "metrics.jsonl").read_bytes().startswith(first)
@@ -193,8 +195,8 @@ def test_an_extended_run_goes_on_from_its_tuned_weights_and_is_compared_with_the
 def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_first_checkpoint(
     fit, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(training, "follow", lambda *words: iter([]))
-    monkeypatch.setattr(training, "conclude", lambda *words: iter([]))
+    monkeypatch.setattr(training, "run_trainer", lambda *words: iter([]))
+    monkeypatch.setattr(training, "finish_run", lambda *words: iter([]))
     fit(drawn())
     monkeypatch.undo()
     plan = tmp_path / "run" / "plan.toml"
@@ -207,18 +209,18 @@ def test_what_the_features_and_the_probe_have_used_cannot_be_edited_before_the_f
         assert text.count(old) == 1, old
         plan.write_text(text.replace(old, new))
         with pytest.raises(UsageError, match=rf"{name} .* -> .*it has had its effect already"):
-            list(training.resume(tmp_path / "run", drawn()))
+            list(training.resume_run(tmp_path / "run", drawn()))
     plan.write_text(text.replace("\nclip = 1.0", "\nclip = 2.0"))
-    told = [event.text for event in training.resume(tmp_path / "run", drawn()) if isinstance(event, Note)]
+    told = [event.text for event in training.resume_run(tmp_path / "run", drawn()) if isinstance(event, Note)]
     assert any(text.startswith("Changed since the run was saved: recipe.clip 1.0 -> 2.0.") for text in told), told
 
 
 def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_better_on_all(fit, tmp_path, monkeypatch):
-    def said(name: str, task: str, outputs: np.ndarray, targets: np.ndarray) -> Tried:
+    def said(name: str, task: str, outputs: np.ndarray, targets: np.ndarray) -> Candidate:
         right = name.startswith("the start") is (len(outputs) > 4)
-        return Tried(name=name, figure_name="accuracy", figure=float(right), loss=0.0)
+        return Candidate(name=name, figure_name="accuracy", figure=float(right), loss=0.0)
 
-    monkeypatch.setattr(choosing, "MOST_JUDGED", 4)
+    monkeypatch.setattr(wise_ft, "MAX_COMPARED_IMAGES", 4)
     fit(drawn(), run="measured", recipe__rate="0.01")
     rows = tried(tmp_path / "measured")["tuned"]
     (best,) = [row for row in rows if row["chosen"]]
@@ -228,7 +230,7 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
     if best is not rows[0]:
         assert rows[0]["name"] == f"the start, frozen, on all {val}" and best["name"].endswith(f", on all {val}")
         assert best["figure"] == pytest.approx(judged["accuracy"], abs=1e-6)
-    monkeypatch.setattr(choosing, "judged", said)
+    monkeypatch.setattr(wise_ft, "evaluate_candidate", said)
     fit(drawn(), recipe__rate="0.01")
     rows = tried(tmp_path / "run")["tuned"]
     assert [row["figure"] for row in rows] == [1.0, 0.0, 1.0, 1.0, 1.0], "the first and the best of a part, on all"
@@ -241,15 +243,19 @@ def test_of_many_validation_pictures_the_best_of_a_part_is_kept_only_if_it_is_be
 def test_a_frozen_probe_has_no_steps_to_be_extended(fit, tmp_path):
     fit(drawn(), steps=None, start__method="probe")
     with pytest.raises(UsageError, match="frozen features alone"):
-        list(training.resume(tmp_path / "run", drawn(), Extension(steps=3)))
+        list(training.resume_run(tmp_path / "run", drawn(), Extension(steps=3)))
     assert RunFolder(tmp_path / "run").read_plan().recipe.steps == 0
 
 
 def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit):
-    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.2) if isinstance(event, Planned)]
+    (planned,) = [
+        event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.2) if isinstance(event, PlanEvent)
+    ]
     assert "less" in planned.reasons["recipe.steps"] and "for features" in planned.reasons["recipe.steps"]
     assert planned.plan.recipe.steps >= 10 and planned.plan.recipe.evaluate_every
-    (planned,) = [event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.03) if isinstance(event, Planned)]
+    (planned,) = [
+        event for event in fit(drawn(), dry_run=True, steps=None, minutes=0.03) if isinstance(event, PlanEvent)
+    ]
     assert (planned.plan.start.method, planned.plan.recipe.steps) == ("probe", 0)
     assert "too little is left to tune" in planned.reasons["start.method"]
     assert planned.reasons["start.layer_decay"] == "the probe tunes nothing"
@@ -264,12 +270,12 @@ def test_of_some_minutes_the_features_take_their_part_and_the_steps_the_rest(fit
 
 @pytest.mark.parametrize(("words", "steps"), [({"recipe__batch": "8"}, 7), ({"recipe__repeats": "2"}, 13)])
 def test_epochs_are_counted_by_the_batch_and_the_repeats_that_were_asked_for(words, steps, fit):
-    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=None, epochs=2.0, **words) if isinstance(e, Planned)]
+    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=None, epochs=2.0, **words) if isinstance(e, PlanEvent)]
     assert planned.plan.recipe.steps == steps and planned.plan.minutes == 0
 
 
 def test_a_teacher_that_is_trained_first_has_its_share_here_too(fit):
-    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=20, teacher__model="cnn") if isinstance(e, Planned)]
+    (planned,) = [e for e in fit(drawn(), dry_run=True, steps=20, teacher__model="cnn") if isinstance(e, PlanEvent)]
     assert planned.plan.teacher.steps == 4
 
 
@@ -323,10 +329,10 @@ def test_a_file_without_a_trunk_is_refused(fit, tmp_path):
 
 
 def test_what_was_asked_of_the_machine_is_kept_in_the_plan_here_too(tmp_path, weights):
-    wishes = Wishes(data=DataSettings(val_fraction=0.25), steps=4, weights=str(weights))
+    wishes = TrainRequest(data=DataSettings(val_fraction=0.25), steps=4, weights=str(weights))
     patient = dataclasses.replace(MACHINE, patience=77.0)
     events = list(training.fit(wishes, patient, tmp_path / "run", True, given=drawn()))
-    assert next(event.plan for event in events if isinstance(event, Planned)).compute.patience == 77.0
+    assert next(event.plan for event in events if isinstance(event, PlanEvent)).compute.patience == 77.0
     shared = dataclasses.replace(MACHINE, engine="ddp")
     with pytest.raises(UsageError, match=r"compute\.engine ddp shares the work of several processes"):
         list(training.fit(wishes, shared, tmp_path / "run", True, given=drawn()))

@@ -1,0 +1,89 @@
+"""What the model is shown of a batch: pictures moved, changed, covered and mixed as (seed, epoch, sample, copy) say.
+
+The order is: crop (by the loader, which then mirrors too), shift and mirror, exchange of rows and columns, small
+turns, stretches and moves, the policy's operations, erasing, mixing, reduction to the size of an early step.
+All of it is uint8; all but the crop happens on the device. With whom a picture is mixed depends on its batch,
+everything else on the picture alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, Int, UInt8
+from torch import Tensor
+
+from ..data.augment import policies
+from ..data.augment.crops import crop_and_flip, resize_images
+from ..data.augment.geometry import AFFINE_DRAWS, random_affine
+from ..data.augment.mixing import ERASING_DRAWS, MIXING_DRAWS, random_erasing
+from ..data.augment.mixing import mix_batch as mixing_mix_batch
+from ..data.loader import Batch
+from ..data.random_crop import RandomResizedCrop
+from ..randomness import uniform
+from .plan import Plan, Recipe
+
+
+def make_crop(recipe: Recipe, seed: int) -> RandomResizedCrop | None:
+    """What the loader cuts out of the training pictures; None where the recipe asks for no resized crops."""
+    return RandomResizedCrop(seed, scale=(recipe.crop_scale, 1.0), mirror=recipe.flip) if recipe.crop_scale else None
+
+
+def augment_batch(batch: Batch, recipe: Recipe, seed: int, epoch: int, device: str = "cpu") -> UInt8[Tensor, "B C H W"]:
+    """The batch's pictures on the device, as (seed, epoch, sample, copy) say; not mixed yet."""
+    images = batch.images.to(device)
+    flip = recipe.flip and not recipe.crop_scale  # a cut picture has been mirrored by the threads that cut it
+    if recipe.crop_padding or flip or recipe.flip_vertical:
+        keys = uniform(seed, "crop and flip", epoch, batch.keys, 4 if recipe.flip_vertical else 3)
+        images = crop_and_flip(images, keys, recipe.crop_padding, flip, recipe.flip_vertical)
+    if recipe.transpose:
+        images = transpose_randomly(images, uniform(seed, "transpose", epoch, batch.keys, 1)[:, 0])
+    if recipe.turn or recipe.stretch or recipe.move:
+        keys = uniform(seed, "wander", epoch, batch.keys, AFFINE_DRAWS)
+        images = random_affine(images, keys, recipe.turn, recipe.stretch, recipe.move)
+    moves = _draw_policy_operations(batch, recipe, seed, epoch)
+    if moves is not None:
+        images = policies.apply_operations(images, moves)
+    if recipe.erase:
+        images = random_erasing(images, uniform(seed, "erase", epoch, batch.keys, ERASING_DRAWS), recipe.erase)
+    return images
+
+
+def mix_batch(
+    images: UInt8[Tensor, "B C H W"], batch: Batch, recipe: Recipe, seed: int, epoch: int, outputs: int
+) -> tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"] | Float[Tensor, "B K"]]:
+    """The augmented pictures mixed with each other, and their targets; both as they are if nothing is mixed."""
+    targets = batch.targets.to(images.device)
+    if not recipe.mixup and not recipe.cutmix:
+        return images, targets
+    keys = uniform(seed, "mix", epoch, batch.keys, MIXING_DRAWS)
+    return mixing_mix_batch(images, targets, keys, recipe.mixup, recipe.cutmix, outputs)
+
+
+def transpose_randomly(images: UInt8[Tensor, "B C H H"], keys: Float64[np.ndarray, " B"]) -> UInt8[Tensor, "B C H H"]:
+    """Exchange rows and columns of the pictures whose key lies below 0.5."""
+    chosen = torch.from_numpy(keys < 0.5).to(images.device)
+    return torch.where(chosen[:, None, None, None], images.mT, images)
+
+
+def resize_for_step(images: UInt8[Tensor, "B C H W"], plan: Plan, step: int) -> UInt8[Tensor, "B C h w"]:
+    """The pictures at the size that a step shows them: the model's own, or in early steps fewer whole patches."""
+    grid = plan.recipe.grid_at(step, plan.model.grid)
+    if grid == plan.model.grid:
+        return images
+    size = grid.rows * plan.model.patch[0], grid.columns * plan.model.patch[1]
+    return resize_images(images, size, plan.image.interpolation)
+
+
+def _draw_policy_operations(batch: Batch, recipe: Recipe, seed: int, epoch: int) -> policies.AugmentationOps | None:
+    """What the recipe's policy does to each picture."""
+    size = (batch.images.shape[2], batch.images.shape[3])
+    if recipe.augment == "rand":
+        keys = uniform(seed, "rand augment", epoch, batch.keys, policies.RAND_DRAWS * recipe.augment_count)
+        return policies.draw_rand_augment(keys, recipe.augment_magnitude, size)
+    if recipe.augment == "trivial":
+        keys = uniform(seed, "trivial augment", epoch, batch.keys, policies.TRIVIAL_DRAWS)
+        return policies.draw_trivial_augment(keys, size)
+    if recipe.augment == "three":
+        return policies.draw_three_augment(uniform(seed, "three augment", epoch, batch.keys, policies.THREE_DRAWS))
+    return None

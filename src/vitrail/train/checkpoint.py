@@ -1,0 +1,348 @@
+"""What a run can be continued from: weights, optimisers, running mean and step, in folders that are whole or absent."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .. import config
+from ..errors import DamagedFileError, ResourceError
+from ..files import atomic, checksums, safetensors_file, strict_json
+from ..files.disk import resource_errors
+from ..files.safetensors_file import read_safetensors_header
+from ..runtime import cpu_name
+from .distributed.collectives import SINGLE_PROCESS, RankGroup
+from .guards import Guards
+from .loop import TrainState
+from .optim import ModelEma, Muon
+from .plan import Plan
+from .run_folder import RunFolder
+from .signals import SignalRequest, resume_instructions
+
+if TYPE_CHECKING:
+    from .distributed.fsdp import ShardedSave
+
+
+KEPT_CHECKPOINTS = 2
+STATE_FILE, PLAN_FILE = "state.json", "plan.toml"
+_STEP = "step-"
+_EMPTY_FILE_BYTES = 32
+"""Bytes of the unreadable file that older versions made of no tensors; with one there are more."""
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    average: ModelEma | None,
+    plan: str | None = None,
+    more: Mapping[str, Any] | None = None,
+    shares: ShardedSave | None = None,
+) -> Path:
+    """Write `folder/step-00000123/` for a run that has finished 123 steps, and forget all but the newest two.
+
+    The folder appears whole or not at all, also in the place of a damaged one; `LATEST` then names it, for people and
+    scripts. Old ones that cannot be deleted stay; `left_over` lists them.
+
+    Args:
+        plan: what the steps so far followed, as TOML; a resume says what has changed since.
+        more: further facts that a resume needs, in JSON's kinds, such as what the guards remember; see `facts`.
+        shares: writes the tensors instead, in parts, where they are split over processes.
+
+    Raises:
+        ResourceError: no room or no permission; the older checkpoints are untouched.
+    """
+    path = folder / f"{_STEP}{step:08d}"
+    if path.exists() and not _is_complete(path):
+        with resource_errors(path):
+            atomic.remove_folder(path)  # the run goes on from an older one, which stays until this one is written
+    if not path.exists():
+        with atomic.write_folder(path) as new:
+            if shares is not None:
+                shares.write(new)
+            for kind, found in {} if shares else _tensors_by_kind(model, optimizers, average).items():
+                if found:  # before the first applied step the optimisers have nothing to keep
+                    safetensors_file.save_tensors(new / f"{kind}.safetensors", found, {})
+            if plan is not None:
+                atomic.write_text(new / PLAN_FILE, plan)
+            atomic.write_json(new / STATE_FILE, {"step": step, **describe_machine(), **(more or {})})
+    atomic.write_text(folder / "LATEST", path.name + "\n")
+    for old in list_old_checkpoints(folder, step):
+        with suppress(OSError):
+            atomic.remove_folder(old)
+    return path
+
+
+def describe_machine() -> dict[str, str | int]:
+    """What the bits of a training depend on, beside its plan."""
+    return {
+        "vitrail": version("vitrail"),
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "processes": dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1,
+        "cpu": cpu_name(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
+    }
+
+
+def list_old_checkpoints(folder: Path, step: int) -> list[Path]:
+    """All but the newest two checkpoints up to a step that has just been saved, the oldest first.
+
+    Later ones too: they were damaged when the run went on from before them, and must not push out a whole one.
+    """
+    found = sorted(folder.glob(f"{_STEP}*"))
+    kept = [path for path in found if path.name <= f"{_STEP}{step:08d}"][-KEPT_CHECKPOINTS:]
+    return [path for path in found if path not in kept]
+
+
+def find_newest_checkpoint(folder: Path) -> tuple[Path | None, list[str]]:
+    """The newest whole checkpoint, and a sentence for every newer one that is damaged. None if there never was one.
+
+    Newest by the step in its name, which must be that of the verified state inside; clocks decide nothing. Others may
+    be saving and deleting meanwhile: then it looks again.
+
+    Raises:
+        DamagedFileError: there are checkpoints and all of them are damaged.
+    """
+    while True:
+        found = sorted(folder.glob(f"{_STEP}*"), reverse=True)
+        complaints = []
+        for path in found:
+            try:
+                _verify_checkpoint(path)
+            except (DamagedFileError, FileNotFoundError) as error:
+                complaints.append(str(error))
+            else:
+                return path, complaints
+        if not found:
+            return None, []
+        if all(path.exists() for path in found):
+            raise DamagedFileError("No checkpoint of this run is whole: " + " ".join(complaints))
+
+
+def read_checkpoint_facts(path: Path) -> dict[str, Any]:
+    """What `save` has noted beside the tensors: step, machine, and what it was given."""
+    return dict(strict_json.read_json(path / STATE_FILE))
+
+
+def read_checkpoint_plan(path: Path) -> Plan | None:
+    """The plan that a checkpoint was saved under; None in those of an older version.
+
+    Raises:
+        UsageError: it was saved by a version with other settings.
+    """
+    return config.read_toml(path / PLAN_FILE, Plan) if (path / PLAN_FILE).is_file() else None
+
+
+def check_disk_space(folder: Path, learner: TrainState) -> None:
+    """Refuse to begin where the checkpoints will not fit, instead of failing when the first hour is over.
+
+    Raises:
+        ResourceError: with what is needed and what is free.
+    """
+    each = checkpoint_bytes(learner)
+    needed = (KEPT_CHECKPOINTS + 1) * each - sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ResourceError(
+            f"{KEPT_CHECKPOINTS + 1} checkpoints of {each / 2**20:,.0f} MiB must fit on the disk "
+            f"({KEPT_CHECKPOINTS} are kept while the next "
+            f"is written), and only {free / 2**20:,.0f} MiB are free in {folder}. Free some room, or choose another "
+            "disk with --out."
+        )
+
+
+def load_checkpoint(
+    path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
+) -> int:
+    """Put a checkpoint back into its parts, strictly, and return the number of finished steps.
+
+    Raises:
+        DamagedFileError: a tensor is missing, left over, or of another shape.
+    """
+    applied = _has_moments(path)
+    for optimizer in optimizers:
+        if applied:
+            _init_optimizer_state(optimizer)
+        else:
+            optimizer.state.clear()
+    if any(path.glob("shard-*")):  # FSDP2 wrote it
+        from .distributed import fsdp
+
+        fsdp.read_shards(path, collect_tensors(model, optimizers, average))
+    else:
+        for kind, ours in _tensors_by_kind(model, optimizers, average).items():
+            if ours:
+                _load_file(path / f"{kind}.safetensors", ours)
+    return int(read_checkpoint_facts(path)["step"])
+
+
+def collect_tensors(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
+) -> dict[str, Tensor]:
+    """All tensors of a checkpoint by one name each: model/head.linear.weight, optimizer/head.linear.weight/exp_avg."""
+    kinds = _tensors_by_kind(model, optimizers, average)
+    return {f"{kind}/{name}": tensor for kind, found in kinds.items() for name, tensor in found.items()}
+
+
+def checkpoint_bytes(learner: TrainState) -> int:
+    """Bytes of a checkpoint, nearly: the optimisers' moments are counted before they exist."""
+    weights = sum(value.nbytes for value in learner.model.state_dict().values())
+    if learner.average is not None:
+        weights += sum(value.nbytes for value in learner.average.weights.values())
+    for optimizer in learner.optimizers:
+        moments = 1 if isinstance(optimizer, Muon) else 2
+        weights += moments * sum(value.nbytes for group in optimizer.param_groups for value in group["params"])
+    return weights
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        _verify_checkpoint(path)
+    except (DamagedFileError, FileNotFoundError):
+        return False
+    return True
+
+
+def _verify_checkpoint(path: Path) -> None:
+    checksums.verify_manifest(path)
+    said = read_checkpoint_facts(path).get("step")
+    if path.name != f"{_STEP}{said:08d}":
+        raise DamagedFileError(f"{path} holds step {said}: somebody has renamed it.")
+
+
+def _has_moments(path: Path) -> bool:
+    """Whether a step had been applied: before the first, AdamW has counted none, and one that is prepared has."""
+    if shards := list(path.glob("shard-*")):
+        return any(name.startswith("optimizer/") for shard in shards for name in read_safetensors_header(shard).entries)
+    file = path / "optimizer.safetensors"
+    return file.is_file() and file.stat().st_size > _EMPTY_FILE_BYTES
+
+
+@torch.no_grad()
+def _load_file(path: Path, ours: dict[str, Tensor]) -> None:
+    theirs = safetensors_file.load_tensors(path)
+    odd = sorted(theirs.keys() ^ ours.keys())
+    odd += [name for name in theirs.keys() & ours.keys() if theirs[name].shape != ours[name].shape]
+    if odd:
+        raise DamagedFileError(
+            f"{path} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
+            f"the first is {odd[0]}. The plan was changed, or the file belongs to another run."
+        )
+    for name, tensor in ours.items():
+        if type(tensor) is Tensor:
+            tensor.copy_(theirs[name])
+        else:  # a share of one
+            from .distributed.fsdp import copy_into_shard
+
+            copy_into_shard(theirs[name], tensor)
+
+
+def make_sharded_save(learner: TrainState, team: RankGroup) -> ShardedSave:
+    """What `save` needs for a learner that is split over the processes of a team; every process has its own."""
+    from .distributed.fsdp import ShardedSave
+
+    return ShardedSave(team, collect_tensors(learner.model, learner.optimizers, learner.average))
+
+
+def _tensors_by_kind(
+    model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], average: ModelEma | None
+) -> dict[str, dict[str, Tensor]]:
+    """What each file holds."""
+    found = {"model": dict(model.state_dict()), "optimizer": dict(_optimizer_tensors(model, optimizers))}
+    return found if average is None else found | {"average": average.weights}
+
+
+def _optimizer_tensors(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[tuple[str, Tensor]]:
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    for optimizer in optimizers:
+        for parameter, state in optimizer.state.items():
+            for key, tensor in state.items():
+                yield f"{names[parameter]}/{key}", tensor
+
+
+def _init_optimizer_state(optimizer: torch.optim.Optimizer) -> None:
+    """Give a fresh optimiser its state by a step that moves nothing: no gradient, no rate."""
+    if isinstance(optimizer, Muon):
+        optimizer.prepare()
+        return
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+        for parameter in group["params"]:
+            parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+# When a running training is saved, and what is said if that fails.
+
+SECONDS_BETWEEN_SAVES = 60.0
+
+
+class CheckpointSaver:
+    """Saves one run: about once a minute, or every so many steps if the recipe says so."""
+
+    def __init__(
+        self, run: RunFolder, plan: Plan, learner: TrainState, guards: Guards, team: RankGroup = SINGLE_PROCESS
+    ):
+        self._run, self._plan, self._learner, self._guards = run, plan, learner, guards
+        self._team = team
+        self.whole = not learner.sharded
+        """Whether this process can save by itself, without those that hold other parts of the weights."""
+        self._plan_text = config.to_toml(plan, {})
+        self._saved_at = time.monotonic()
+        self._complained = False
+
+    def due(self, step: int, wish: SignalRequest) -> bool:
+        """Whether to save after this many steps: it is time, somebody asked, or it was the last one."""
+        every = self._plan.recipe.save_every
+        timely = step % every == 0 if every else time.monotonic() - self._saved_at > SECONDS_BETWEEN_SAVES
+        return timely or wish.save or bool(wish) or step == self._plan.recipe.steps
+
+    def save(self, step: int) -> list[str]:
+        """Save the run after `step` steps; sentences about what did not quite succeed.
+
+        Raises:
+            ResourceError: it cannot be saved; says which older step is safe.
+        """
+        learner, folder = self._learner, self._run.checkpoints
+        shares = None if not learner.sharded else make_sharded_save(learner, self._team)
+        self._run.flush_metrics()  # the table must not lose to a power cut what the checkpoint keeps
+        try:
+            with self._team.saving() if self.whole else nullcontext():
+                save_checkpoint(
+                    folder, step, learner.model, learner.optimizers, learner.average, self._plan_text,
+                    {"guards": self._guards.remembered(), **learner.remembered()}, shares,
+                )  # fmt: skip
+        except ResourceError as error:
+            raise ResourceError(f"{error} {self._safe(step)} {resume_instructions(self._run.path)}") from error
+        finally:
+            if shares is not None:
+                shares.close()
+        self._saved_at = time.monotonic()
+        left = list_old_checkpoints(folder, step)
+        if not left or self._complained:
+            return []
+        self._complained = True
+        return [f"The old checkpoint {left[0]} cannot be deleted. The training goes on; delete it when it is over."]
+
+    def _safe(self, step: int) -> str:
+        """What the checkpoint would have needed, and which one there is."""
+        size = checkpoint_bytes(self._learner) / 2**20
+        newest, _ = find_newest_checkpoint(self._run.checkpoints)
+        safe = f"step {read_checkpoint_facts(newest)['step']:,} is still safe" if newest else "nothing was saved before"
+        return f"The checkpoint of step {step:,} needs {size:,.1f} MiB; {safe}. Make room."

@@ -1,0 +1,89 @@
+"""Whether a model that a training takes over, as its start or its teacher, has learnt pictures that are held out here.
+
+Splits follow the seed, so a run of another seed, or of folds, was trained on pictures that this one is judged on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..checkpoints import bundle
+from ..checkpoints.bundle import find_bundle, resolve_model
+from ..checkpoints.model_card import UNLABELED_KEY
+from ..data import split_files
+from ..files import atomic
+from . import dataset as dataset_module
+from .dataset import Dataset
+from .events import Note
+from .plan import CNN_TEACHER, Plan
+from .run_folder import RunFolder
+
+CONTAMINATION_FILE = "learnt-before.json"
+"""In a run folder: the sentences, for the report; the other run may have gone by then."""
+HELD_OUT = {"val": "validation", "test": "test"}
+
+
+def report_contamination(run: RunFolder, plan: Plan, dataset: Dataset) -> Iterator[Note]:
+    """Say it once, and keep it."""
+    if (run.path / CONTAMINATION_FILE).is_file():
+        return
+    models = {"weights": plan.start.weights if plan.start.from_checkpoint else "", "teacher": plan.teacher.model}
+    given = {role: Path(name) for role, name in models.items() if name not in ("", CNN_TEACHER) and Path(name).exists()}
+    if not given:
+        return
+    found = [text for role, path in given.items() if (text := describe_contamination(role, path, dataset))]
+    atomic.write_json(
+        run.path / CONTAMINATION_FILE, found
+    )  # also if there is nothing to say: a resume may find another model there
+    yield from map(Note, found)
+
+
+def read_contamination(run: RunFolder) -> tuple[str, ...]:
+    """What was said when this run began."""
+    path = run.path / CONTAMINATION_FILE
+    return tuple(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else ()
+
+
+def describe_contamination(role: str, path: Path, dataset: Dataset) -> str:
+    """What a person must know of figures on pictures that a model has learnt; nothing where it has learnt none.
+
+    Args:
+        role: "weights" or "teacher".
+        path: a run folder, the bundle in one, a bundle anywhere, or a weights file, of which nothing is known.
+    """
+    folder = find_bundle(place.path) if (place := resolve_model(str(path))) is not None else None
+    if folder is None:
+        return ""
+    run = RunFolder(folder.parent)
+    if folder == run.bundle and run.splits_file.is_file():
+        return _describe_shared_images(role, run, dataset)
+    info = bundle.read_bundle_info(folder).info
+    data, own = info.get("data"), dataset.source.fingerprint()
+    if UNLABELED_KEY in info or not isinstance(data, dict) or data.get("fingerprint") != own:
+        return ""
+    return (
+        f"The model at {path} was trained on {dataset.source.name} too, and which of its pictures it learnt is not "
+        "known there: figures on those are too good. Name the run folder to have them counted."
+    )
+
+
+def _describe_shared_images(role: str, run: RunFolder, dataset: Dataset) -> str:
+    if not dataset_module.is_same_source(run.data_file, dataset.source):
+        return ""
+    learnt = split_files.read_split_rows(run.splits_file, dataset.source, "train")
+    shared = {split: len(np.intersect1d(dataset.splits[split], learnt)) for split in HELD_OUT}
+    if not any(shared.values()):
+        return ""
+    counted = " and ".join(
+        f"{count:,} of the {len(dataset.splits[split]):,} {HELD_OUT[split]} pictures"
+        for split, count in shared.items()
+        if count
+    )
+    return (
+        f"The {role} of {run.path} learnt {counted} with their answers, so figures on them are too good. Hold out the "
+        f"same pictures as that run (its seed is {run.read_plan().seed}), or take a model that has not seen them."
+    )

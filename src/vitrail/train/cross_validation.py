@@ -1,0 +1,406 @@
+"""A model for every fold: answers to all pictures by models that have not seen them, and an ensemble of all models."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+from numpy.typing import NDArray
+
+from .. import config, runtime
+from ..checkpoints import bundle
+from ..data.preprocess import preprocess_image
+from ..data.settings import DataSettings
+from ..errors import UsageError
+from ..evaluate import results
+from ..evaluate.answers import Answers, join, read_csv
+from ..evaluate.decisions import Decisions
+from ..evaluate.headline import headline
+from ..evaluate.label_metrics import LabelMetrics
+from ..evaluate.measuring import Figures, measured
+from ..evaluate.metrics import Metrics
+from ..evaluate.number_metrics import NumberMetrics
+from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.out_of_fold import teachable
+from ..evaluate.suspect_list import Listed, advice_for, listed
+from ..files import atomic, checksums, lock
+from ..report import choice, facts, grouping, page, thumbnails
+from . import fit as one
+from . import held_out
+from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
+from .dataset import MEMORY, Dataset, open_dataset, resolve_data_paths
+from .distributed.collectives import group_from_env
+from .events import Event, FinishEvent, Note, RunFolderEvent
+from .finish import MAX_THUMBNAILS
+from .held_out import MapInput
+from .phases import to_absolute_path
+from .plan import CNN_TEACHER
+from .planning.planner import resolve_minutes
+from .request import TrainRequest
+from .run_folder import RunFolder, make_default_folder
+from .signals import FOLDS_FILE
+
+PATH_FIELDS = ("pretrain.pictures", "teacher.model", "start.weights")
+"""Plan fields that may name something on this machine."""
+LABEL_ERRORS_FILE = "suspects.csv"
+"""Labels that models contradict which have not seen them, in the folder of all folds."""
+
+
+def fit_folds(
+    wishes: TrainRequest,
+    settings: runtime.RuntimeSettings,
+    out: Path | None = None,
+    given: object | None = None,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+) -> Iterator[Event]:
+    """Train every fold in turn into OUT/fold-0, OUT/fold-1, ..., each with its share of the minutes, and join them.
+
+    Folds that are done already are kept, one that was stopped goes on.
+
+    Args:
+        out: the folder of all folds; None makes runs/<date>-<time>-<source>-<model>.
+        given, brought: as `fit.fit`.
+
+    Raises:
+        UsageError: something else is in the folder, another process trains in it, or several train together.
+        as `fit.fit`.
+    """
+    _check_single_process()
+    data = resolve_data_paths(wishes.data) if given is None else dataclasses.replace(wishes.data, source=MEMORY)
+    wishes = _resolve_request_paths(dataclasses.replace(wishes, data=data))
+    out = _create_folds_folder(out, wishes, settings)
+    yield RunFolderEvent(out)
+    with lock.Lock(out):
+        try:
+            yield from _train_folds(wishes, settings, out, given, brought)
+        finally:
+            if not any(out.glob("fold-*")):  # the first of them was refused
+                for name in (FOLDS_FILE, lock.Lock.FILE):
+                    (out / name).unlink(missing_ok=True)
+                out.rmdir()
+
+
+def plan_first_fold(
+    wishes: TrainRequest,
+    settings: runtime.RuntimeSettings,
+    given: object | None = None,
+    brought: CustomFunctions = NO_CUSTOM_FUNCTIONS,
+) -> Iterator[Event]:
+    """The plan that the first of the folds would follow; nothing is trained.
+
+    Raises:
+        as `fit_folds`.
+    """
+    _check_single_process()
+    yield Note(f"The plan of the first of {wishes.data.folds} folds; the others differ from it by their pictures.")
+    yield from one.fit(_request_for_fold(wishes, 0), settings, dry_run=True, given=given, brought=brought)
+
+
+def resume_folds(
+    out: Path, given: object | None = None, brought: CustomFunctions = NO_CUSTOM_FUNCTIONS
+) -> Iterator[Event]:
+    """Go on with folds that were stopped.
+
+    Raises:
+        as `fit_folds`.
+    """
+    _check_single_process()
+    wishes, settings = _read_request(out)
+    yield RunFolderEvent(out)
+    with lock.Lock(out):
+        yield from _train_folds(wishes, settings, out, given, brought)
+
+
+def is_folds_folder(path: Path) -> bool:
+    """Whether a folder holds folds."""
+    return (path / FOLDS_FILE).is_file()
+
+
+def fold_folder(out: Path, fold: int) -> Path:
+    """The run folder of a fold."""
+    return out / f"fold-{fold}"
+
+
+def fold_folders(out: Path) -> tuple[Path, ...]:
+    """The run folders of all folds; none where a folder holds no folds."""
+    if not is_folds_folder(out):
+        return ()
+    wishes, _ = _read_request(out)
+    return tuple(fold_folder(out, fold) for fold in range(wishes.data.folds))
+
+
+def first_run_folder(out: Path) -> Path:
+    """The run folder that stands for a training: that of the first fold, or the folder itself."""
+    return fold_folder(out, 0) if is_folds_folder(out) else out
+
+
+def _check_single_process() -> None:
+    if group_from_env().world > 1:
+        raise UsageError("Folds are trained one after another by one process. Train one with --data.fold NUMBER.")
+
+
+def _resolve_request_paths(wishes: TrainRequest) -> TrainRequest:
+    """The wishes with what they name on this machine by its full name: the folds may be continued from anywhere."""
+    named = {
+        name: to_absolute_path(text)
+        for name, text in wishes.overrides.items()
+        if name in PATH_FIELDS and text != CNN_TEACHER
+    }
+    weights = wishes.weights if wishes.weights in ("auto", "none") else to_absolute_path(wishes.weights)
+    return dataclasses.replace(wishes, weights=weights, overrides={**wishes.overrides, **named})
+
+
+def _read_request(out: Path) -> tuple[TrainRequest, runtime.RuntimeSettings]:
+    """What was asked for, as `_begin` has kept it."""
+    asked = json.loads((out / FOLDS_FILE).read_text(encoding="utf-8"))
+    data = config.read(DataSettings, asked["wishes"].pop("data"), str(out / FOLDS_FILE))
+    size = asked["wishes"].pop("image_size")
+    wishes = TrainRequest(data=data, image_size=None if size is None else tuple(size), **asked["wishes"])
+    return wishes, config.read(runtime.RuntimeSettings, asked["settings"], str(out / FOLDS_FILE))
+
+
+def _create_folds_folder(out: Path | None, wishes: TrainRequest, settings: runtime.RuntimeSettings) -> Path:
+    """The folder of all folds, with what was asked for; it may be there already, if the same was asked for."""
+    asked: dict[str, Any] = {field.name: getattr(wishes, field.name) for field in dataclasses.fields(wishes)}
+    asked |= {"data": config.write(wishes.data), "overrides": dict(wishes.overrides)}
+    text = {"wishes": asked, "settings": config.write(settings)}
+    if out is None:
+        out = make_default_folder(wishes.data.source, wishes.model or "automatic", datetime.now())
+    elif is_folds_folder(out):
+        if json.loads((out / FOLDS_FILE).read_text(encoding="utf-8")) != json.loads(json.dumps(text)):
+            raise UsageError(
+                f"{out} holds the folds of another training. Go on with that one by --resume {out}, or choose another "
+                "folder with --out."
+            )
+        return out
+    RunFolder.check_free(out)
+    out.mkdir(parents=True, exist_ok=True)
+    atomic.write_json(out / FOLDS_FILE, text)
+    return out
+
+
+def _train_folds(
+    wishes: TrainRequest, settings: runtime.RuntimeSettings, out: Path, given: object | None, brought: CustomFunctions
+) -> Iterator[Event]:
+    folds = wishes.data.folds
+    seconds = 0.0
+    for fold in range(folds):
+        run = RunFolder(fold_folder(out, fold))
+        yield Note(f"Fold {fold + 1} of {folds}, in {run.path}.")
+        events = (
+            one.resume_run(run.path, given, brought=brought)
+            if run.plan_file.is_file()
+            else one.fit(_request_for_fold(wishes, fold), settings, run.path, given=given, brought=brought)
+        )
+        for event in events:
+            if isinstance(event, FinishEvent):
+                seconds += event.seconds
+                yield Note(f"{event.metrics.headline()}.")
+            elif not isinstance(event, RunFolderEvent):  # the folder of all folds is open
+                yield event
+    whole = load_fold_predictions(out, given)
+    figures = finish_folds(out, whole)
+    yield Note(_write_label_errors(out, whole))
+    yield FinishEvent(out, out / page.NAME, figures, seconds or facts.read(out).seconds)
+
+
+def _request_for_fold(wishes: TrainRequest, fold: int) -> TrainRequest:
+    """The wishes of one fold: the minutes, asked for or usual, are shared by all; steps and epochs are each fold's."""
+    minutes = resolve_minutes(wishes) / wishes.data.folds
+    return dataclasses.replace(wishes, data=dataclasses.replace(wishes.data, fold=fold), minutes=minutes or None)
+
+
+def load_fold_predictions(out: Path, given: object | None = None) -> OutOfFoldPredictions:
+    """What all folds in a folder have answered.
+
+    Raises:
+        as `together.of_folds`.
+    """
+    return join_fold_predictions(fold_folders(out), given)
+
+
+def finish_folds(out: Path, whole: OutOfFoldPredictions) -> Figures:
+    """Keep the answers of all folds, their figures and the ensemble, and write the report."""
+    answers, figures = whole.answers, whole.figures()
+    (out / "predictions").mkdir(exist_ok=True)
+    answers.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
+    atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", figures.to_json())
+    results.write(out / results.NAME, [figures])
+    _save_ensemble(out / "model", [run.bundle for run in whole.folds])
+    _write_folds_report(out, whole, answers, figures)
+    return figures
+
+
+def _save_ensemble(folder: Path, bundles: Sequence[Path]) -> None:
+    """Copy the folds' models, unless the very same are there: a fold may have been extended since."""
+    if folder.exists():
+        copies = [folder / f"member-{number}" for number in range(len(bundles))]
+        if [*map(_read_manifest, copies)] == [*map(_read_manifest, bundles)]:
+            return
+        atomic.remove_folder(folder)
+    bundle.save_ensemble(folder, bundles)
+
+
+def _read_manifest(folder: Path) -> bytes:
+    """The list of a bundle's files with their hashes; nothing where there is none."""
+    path = folder / checksums.MANIFEST
+    return path.read_bytes() if path.is_file() else b""
+
+
+def _write_label_errors(out: Path, whole: OutOfFoldPredictions) -> str:
+    """Keep the list of suspects, unless there is one that a person may have shortened, and say what is in it."""
+    path = out / LABEL_ERRORS_FILE
+    if path.exists():
+        return f"{path} is kept as it is; delete it to have it written again."
+    found = whole.suspects()
+    found.write_csv(path)
+    advice = f" {advice_for(path)}" if found.suspects else ""
+    return f"{found.summary(path)}{advice}"
+
+
+def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: Answers, figures: Figures) -> None:
+    """One page about all answers, with a line for each fold."""
+    folds, dataset = whole.folds, whole.dataset
+    each = [facts.read(run.path) for run in folds]
+    first, plan = each[0], folds[0].read_plan()
+    chosen = choice.with_worst(answers, Decisions(), MAX_THUMBNAILS)
+    shown = whole.rows(answers)[chosen]
+    pictures = dataset.shown(shown, plan.image, plan.compute.workers)
+    aspects = dataset.aspects(shown, plan.image)
+    thumbnails.save(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    grouping.save(out, whole.groups(answers))
+    own = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
+    seconds = sum(one.seconds for one in each)
+    places, views = whole.rows(answers), plan.recipe.views.count
+    held_out.write_explanations(
+        out, answers, chosen, lambda row: _map_input_for_row(whole, row, int(places[row])), seconds, views
+    )
+    facts.write(
+        out,
+        dataclasses.replace(
+            first,
+            title=f"{first.title}, {len(folds)} folds",
+            counts=tuple(
+                facts.SplitCount(
+                    split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
+                )
+                for one, run in zip(own, folds, strict=True)
+            ),
+            seconds=seconds,
+            steps=sum(one.steps for one in each),
+            images_seen=sum(one.images_seen for one in each),
+            images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
+            command=f"vitrail train --resume {out}",
+            created=f"{datetime.now():%Y-%m-%d %H:%M}",
+            metrics=tuple(one for one in (*own, figures) if isinstance(one, Metrics)),
+            label_metrics=tuple(one for one in (*own, figures) if isinstance(one, LabelMetrics)),
+            number_metrics=tuple(one for one in (*own, figures) if isinstance(one, NumberMetrics)),
+            decisions=Decisions(),
+            notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
+        ),
+    )
+    page.build(out)
+
+
+def _map_input_for_row(whole: OutOfFoldPredictions, row: int, at: int) -> MapInput:
+    """The model that has not seen a picture, and the picture as that model reads it.
+
+    Args:
+        row: of the table of all answers.
+        at: the same picture's row in the source.
+    """
+    ends = np.cumsum([len(part) for part in whole.parts])
+    kept = bundle.load_bundle(whole.folds[int(np.searchsorted(ends, row, side="right"))].bundle)
+    return MapInput(kept.model, kept.spec, preprocess_image(whole.dataset.source.pictures[at], kept.spec))
+
+
+def _rename_fold_metrics(known: facts.ReportFacts, number: int) -> Figures:
+    """The figures of a fold's held-out pictures under the fold's name."""
+    figures = known.measured(known.held_out)
+    assert figures is not None
+    return dataclasses.replace(figures, split=f"fold {number}")
+
+
+# The answers of all folds as one table: every picture answered by the one model that has not seen it.
+
+OUT_OF_FOLD = "out-of-fold"
+"""What the table of all answers calls its pictures."""
+
+
+@dataclass(frozen=True)
+class OutOfFoldPredictions:
+    """What all folds have answered."""
+
+    dataset: Dataset
+    folds: tuple[RunFolder, ...]
+    parts: tuple[Answers, ...]
+    """Of each fold the answers to the pictures that it has held out."""
+    ordered: bool
+    """Whether the classes stand in an order."""
+
+    @property
+    def answers(self) -> Answers:
+        """One table of all parts, in their order."""
+        return join([replace(part, split=OUT_OF_FOLD) for part in self.parts])
+
+    def rows(self, answers: Answers) -> NDArray[np.int64]:
+        """The row of each answered picture in the source."""
+        known = {name: row for row, name in enumerate(self.dataset.source.ids)}
+        return np.array([known[name] for name in answers.ids], np.int64)
+
+    def groups(self, answers: Answers) -> Shaped[np.ndarray, " n"] | None:
+        """The group of each answered picture; None where pictures stand alone."""
+        groups = self.dataset.source.groups
+        return None if groups is None else groups[self.rows(answers)]
+
+    def figures(self) -> Figures:
+        """Every figure of all answers."""
+        answers = self.answers
+        return measured(answers, self.dataset.scaling, self.groups(answers), self.ordered)
+
+    def suspects(self) -> Listed:
+        """Labels that the models contradict, each those of the pictures that it has not seen.
+
+        Source: Northcutt et al. 2021, as in `evaluate.suspects`.
+        """
+        answers, source = self.answers, self.dataset.source
+        assert answers.targets is not None
+        given = answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
+        told = np.where(self._teachable(), given, np.float32(np.nan))
+        judges, figure = (len(self.folds), "models"), headline(answers)
+        return listed(source, self.rows(answers), told, answers.targets, judges, figure.name, figure.value)
+
+    def _teachable(self) -> np.ndarray:
+        """Bool [n, K]: which cells the other folds have something to teach about."""
+        source, found = self.dataset.source, []
+        targets = [part.targets for part in self.parts]
+        for number, asked in enumerate(targets):
+            others = [one for place, one in enumerate(targets) if place != number and one is not None]
+            assert asked is not None
+            found.append(teachable(np.concatenate(others), asked, source.task, len(source.classes)))
+        return np.concatenate(found)
+
+
+def join_fold_predictions(folds: tuple[Path, ...], given: object | None = None) -> OutOfFoldPredictions:
+    """The answers of folds that are done.
+
+    Args:
+        folds: their run folders.
+        given: the object that they were trained on, if it was one.
+
+    Raises:
+        DataError: the data is not what they were begun with, or a table of answers is missing or damaged.
+    """
+    runs = tuple(RunFolder.existing(path) for path in folds)
+    plan = runs[0].read_plan()
+    dataset = open_dataset(plan.data, plan.seed, runs[0], given)
+    split = "val" if "test" in dataset.source.splits else "test"
+    parts = tuple(read_csv(run.predictions / f"{split}.csv", dataset.source.task) for run in runs)
+    return OutOfFoldPredictions(dataset, runs, parts, plan.answers.ordered)

@@ -1,0 +1,190 @@
+"""What a Python program brings beside its pictures: a loss or an augmentation of its own, named in the plan.
+
+A function cannot be written into a plan; its name can. So a plan that has the name of one is followed only where a
+function of that name is given, and a run that was begun with one never goes on without it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Shaped, UInt8
+from torch import Tensor
+
+from ..data.loader import Batch, ImageStore
+from ..errors import UsageError
+from ..randomness import uniform
+from ..runtime import memory_is_full
+from .batch_augment import mix_batch
+from .losses import Loss
+from .plan import Plan
+
+CustomLoss = Callable[[Tensor, Tensor], Tensor]
+"""From outputs float32 [B, K] and targets to a number for each picture [B], or one that is their mean."""
+CustomAugment = Callable[[Tensor], Tensor]
+"""From pictures uint8 [B, C, H, W] to others of the same shape and kind."""
+REPLACED_FIELDS = ("smoothing", "class_weights", "mixup", "cutmix")
+"""Fields of a recipe that plans set for our own losses, and that are left at rest under another unless asked for."""
+NEUTRAL_VALUES = {"class_weights": "none"}
+
+
+@dataclass(frozen=True)
+class CustomFunctions:
+    """The functions of a program; none unless given."""
+
+    loss: CustomLoss | None = None
+    augment: CustomAugment | None = None
+
+    def __bool__(self) -> bool:
+        return self.loss is not None or self.augment is not None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Fields of the plan by their dotted names: what is brought is called, and what it replaces is at rest."""
+        found = {"recipe.own_loss": qualified_name(self.loss)} if self.loss is not None else {}
+        if self.loss is not None:
+            found |= {f"recipe.{field}": NEUTRAL_VALUES.get(field, "0.0") for field in REPLACED_FIELDS}
+        return found | ({"recipe.own_augment": qualified_name(self.augment)} if self.augment is not None else {})
+
+    def check(self, plan: Plan) -> None:
+        """See that the plan was made for these functions.
+
+        Raises:
+            UsageError: one is missing, too much, or another one.
+        """
+        for word, planned, given in (
+            ("loss", plan.recipe.own_loss, self.loss), ("augment", plan.recipe.own_augment, self.augment),
+        ):  # fmt: skip
+            what = "a loss of its own" if word == "loss" else "an augmentation of its own"
+            if planned and given is None:
+                raise UsageError(
+                    f"This training has {what}, {planned}: a function of the Python program that began it, which no "
+                    f"file can hold. Give it in Python, vitrail.open(RUN).resume({word}=...) or vitrail.fit(..., "
+                    f"{word}=...)."
+                )
+            if given is not None and qualified_name(given) != planned:
+                raise UsageError(
+                    f"This training has {f'{what}, {planned},' if planned else f'no {word} of its own,'} and "
+                    f"{word}={qualified_name(given)} was given. Go on as it was begun, or begin a new run."
+                )
+
+    def try_out(self, plan: Plan, pictures: ImageStore, targets: Shaped[np.ndarray, " n *K"]) -> None:
+        """Ask both functions about the first pictures, before anything is learnt with them.
+
+        Args:
+            targets: in the order of `pictures.indices`, as `loop.train` takes them.
+
+        Raises:
+            UsageError: a function that fails, or gives what cannot be learnt from; the message says what it should be.
+        """
+        if not self:
+            return
+        rows = pictures.indices[: plan.recipe.batch]
+        batch = Batch(pictures.take(rows), torch.from_numpy(targets[: len(rows)]), rows)
+        images = self.augmented(batch.images.to(plan.compute.device))
+        if self.loss is None:
+            return
+        outputs = plan.model.outputs
+        _, aims = mix_batch(images, batch, plan.recipe, plan.seed, 0, outputs)
+        drawn = uniform(plan.seed, "outputs for an own loss", 0, np.arange(len(rows)), outputs) - 0.5
+        self._try_loss(torch.from_numpy(drawn).float().to(images.device).requires_grad_(), aims)
+
+    def augmented(self, images: UInt8[Tensor, "B C H W"]) -> UInt8[Tensor, "B C H W"]:
+        """The pictures after the own augmentation, or as they are.
+
+        Raises:
+            UsageError: it failed, or gave another shape or kind of numbers.
+        """
+        if self.augment is None:
+            return images
+        name, shape = qualified_name(self.augment), list(images.shape)
+        try:
+            found = self.augment(images)
+        except Exception as error:
+            if memory_is_full(error):
+                raise
+            raise UsageError(
+                f"The augmentation {name} failed on uint8 pictures {shape}: {type(error).__name__}: {error}."
+            ) from error
+        if not isinstance(found, Tensor) or found.dtype != torch.uint8 or found.shape != images.shape:
+            raise UsageError(
+                f"The augmentation {name} must give back pictures as it takes them, uint8 {shape}. Got "
+                f"{_describe_value(found)}. "
+                "Bring fractions back by images.round().clamp(0, 255).to(torch.uint8)."
+            )
+        return found.to(images.device)
+
+    def total(self, outputs: Tensor, targets: Tensor) -> Loss:
+        """The own loss as the training adds it up: (sum over pictures, how many), float32 scalars.
+
+        Outputs without a gradient ask for the weight alone, and the function is not called.
+
+        Raises:
+            UsageError: neither one number nor one for each picture.
+        """
+        weight = torch.full((), float(len(outputs)), device=outputs.device)
+        if not outputs.requires_grad:
+            return torch.zeros_like(weight), weight
+        assert self.loss is not None
+        found = self.loss(outputs.float(), targets)
+        self._check_shape(found, len(outputs))
+        return (found.sum() if found.ndim else found * len(outputs)).float(), weight
+
+    def _check_shape(self, found: object, pictures: int) -> None:
+        if not isinstance(found, Tensor) or found.shape not in ((), (pictures,)):
+            raise UsageError(
+                f"The loss {qualified_name(self.loss)} must give a number for each picture, a tensor [{pictures}], "
+                f"or one "
+                f"that is their mean, a tensor []. Got {_describe_value(found)}."
+            )
+
+    def _try_loss(self, outputs: Float32[Tensor, "B K"], targets: Tensor) -> None:
+        assert self.loss is not None
+        name, asked = (
+            qualified_name(self.loss),
+            (f"outputs {_describe_value(outputs)} and targets {_describe_value(targets)}"),
+        )
+        try:
+            found = self.loss(outputs, targets)
+        except Exception as error:
+            if memory_is_full(error):
+                raise
+            raise UsageError(f"The loss {name} failed on {asked}: {type(error).__name__}: {error}.") from error
+        self._check_shape(found, len(outputs))
+        if not found.is_floating_point():
+            raise UsageError(f"The loss {name} must be of fractions, such as float32. Got {_describe_value(found)}.")
+        if not bool(found.isfinite().all()):
+            hint = " Unknown targets are NaN; leave them out." if bool(targets.isnan().any()) else ""
+            raise UsageError(f"The loss {name} is NaN or infinite on the first batch, {asked}.{hint}")
+        slope = None
+        if found.requires_grad:
+            (slope,) = torch.autograd.grad(found.sum(), outputs, allow_unused=True)
+        if slope is None:
+            raise UsageError(
+                f"The loss {name} has no gradient by the outputs, so nothing can be learnt from it. Compute it by "
+                "torch's operations alone: .item(), .detach(), argmax, comparisons and numpy end the gradient."
+            )
+        if not bool(slope.isfinite().all()):
+            raise UsageError(f"The gradient of the loss {name} is NaN or infinite on the first batch, {asked}.")
+
+
+NO_CUSTOM_FUNCTIONS = CustomFunctions()
+
+
+def qualified_name(function: object) -> str:
+    """A function by its module and name; of an object that can be called, its class."""
+    inner = function.func if isinstance(function, functools.partial) else function
+    known: Any = inner if hasattr(inner, "__qualname__") else type(inner)
+    return f"{known.__module__ or 'builtins'}.{known.__qualname__}"
+
+
+def _describe_value(found: object) -> str:
+    """A tensor by its kind of numbers and shape, anything else by its class."""
+    if not isinstance(found, Tensor):
+        return f"a {type(found).__name__}"
+    return f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)}"

@@ -1,0 +1,112 @@
+"""From the plan to a teacher that can be asked: found or trained first, kept in the run folder, ready for the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import torch
+
+from ...data.loader import ImageStore
+from ...model.vit import ViT
+from .. import phase as preludes
+from ..dataset import Dataset
+from ..distributed.collectives import RankGroup
+from ..events import Event
+from ..plan import CNN_TEACHER, Plan
+from ..run_folder import RunFolder
+from ..teacher_targets import (
+    DistillationTeacher,
+    check_teacher_images,
+    find_output_scalings,
+    load_teacher,
+    match_output_order,
+    save_teacher,
+)
+from . import cnn_teacher, feature_teacher
+from .cnn_teacher import SmallCNN as Network
+from .cnn_teacher import set_memory_format
+
+
+def prepare_teacher(
+    run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore
+) -> Generator[Event, None, DistillationTeacher | None]:
+    """Everything of the teacher that comes before the training; who is asked during it, or None.
+
+    Raises:
+        UsageError: the teacher of the plan cannot teach this.
+        InterruptedRun, DivergedError: see `prelude.pursue`.
+    """
+    if not plan.teacher.wanted:
+        return None
+    if plan.teacher.model == CNN_TEACHER:
+        yield from cnn_teacher.train_cnn_teacher(run, plan, dataset, pictures)
+        return _build_cnn_teacher(cnn_teacher.load_cnn_teacher(run, plan), plan, dataset)
+    teacher = load_teacher(plan, run)
+    check_teacher_images(teacher, plan)
+    save_teacher(run, teacher)
+    if plan.teacher.kind == "features":
+        yield from feature_teacher.distill_features(run, plan, model, teacher, dataset, pictures)
+        return None
+    return build_teacher(plan, dataset, run)
+
+
+def build_teacher(plan: Plan, dataset: Dataset, run: RunFolder | None = None) -> DistillationTeacher | None:
+    """A teacher to be asked, as it is before the run: a CNN is not trained yet, but takes as long to answer.
+
+    Raises:
+        UsageError: it cannot teach this.
+    """
+    if not plan.teacher.wanted or plan.teacher.kind == "features":
+        return None
+    if plan.teacher.model == CNN_TEACHER:
+        return _build_cnn_teacher(cnn_teacher.init_cnn_teacher(plan), plan, dataset)
+    teacher = load_teacher(plan, run)
+    check_teacher_images(teacher, plan)
+    return DistillationTeacher(
+        network=teacher.model.to(plan.compute.device).eval(),
+        spec=teacher.spec,
+        task=dataset.source.task,
+        weight=plan.teacher.weight,
+        temperature=plan.teacher.temperature,
+        order=match_output_order(teacher, dataset),
+        scales=find_output_scalings(teacher, dataset),
+    )
+
+
+def check_teacher(plan: Plan, dataset: Dataset) -> None:
+    """Refuse a teacher that cannot teach this, before a run folder is made.
+
+    Raises:
+        UsageError: it is not there, or its task, its outputs or the pictures that it reads are others.
+        DamagedFileError: it cannot be trusted.
+    """
+    if plan.teacher.wanted and plan.teacher.model != CNN_TEACHER:
+        teacher = load_teacher(plan)
+        check_teacher_images(teacher, plan)
+        if plan.teacher.kind == "logits":
+            match_output_order(teacher, dataset)
+
+
+def measure_distill_step(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
+    """Of what comes before the training."""
+    if plan.teacher.model == CNN_TEACHER:
+        network = cnn_teacher.init_cnn_teacher(plan)
+        return preludes.measure_phase_step(cnn_teacher.make_cnn_phase(plan, network, dataset, pictures, steps=1000))
+    teacher = load_teacher(plan)
+    check_teacher_images(teacher, plan)
+    return feature_teacher.measure_feature_step(plan, teacher, dataset, pictures)
+
+
+def broadcast_teacher(team: RankGroup, lesson: DistillationTeacher | None, plan: Plan) -> DistillationTeacher | None:
+    """The same teacher in every process: rank 0's CNN is the one that has been trained."""
+    if lesson is not None and plan.teacher.model == CNN_TEACHER:
+        set_memory_format(lesson.network.to("cpu"), torch.contiguous_format)
+        team.spread(lesson.network)
+        set_memory_format(lesson.network.to(plan.compute.device), torch.channels_last)
+    return lesson
+
+
+def _build_cnn_teacher(network: Network, plan: Plan, dataset: Dataset) -> DistillationTeacher:
+    return DistillationTeacher(
+        network.eval(), plan.image, dataset.source.task, plan.teacher.weight, plan.teacher.temperature
+    )

@@ -1,0 +1,150 @@
+"""Learning to give another model's features before learning the labels (Romero et al. 2015, with one projection)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ...data.loader import Batch, ImageStore
+from ...data.preprocess import normalize
+from ...model.attention import TokenPositions
+from ...model.vit import ViT, create_model
+from ...randomness import derive
+from ...spec import Grid
+from .. import phase
+from .. import phase as preludes
+from ..batch_augment import augment_batch
+from ..dataset import Dataset
+from ..events import Event, Note
+from ..losses import Loss
+from ..phase import TrainingPhase, load_module
+from ..plan import Plan, Recipe
+from ..run_folder import RunFolder
+from ..teacher_targets import TeacherModel, adapt_images
+
+PHASE_NAME, PHASE_TITLE = "teacher", "learning of features"
+
+
+class FeatureStudent(nn.Module):
+    """A model's patch tokens, projected to the width of its teacher's: [B, N, D'].
+
+    The parts of `model` that see a picture are trained here themselves, under the names they have there; the projection
+    is thrown away afterwards.
+    """
+
+    def __init__(self, model: ViT, width: int, seed: int):
+        super().__init__()
+        self.prefix = model.config.prefix
+        self.tokens = model.tokens
+        self.positions = model.positions
+        self.rotary = model.rotary
+        self.encoder = model.encoder
+        self.projection = nn.Linear(model.config.width, width)
+        generator = torch.Generator().manual_seed(derive(seed, "projection"))
+        nn.init.trunc_normal_(self.projection.weight, std=0.02, generator=generator)
+        nn.init.zeros_(self.projection.bias)
+
+    def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N d"]:
+        x, grid = self.tokens(images)
+        x = self.positions(x, grid)
+        x = self.encoder(x, TokenPositions(grid, None, self.rotary(grid, x)))
+        return self.projection(x[:, self.prefix :])
+
+
+def distill_features(
+    run: RunFolder, plan: Plan, model: ViT, teacher: TeacherModel, dataset: Dataset, pictures: ImageStore
+) -> Iterator[Event]:
+    """Let `model` learn the teacher's features, unless this run has done it; the weights then lie in the run folder.
+
+    Raises:
+        InterruptedRun, DivergedError, ResourceError: see `prelude.pursue`.
+    """
+    if phase.is_phase_done(run, PHASE_NAME):
+        load_module(run.path / phase.START_WEIGHTS_FILE, model)
+        return
+    follower = FeatureStudent(model, teacher.model.config.width, plan.seed)
+    yield from preludes.run_phase(run, make_feature_phase(plan, follower, teacher, dataset, pictures))
+    phase.save_start_weights(run, PHASE_NAME, model, plan, dataset)
+    preludes.remove_phase_checkpoints(run, PHASE_NAME)
+    yield Note(
+        f"The model has learnt the teacher's features; its weights are in {run.path / phase.START_WEIGHTS_FILE}."
+    )
+
+
+def measure_feature_step(plan: Plan, teacher: TeacherModel, dataset: Dataset, pictures: ImageStore) -> float:
+    """Seconds of a step here, on a model of its own."""
+    follower = FeatureStudent(create_model(plan.model, plan.seed), teacher.model.config.width, plan.seed)
+    return preludes.measure_phase_step(make_feature_phase(plan, follower, teacher, dataset, pictures, steps=1000))
+
+
+def make_feature_phase(
+    plan: Plan, follower: FeatureStudent, teacher: TeacherModel, dataset: Dataset, pictures: ImageStore, steps: int = 0
+) -> TrainingPhase:
+    """The learning of features of a plan; with `steps` of that length."""
+    device, recipe, seed = plan.compute.device, plan.recipe, derive(plan.seed, PHASE_NAME)
+    follower.to(device)
+    teacher.model.to(device).eval()
+    low = plan.compute.number_format == "bfloat16"
+
+    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
+        shown = augment_batch(batch, recipe, seed, epoch, device)
+        with torch.autocast(shown.device.type, torch.bfloat16, enabled=low):
+            with torch.no_grad():
+                theirs = teacher.model.dense(normalize(adapt_images(shown, teacher.spec), teacher.spec))
+            ours = follower(normalize(shown, plan.image))
+        return cosine_loss(ours, resize_features(theirs.float(), plan.model.grid))
+
+    return TrainingPhase(
+        name=PHASE_NAME,
+        title=PHASE_TITLE,
+        plan=plan,
+        module=follower,
+        recipe=Recipe(
+            steps=steps or max(plan.teacher.steps, 1),
+            batch=recipe.batch,
+            repeats=recipe.repeats,
+            optimizer=recipe.optimizer,
+            muon_rate=recipe.muon_rate,
+            momentum=recipe.momentum,
+            rate=recipe.rate,
+            weight_decay=recipe.weight_decay,
+            warmup=recipe.warmup,
+            decay="cosine",
+            clip=recipe.clip,
+            skip_spikes=recipe.skip_spikes,
+            save_every=recipe.save_every,
+        ),
+        seed=seed,
+        loss_of=loss_of,
+        pictures=pictures,
+        targets=np.zeros(len(pictures.indices), np.int64),
+        blocks=dataset.blocks("train"),
+        advice=(
+            f"Lower its rates, for example --recipe.muon_rate {recipe.muon_rate / 3:.2g} "
+            f"--recipe.rate {recipe.rate / 3:.2g}, and begin again."
+        ),
+        names=dataset.source.ids,
+    )
+
+
+def resize_features(dense: Float[Tensor, "B D h w"], grid: Grid) -> Float[Tensor, "B N D"]:
+    """A teacher's patch tokens where the model's patches are: the same, or between them, bilinear and antialiased."""
+    if tuple(dense.shape[-2:]) != tuple(grid):
+        dense = F.interpolate(dense, size=tuple(grid), mode="bilinear", antialias=True, align_corners=False)
+    return dense.flatten(2).transpose(1, 2)
+
+
+def cosine_loss(ours: Float[Tensor, "B N D"], theirs: Float[Tensor, "B N D"]) -> Loss:
+    """(total, weight): 1 - cosine of the two, summed over patches, each of which weighs 1.
+
+    Of the teacher's features the mean over the batch and its patches is taken away first: what all patches share says
+    nothing of any.
+    """
+    centred = theirs - theirs.mean((0, 1), keepdim=True)
+    total = (1 - F.cosine_similarity(ours.float(), centred, dim=-1)).sum()
+    return total, torch.full_like(total, ours.shape[0] * ours.shape[1])

@@ -1,0 +1,435 @@
+"""What processes that train together tell each other. One alone is a team too, and pays nothing for it.
+
+Facts travel as JSON in a tensor, never as pickles; small ones by gloo through the processor, so that no GPU waits.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import datetime
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from ...errors import DataError, PartnerError, UsageError, VitrailError
+from .liveness import PeerProcess, PeerWatchdog, exit_after_timeout
+
+# Which of how many processes this one is, as torchrun, SLURM or Ray Train say it; without any of them it is alone.
+
+FIRST_PORT, PORT_COUNT = 20_000, 20_000  # a SLURM job's port lies here, below those that Linux hands out by itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupInfo:
+    """A process among those that train together; the plain `Group()` is one alone."""
+
+    rank: int = 0
+    """0..world-1; rank 0 writes, plans and prints."""
+    world: int = 1
+    local_rank: int = 0
+    """Counted on this machine; the number of the GPU to use."""
+    local_world: int = 1
+    """How many of them share this machine, and so its cores."""
+    address: str = ""
+    """HOST:PORT where rank 0 waits for the others; empty where somebody else has brought them together."""
+    origin: Literal["alone", "torchrun", "SLURM", "program"] = "alone"
+    """Who started them; `program` has made the process group itself, as Ray Train does."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.rank < self.world and 0 <= self.local_rank < self.local_world <= self.world):
+            raise UsageError(
+                f"The variables of {self.origin} contradict each other: rank {self.rank} of {self.world}, on this "
+                f"machine {self.local_rank} of {self.local_world}. Start all processes with one torchrun or srun."
+            )
+
+
+def group_from_env(environment: Mapping[str, str] | None = None) -> GroupInfo:
+    """The group that the environment describes, read only, nothing started.
+
+    torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) come first: Kubernetes operators and
+    Ray Train set them too. SLURM's count only inside a step, that is under `srun`: the script of a job has the
+    variables of its rank 0 as well, but nobody else beside it.
+
+    Raises:
+        UsageError: variables that are missing, no numbers, or contradict each other.
+    """
+    known = os.environ if environment is None else environment
+    if "RANK" in known and "WORLD_SIZE" in known:
+        return _group_from_torchrun(known)
+    if "SLURM_STEP_ID" in known and "SLURM_PROCID" in known:
+        return _group_from_slurm(known)
+    return GroupInfo()
+
+
+def first_host(nodes: str) -> str:
+    """The first name of a SLURM list of nodes: node[003-010,12],gpu5 is node003."""
+    first = re.split(r",(?![^\[]*\])", nodes)[0]
+    return re.sub(r"\[([^\]\-,]*)[^\]]*\]", r"\1", first)
+
+
+def _group_from_torchrun(known: Mapping[str, str]) -> GroupInfo:
+    world = _read_int(known, "WORLD_SIZE")
+    if world == 1:
+        return GroupInfo()
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in known]
+    if missing:
+        raise UsageError(
+            f"RANK and WORLD_SIZE={world} are set, but not {' and '.join(missing)}, so the processes cannot find each "
+            "other. Start them with torchrun, or unset RANK and WORLD_SIZE to train alone."
+        )
+    rank = _read_int(known, "RANK")
+    return GroupInfo(
+        rank=rank,
+        world=world,
+        local_rank=_read_int(known, "LOCAL_RANK", rank),
+        local_world=_read_int(known, "LOCAL_WORLD_SIZE", world),
+        address=f"{known['MASTER_ADDR']}:{_read_int(known, 'MASTER_PORT')}",
+        origin="torchrun",
+    )
+
+
+def _group_from_slurm(known: Mapping[str, str]) -> GroupInfo:
+    count = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in known else "SLURM_NTASKS"
+    world = _read_int(known, count)
+    if world == 1:
+        return GroupInfo()
+    job = _read_int(known, "SLURM_JOB_ID")
+    port = _read_int(known, "MASTER_PORT", FIRST_PORT + (job + _read_int(known, "SLURM_STEP_ID")) % PORT_COUNT)
+    nodes = known.get("SLURM_STEP_NODELIST") or known.get("SLURM_JOB_NODELIST") or "127.0.0.1"
+    local_rank = _read_int(known, "SLURM_LOCALID")
+    return GroupInfo(
+        rank=_read_int(known, "SLURM_PROCID"),
+        world=world,
+        local_rank=local_rank,
+        local_world=_tasks_on_node(known, world),
+        address=f"{known.get('MASTER_ADDR') or first_host(nodes)}:{port}",
+        origin="SLURM",
+    )
+
+
+def _tasks_on_node(known: Mapping[str, str], world: int) -> int:
+    """How many tasks this node has: SLURM lists them as 4(x2),3 for nodes 0, 1 and 2."""
+    text = known.get("SLURM_STEP_TASKS_PER_NODE") or known.get("SLURM_TASKS_PER_NODE") or str(world)
+    counts: list[int] = []
+    for tasks, nodes in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
+        counts += [int(tasks)] * int(nodes or 1)
+    return counts[min(_read_int(known, "SLURM_NODEID", 0), len(counts) - 1)] if counts else world
+
+
+def _read_int(known: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = known.get(name)
+    if text is None and default is not None:
+        return default
+    if text is None or not text.isdecimal():
+        raise UsageError(f"The environment variable {name} must be a number from 0. Got {text!r}.")
+    return int(text)
+
+
+RANK0_WORK_TIMEOUT = datetime.timedelta(
+    days=1
+)  # that the others may wait for the leader, who looks at a million pictures
+DEATH_CHECK_SECONDS = 3.0  # seconds: a broken connection is noticed a moment before the process is gone
+CONNECTION_ERROR_MARKS = (
+    "gloo",
+    "Connection closed",
+    "Connection reset",
+    "Broken pipe",
+    "Timed out waiting",
+    "NCCL",
+    "store",
+)
+
+
+class RankGroup:
+    """This process and its partners."""
+
+    def __init__(self, group: GroupInfo):
+        self.group = group
+        self.rank, self.world = group.rank, group.world
+        self.leads = group.rank == 0
+        """Whether this process writes, plans and prints."""
+        self.step = 0
+        """The step at hand, counted from 1, for the sentence about a partner that died."""
+        self.messages: dist.ProcessGroup | None = None
+        """Through the processor, and patient."""
+        self._steps: dist.ProcessGroup | None = None
+        self._watch: PeerWatchdog | None = None
+
+    def told(self, value: Any = None) -> Any:
+        """What the leader says, on every rank: anything that JSON has a word for."""
+        if self.world == 1:
+            return value
+        with self.noticing():
+            said = torch.tensor(list(json.dumps(value).encode()) if self.leads else [], dtype=torch.uint8)
+            size = torch.tensor([len(said)])
+            dist.broadcast(size, 0, group=self.messages)
+            said = said if self.leads else torch.empty(int(size), dtype=torch.uint8)
+            dist.broadcast(said, 0, group=self.messages)
+        return json.loads(bytes(said.tolist()))
+
+    def led(self, work: Callable[[], Any]) -> Any:
+        """The outcome of something that only the leader does: what it returns, or what it raises, on every rank."""
+        if self.world == 1:
+            return work()
+        answer: dict[str, Any] = {}
+        if self.leads:
+            try:
+                answer = {"value": work()}
+            except VitrailError as error:
+                self.told(error_to_json(error))
+                raise
+        answer = self.told(answer)
+        if "error" in answer:
+            raise error_from_json(answer)
+        return answer["value"]
+
+    def gathered(self, value: Any) -> list[Any]:
+        """What each rank says, in their order, on every rank."""
+        if self.world == 1:
+            return [value]
+        with self.noticing():
+            said = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8)
+            sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
+            dist.all_gather(sizes, torch.tensor([len(said)]), group=self.messages)
+            longest = max(map(int, sizes))
+            all_said = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.world)]
+            padded = torch.cat([said, said.new_zeros(longest - len(said))])
+            dist.all_gather(all_said, padded, group=self.messages)
+        return [json.loads(bytes(text[: int(size)].tolist())) for text, size in zip(all_said, sizes, strict=True)]
+
+    def most(self, *numbers: int) -> tuple[int, ...]:
+        """For each number the largest that a rank has: so that all do the same after the same step.
+
+        Raises:
+            PartnerError: a partner or the launcher has died.
+        """
+        if self.world == 1:
+            return numbers
+        self.see_that_all_live()
+        with self.noticing():
+            largest = torch.tensor(numbers)
+            dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._steps)
+        return tuple(largest.tolist())
+
+    def see_that_all_live(self) -> None:
+        """Ask nobody, and wait for nobody.
+
+        Raises:
+            PartnerError: a partner or the launcher has died.
+        """
+        if self._watch is not None and (death := self._watch.death()):
+            raise PartnerError(self._sentence(death))
+
+    def part(self) -> None:
+        """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
+        if self._watch is None:
+            return
+        self.told()
+        self.leave()
+
+    def meet(self, device: str, patience: float) -> None:
+        """Come together, or join those whom this program has brought together already.
+
+        Raises:
+            PartnerError: the others did not come.
+        """
+        limit = datetime.timedelta(seconds=patience)
+        if self.group.origin != "program":
+            _init_process_group(self.group, device, limit)
+        self.messages = dist.new_group(backend="gloo", timeout=RANK0_WORK_TIMEOUT)
+        self._steps = dist.new_group(backend="gloo", timeout=limit)
+        own = PeerProcess.this(self.rank)
+        others = [PeerProcess(**facts) for facts in self.gathered(vars(own)) if facts["rank"] != self.rank]
+        self._watch = PeerWatchdog(own, others, launched="TORCHELASTIC_RUN_ID" in os.environ)
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Within this block this process is not ended because a partner has died: it saves, and asks nobody."""
+        with nullcontext() if self._watch is None else self._watch.saving():
+            yield
+
+    def leave(self) -> None:
+        """Stop looking after the partners, without another word: something went wrong here, or all is over."""
+        if self._watch is None:
+            return
+        self._watch.end()
+        self._watch = None
+        for group in (self.messages, self._steps):
+            with suppress(RuntimeError):
+                dist.destroy_process_group(group)
+
+    def summed(self, number: Tensor) -> Tensor:
+        """The sum over all ranks, on the device where the number lies; without gradient."""
+        if self.world == 1:
+            return number.detach()
+        with self.noticing():
+            number = number.detach().clone()
+            dist.all_reduce(number)
+        return number
+
+    def spread(self, model: nn.Module) -> None:
+        """Give every rank the leader's weights, whatever they began with; for a model on the processor."""
+        if self.world == 1:
+            return
+        with self.noticing(), torch.no_grad():
+            for tensor in (*model.parameters(), *model.buffers()):
+                dist.broadcast(tensor.data, 0, group=self.messages)
+
+    def same(self, facts: dict[str, str]) -> None:
+        """See that all ranks have the same data, plan and code, before they train on different ones.
+
+        Raises:
+            DataError: a fact differs; the message says which, on which ranks.
+        """
+        heard = self.gathered(facts)
+        odd = {name: [rank for rank, theirs in enumerate(heard) if theirs[name] != heard[0][name]] for name in facts}
+        if any(odd.values()):
+            told = "; ".join(
+                f"{name}: {heard[0][name][:16]} on rank 0, {heard[ranks[0]][name][:16]} on rank "
+                f"{', '.join(map(str, ranks))}"
+                for name, ranks in odd.items()
+                if ranks
+            )
+            raise DataError(
+                f"The processes of this training do not have the same to work with ({told}), so their gradients would "
+                "not belong together. Give every machine the same data, command and installation, and start again."
+            )
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Within this block a connection that breaks becomes a sentence about the partner that died.
+
+        Raises:
+            PartnerError: instead of what gloo, NCCL or the store raise.
+        """
+        if self.world == 1:
+            yield
+            return
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, VitrailError) or not _is_connection_error(error):
+                raise
+            raise PartnerError(self._explained(error)) from error
+
+    def _explained(self, error: RuntimeError) -> str:
+        death = None if self._watch is None else self._watch.death(DEATH_CHECK_SECONDS)
+        if death is not None:
+            return self._sentence(death)
+        said = str(error).strip().splitlines()[0][:200].rstrip(".")
+        where = self._watch.elsewhere() if self._watch is not None else ""
+        return self._sentence(
+            f"A partner{f' on {where}' if where else ''} did not answer in time or closed its connection ({said})"
+        )
+
+    def _sentence(self, what: str) -> str:
+        return f"{what} at step {self.step}, so the training cannot go on here; its own output says why, if it could."
+
+
+SINGLE_PROCESS = RankGroup(GroupInfo())
+_ERROR_CLASSES = {error.__name__: error for error in (*VitrailError.__subclasses__(), VitrailError)}
+
+
+@contextmanager
+def join_group(device: str, patience: float) -> Iterator[RankGroup]:
+    """Meet the partners that the environment names; afterwards part from them again.
+
+    The process group stays until the process ends, for the next training of the same program: to meet again would find
+    the old addresses in torchrun's store.
+
+    Args:
+        device: cpu or cuda; every process takes the GPU of its number on this machine.
+        patience: seconds that a process waits for another one before it gives up.
+
+    Raises:
+        UsageError: variables that contradict each other, or a device that several processes cannot share.
+        PartnerError: the others did not come, or one of them died.
+    """
+    standing = dist.is_available() and dist.is_initialized()
+    group = _existing_group() if standing else group_from_env()
+    if group.world == 1:
+        yield SINGLE_PROCESS
+        return
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"Several processes train on cpu or cuda, where each takes a GPU of its own. Got {device!r}.")
+    team = RankGroup(group)
+    try:
+        team.meet(device, patience)
+        yield team
+        team.part()
+    except BaseException:
+        if dist.is_initialized() and dist.get_backend() == "nccl":  # would wait at its end for what never comes
+            atexit.unregister(_destroy_process_group)
+        raise
+    finally:
+        team.leave()
+
+
+def error_to_json(error: VitrailError) -> dict[str, Any]:
+    """An error as it can be told to the others."""
+    return {"error": type(error).__name__, "text": str(error), "code": error.exit_code}
+
+
+def error_from_json(told: Mapping[str, Any]) -> VitrailError:
+    """The same error, to be raised where it was told."""
+    error = _ERROR_CLASSES.get(told["error"], VitrailError)(told["text"])
+    error.exit_code = told["code"]  # that of InterruptedRun depends on the signal
+    return error
+
+
+def is_rank0() -> bool:
+    """Whether this process is the first of those that train together, or alone: the one that shows and prints."""
+    standing = dist.is_available() and dist.is_initialized()
+    return (_existing_group() if standing else group_from_env()).rank == 0
+
+
+def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta) -> None:
+    if device == "cuda":
+        torch.cuda.set_device(group.local_rank % torch.cuda.device_count())
+    backend = "gloo" if device == "cpu" else "nccl"
+    where = "env://" if group.origin == "torchrun" else f"tcp://{group.address}"
+    seconds = limit.total_seconds()
+
+    def missed(why: str) -> str:
+        return (
+            f"Rank {group.rank} of {group.world} did not meet the others at {group.address} within {seconds:g} s "
+            f"({why}). See that all of them were started and that the port is free."
+        )
+
+    try:
+        with exit_after_timeout(
+            seconds, missed("another program may have the port")
+        ):  # torch would wait for its answer
+            dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
+        atexit.register(_destroy_process_group)
+    except RuntimeError as error:
+        raise PartnerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
+
+
+def _destroy_process_group() -> None:
+    """At the end of the process: gloo's threads, left alone, would abort it."""
+    with suppress(RuntimeError):
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _existing_group() -> GroupInfo:
+    """The group that this program, or Ray Train around it, has made already."""
+    rank, world, said = dist.get_rank(), dist.get_world_size(), group_from_env()
+    if (said.rank, said.world) == (rank, world):
+        return dataclasses.replace(said, origin="program")
+    local = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    return GroupInfo(rank=rank, world=world, local_rank=local[0], local_world=local[1], origin="program")
+
+
+def _is_connection_error(error: RuntimeError) -> bool:
+    return isinstance(error, dist.DistError) or any(sign in str(error) for sign in CONNECTION_ERROR_MARKS)

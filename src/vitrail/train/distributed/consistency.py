@@ -1,0 +1,97 @@
+"""What all processes of a training must agree on before its first step: data, code, plan, and a batch to share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ... import config
+from ...data.source import Source
+from ...errors import UsageError
+from ..plan import Plan
+from .collectives import RankGroup
+
+
+def check_same_inputs(team: RankGroup, source: Source, splits: Mapping[str, NDArray[np.int64]], plan: Plan) -> None:
+    """Compare data, splits, plan, code and torch of all processes; what each computes with may differ.
+
+    Raises:
+        DataError: as `Team.same`.
+    """
+    if team.world == 1:
+        return
+    written = {name: value for name, value in config.write(plan).items() if name != "compute"}
+    rows = hashlib.sha256()
+    for name in sorted(splits):
+        rows.update(name.encode() + np.asarray(splits[name], "<i8").tobytes())
+    team.same(
+        {
+            "data": source.fingerprint(),
+            "splits": rows.hexdigest(),
+            "plan": hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest(),
+            "code": hash_package_code(),
+            "torch": torch.__version__,
+        }
+    )
+
+
+def broadcast_plan(team: RankGroup, plan: Plan) -> Plan:
+    """The leader's plan, with what it alone has measured; on this machine's device and threads."""
+    if team.world == 1:
+        return plan
+    told = config.read(Plan, team.told(config.write(plan)), "the plan of rank 0")
+    own = dataclasses.replace(told.compute, threads=plan.compute.threads, workers=plan.compute.workers)
+    return dataclasses.replace(told, compute=own)
+
+
+def round_up_batch_size(team: RankGroup, plan: Plan) -> Plan:
+    """The plan with a batch that its processes can share: the next larger one; for a batch that nobody asked for."""
+    each = team.world * plan.recipe.repeats
+    batch = -(-plan.recipe.batch // each) * each
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, batch=batch))
+
+
+def check_plan_for_group(team: RankGroup, plan: Plan) -> None:
+    """What the plan and the number of processes can show to be wrong, before a second is spent.
+
+    Raises:
+        UsageError: a batch that cannot be shared or taken apart so often, an engine that one process cannot use, or a
+            way from a checkpoint that several cannot go.
+    """
+    batch, world, parts = plan.recipe.batch, team.world, plan.recipe.accumulate
+    if batch % world:
+        low = max(world, batch // world * world)
+        raise UsageError(f"{batch} pictures a step cannot be shared by {world} processes. Use --recipe.batch {low}.")
+    if parts > batch // world:
+        raise UsageError(
+            f"recipe.accumulate {parts} takes a step's pictures into more parts than each process has pictures, "
+            f"{batch // world}. Use at most that."
+        )
+    if world > 1 and (plan.start.method != "full" or plan.start.frozen_blocks):
+        tunes_all = plan.start.method == "full"
+        asked = f"frozen_blocks {plan.start.frozen_blocks}" if tunes_all else f"method {plan.start.method}"
+        raise UsageError(
+            f"start.{asked} leaves weights as they are, which several processes cannot do yet. Start one without "
+            "torchrun, or tune all of them with --start.method full --start.frozen_blocks 0."
+        )
+    if world == 1 and plan.compute.engine != "auto":
+        raise UsageError(
+            f"compute.engine {plan.compute.engine} shares the work of several processes, and this one is alone. Start "
+            "it with torchrun --nproc-per-node 2 -m vitrail train ..., or leave compute.engine out."
+        )
+
+
+def hash_package_code() -> str:
+    """SHA-256 over the package's own files: equal only if they are."""
+    package = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,67 @@
+"""How the gradients of all processes become one: not at all alone, by torch's DDP, or sharded by its FSDP2.
+
+The loss that each process differentiates is its own total over the weight of all, times the number of processes,
+because both DDP and FSDP2 take the mean over processes: what comes out is d(total of all) / (weight of all).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .collectives import SINGLE_PROCESS, RankGroup
+
+StrategyName = Literal["auto", "ddp", "fsdp"]
+BYTES_PER_PARAMETER = 20  # float32 weights, gradients, two moments and the running mean
+MAX_PARAMETER_FRACTION = 0.6  # of a GPU's memory; the rest is for what the backward pass keeps
+
+
+class ParallelModel:
+    """A model in a team; `answer` is called as the model and hands its gradients to everybody."""
+
+    def __init__(self, model: nn.Module, team: RankGroup = SINGLE_PROCESS, sharded: bool = False):
+        self.team = team
+        self._model = model
+        self._ddp = None
+        if team.world > 1 and not sharded and any(p.requires_grad for p in model.parameters()):
+            with team.noticing(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # the new name of broadcast_buffers is not in torch 2.9
+                self._ddp = DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
+        self._sharded = sharded
+        self.answer: Callable[..., Tensor] = model if self._ddp is None else self._ddp
+
+    @contextmanager
+    def gathering(self, last: bool) -> Iterator[None]:
+        """Around a forward and its backward: gradients are added up here, and shared after the last micro-batch."""
+        with self.team.noticing():
+            if self._sharded:
+                from .fsdp import set_gradient_sync
+
+                set_gradient_sync(self._model, last)
+            if self._ddp is None or last:
+                yield
+            else:
+                with self._ddp.no_sync():
+                    yield
+
+
+def choose_strategy(
+    kind: StrategyName, team: RankGroup, parameters: int, device: str
+) -> tuple[Literal["alone", "ddp", "fsdp"], str]:
+    """The engine of a training and why; one process alone needs none, whatever its plan was made for."""
+    if team.world == 1:
+        return "alone", "one process"
+    if kind != "auto":
+        return kind, "asked for"
+    if device == "cuda":
+        room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory * MAX_PARAMETER_FRACTION
+        if parameters * BYTES_PER_PARAMETER > room:
+            need = parameters * BYTES_PER_PARAMETER / 2**30
+            return "fsdp", f"weights, gradients and moments take {need:.0f} GiB, too much for one GPU"
+    return "ddp", f"the model fits into each of {team.world} processes"

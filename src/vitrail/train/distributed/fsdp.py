@@ -1,0 +1,147 @@
+"""Checkpoints of a learner that is split over processes: each writes its shares, by PyTorch's distributed checkpoints.
+
+The shares are safetensors with their places in the header, no pickles, so any number of processes and any engine reads
+them again; state.py builds the folder around them as around every checkpoint: whole with its hashes, or absent.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from ...errors import DamagedFileError, ResourceError
+from ...model.vit import ViT
+from .collectives import RankGroup
+
+SHARD_PATTERN = "shard-*.safetensors"
+
+
+class ShardedSave:
+    """One save of all processes: the leader opens the folder, everybody writes into it, the leader closes it."""
+
+    def __init__(self, team: RankGroup, tensors: Mapping[str, Tensor]):
+        self._team, self._tensors = team, tensors
+        self._asked = False
+
+    def write(self, folder: Path) -> None:
+        """On the leader: write its shares into this folder, while the others write theirs."""
+        self._asked = True
+        self._team.told(str(folder))
+        _write_shards(self._team, folder, self._tensors)
+
+    def close(self) -> None:
+        """On the leader: let the others go on if nothing was to be written."""
+        if not self._asked:
+            self._team.told("")
+
+    def help_leader(self) -> None:
+        """On the others: write their shares wherever the leader says."""
+        folder = self._team.told()
+        if folder:
+            _write_shards(self._team, Path(folder), self._tensors)
+
+
+def read_shards(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Fill tensors, whole ones or shares, from the shards in a folder, without talking to anybody.
+
+    Raises:
+        DamagedFileError: a tensor is missing, left over, or of another shape, or cannot be read.
+    """
+    found = HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    theirs = {name: facts.size for name, facts in found.items() if isinstance(facts, TensorStorageMetadata)}
+    ours = _as_vectors(tensors)
+    odd = sorted(theirs.keys() ^ ours.keys())
+    odd += [name for name in theirs.keys() & ours.keys() if theirs[name] != ours[name].shape]
+    if odd:
+        raise DamagedFileError(
+            f"{folder} does not fit this run: {len(odd)} tensors are missing, left over or of another shape, "
+            f"the first is {odd[0]}. The plan was changed, or the folder belongs to another run."
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as asked: each reads by itself
+        try:
+            load(ours, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=True)
+        except CheckpointException as error:
+            raise DamagedFileError(f"{folder} cannot be read: {_find_first_failure(error)[1]}.") from error
+
+
+def _write_shards(team: RankGroup, folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write this process's shares, all processes at once.
+
+    Raises:
+        ResourceError: a process could not write its own; every one raises it.
+    """
+    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    try:
+        with team.noticing():
+            save(_as_vectors(tensors), storage_writer=writer, process_group=team.messages)
+    except CheckpointException as error:
+        rank, said = _find_first_failure(error)
+        raise ResourceError(
+            f"Rank {rank} cannot write its part of the checkpoint in {folder.parent}: {said}."
+        ) from error
+
+
+def _find_first_failure(error: CheckpointException) -> tuple[int, str]:
+    """The first rank that failed and why, in a line; what torch raises is all tracebacks, and no `Exception`."""
+    rank, (cause, _) = min(error.failures.items())
+    if not isinstance(cause, Exception):
+        raise cause from error  # Ctrl-C
+    said = cause.strerror if isinstance(cause, OSError) else None
+    return rank, said or " ".join(f"{type(cause).__name__}: {cause}".split())[:200].rstrip(".: ")
+
+
+def _as_vectors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Numbers as rows of one, because a slice of safetensors has at least one dimension; the memory is the same."""
+    return {name: tensor.detach().view(1) if tensor.ndim == 0 else tensor.detach() for name, tensor in tensors.items()}
+
+
+# FSDP2: every process keeps its share of each parameter. What to do where whole tensors are wanted.
+
+
+def shard_model(model: nn.Module, team: RankGroup, device: str) -> None:
+    """Split the parameters of every block, and those around them, over the team; in place.
+
+    A block's parameters are gathered when its turn comes in the forward and the backward pass, and let go after it.
+    """
+    mesh = init_device_mesh(device, (team.world,))
+    assert isinstance(model, ViT)
+    for block in model.encoder.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+
+
+def set_gradient_sync(model: nn.Module, now: bool) -> None:
+    """Whether the coming backward pass adds the gradients of all processes up; if not, each keeps its own for later."""
+    assert isinstance(model, FSDPModule)
+    model.set_requires_gradient_sync(now)
+
+
+def to_full_tensor(tensor: Tensor) -> Tensor:
+    """All of a tensor on every rank, which all have to ask for; one that is not sharded as it is."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def shard_like(tensor: Tensor, other: Tensor) -> Tensor:
+    """A whole tensor, the same on every rank, sharded as another one is; without talking to anybody."""
+    if not isinstance(other, DTensor):
+        return tensor
+    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
+
+
+@torch.no_grad()
+def copy_into_shard(whole_one: Tensor, into: Tensor) -> None:
+    """Copy a whole tensor, the same on every rank, into one that may be sharded."""
+    into.copy_(shard_like(whole_one.to(into.device), into))

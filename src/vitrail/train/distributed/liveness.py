@@ -1,0 +1,140 @@
+"""Whether the other processes on this machine still live, and who started us: so that nobody waits for the dead."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import PartnerError
+
+CHECK_SECONDS = 0.5  # seconds
+GRACE_SECONDS = 4.0  # that a process which is told of a death has to end by itself, before it is ended
+
+
+@dataclass(frozen=True)
+class PeerProcess:
+    """Another process of the training."""
+
+    rank: int
+    pid: int
+    host: str
+    started: str
+    """When it began, as its machine's /proc says: a number that is used again belongs to somebody else."""
+
+    @classmethod
+    def this(cls, rank: int) -> PeerProcess:
+        """The process that asks."""
+        import socket
+
+        return cls(rank, os.getpid(), socket.gethostname(), _process_start_time(os.getpid()))
+
+    def __str__(self) -> str:
+        return f"Rank {self.rank} (pid {self.pid} on {self.host})"
+
+    def lives(self) -> bool:
+        """Whether its process is there and has not ended; ask only for one on this machine."""
+        return _process_start_time(self.pid) == self.started
+
+
+class PeerWatchdog:
+    """Looks twice a second whether all partners on this machine, and the launcher, still live.
+
+    A process that waits for a dead one inside NCCL is not woken by anything. So whoever has not ended four seconds
+    after a death was seen is ended here, with the sentence and exit code 7 that it would have ended with.
+    """
+
+    def __init__(self, own: PeerProcess, others: Sequence[PeerProcess], launched: bool):
+        self._near = [other for other in others if other.host == own.host and other.lives()]  # one pid namespace, too
+        self._far = [other for other in others if other.host != own.host]
+        self._launcher = os.getppid() if launched else None
+        self._over = threading.Event()
+        self._saving = threading.Event()
+        self._death: str | None = None
+        threading.Thread(target=self._look, name="vitrail-partners", daemon=True).start()
+
+    def death(self, patience: float = 0.0) -> str | None:
+        """Who has died, as the beginning of a sentence; looks again itself for as many seconds as are given."""
+        until = time.monotonic() + patience
+        while self._death is None and time.monotonic() < until:
+            self._death = self._seen()
+            time.sleep(0.05)
+        return self._death
+
+    def elsewhere(self) -> str:
+        """The machines of partners that cannot be looked at from here."""
+        return ", ".join(sorted({other.host for other in self._far}))
+
+    def end(self) -> None:
+        """Look no more: partners may now go."""
+        self._over.set()
+
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Within this block nobody is ended: what is saved may take longer than the grace."""
+        self._saving.set()
+        try:
+            yield
+        finally:
+            self._saving.clear()
+
+    def _look(self) -> None:
+        while not self._over.wait(CHECK_SECONDS):
+            self._death = self._seen()
+            if self._death is not None:
+                ends = self._over.wait(GRACE_SECONDS)
+                while self._saving.is_set() and not ends:
+                    ends = self._over.wait(GRACE_SECONDS)
+                if not ends:
+                    exit_now(f"{self._death}; this process was still waiting for it and is ended.")
+                return
+
+    def _seen(self) -> str | None:
+        if self._launcher is not None and os.getppid() != self._launcher:
+            return f"The launcher (pid {self._launcher}) died"
+        dead = next((other for other in self._near if not other.lives()), None)
+        return None if dead is None else f"{dead} died"
+
+
+@contextmanager
+def exit_after_timeout(seconds: float, message: str) -> Iterator[None]:
+    """End the process, with this message, if the block takes so long and some more: for calls that nothing wakes."""
+    timer = threading.Timer(min(seconds + GRACE_SECONDS, threading.TIMEOUT_MAX), exit_now, [message])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def exit_now(message: str) -> None:
+    """End the process as a PartnerError with this message would."""
+    sys.stderr.write(f"vitrail: {message}\n")
+    sys.stderr.flush()
+    os._exit(PartnerError.exit_code)
+
+
+def _process_start_time(pid: int) -> str:
+    """When a process began, in ticks since boot; empty if it has ended or nobody can say."""
+    try:
+        state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return "" if Path("/proc/self/stat").exists() else _process_exists_mark(pid)
+    return "" if state in "ZX" else rest[18]
+
+
+def _process_exists_mark(pid: int) -> str:
+    """Without /proc: whether there is such a process at all."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        pass
+    return "there"

@@ -1,0 +1,73 @@
+"""Pictures where the model works: small sets lie on the GPU, of others the next batch is on its way there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from ...data.loader import Batch, ImageStore, InMemoryImageStore
+
+NumberedBatch = tuple[int, int, Batch]
+"""Step, epoch and batch, as `data.loader.steps` gives them."""
+
+
+MAX_GPU_FRACTION = 0.25  # of a GPU's free memory
+
+
+def cache_on_gpu(pictures: ImageStore, device: str) -> ImageStore:
+    """The same pictures, decoded ones in the GPU's memory if they take at most a quarter of what is free there."""
+    return (
+        pictures.to(device)
+        if isinstance(pictures, InMemoryImageStore) and gpu_cache_bytes(pictures, device)
+        else pictures
+    )
+
+
+def gpu_cache_bytes(pictures: ImageStore, device: str) -> int:
+    """What they take of a GPU's memory; nothing where they stay outside of it."""
+    if not device.startswith("cuda") or not isinstance(pictures, InMemoryImageStore):
+        return 0
+    free, _ = torch.cuda.mem_get_info(torch.device(device))
+    size = pictures.images.nbytes
+    return size if size <= MAX_GPU_FRACTION * free else 0
+
+
+def prefetch_to_device(batches: Iterator[NumberedBatch], device: str) -> Iterator[NumberedBatch]:
+    """The same batches with pictures and targets on the device: on a GPU copied one step ahead, beside the products.
+
+    The copies go from page-locked memory on a stream of their own; whoever reads a batch waits for its copy only.
+    """
+    if not device.startswith("cuda"):
+        yield from batches
+        return
+    stream = torch.cuda.Stream(device)
+    waiting: tuple[NumberedBatch, torch.cuda.Event] | None = None
+    try:
+        for step, epoch, batch in batches:
+            ready, waiting = waiting, _start_copy(step, epoch, batch, stream, device)
+            if ready is not None:
+                yield _wait_for_copy(*ready)
+    finally:
+        batches.close()  # type: ignore[attr-defined]
+
+
+def _start_copy(
+    step: int, epoch: int, batch: Batch, stream: torch.cuda.Stream, device: str
+) -> tuple[NumberedBatch, torch.cuda.Event]:
+    with torch.cuda.stream(stream):
+        parts = [
+            part if part.is_cuda else part.pin_memory().to(device, non_blocking=True)
+            for part in (batch.images, batch.targets)
+        ]
+        moved = dataclasses.replace(batch, images=parts[0], targets=parts[1])
+        return (step, epoch, moved), stream.record_event()
+
+
+def _wait_for_copy(numbered: NumberedBatch, copied: torch.cuda.Event) -> NumberedBatch:
+    now = torch.cuda.current_stream(numbered[2].images.device)
+    now.wait_event(copied)
+    for part in (numbered[2].images, numbered[2].targets):
+        part.record_stream(now)  # so that its memory is not given away before this step has read it
+    return numbered

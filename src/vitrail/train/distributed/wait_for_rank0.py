@@ -1,0 +1,159 @@
+"""What rank 0 does alone before the first step: the others wait for it, and pass on to it the signals that they get.
+
+So a signal to any process lets the phase at hand save once, and ends all with the same code unless it asks only to
+save. A request, and that the work is over, travel through the store that every process group has: a wait inside torch
+would let no signal through.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from ...errors import InterruptedRun, PartnerError, VitrailError
+from ..events import Event, Note
+from ..signals import SAVE_SIGNALS, STOP_SIGNALS, SignalRequest, forward_signal, listen_for_signals
+from .collectives import RankGroup, error_from_json, error_to_json
+
+POLL_SECONDS = 0.1  # seconds
+Outcome = TypeVar("Outcome")
+
+
+def run_while_others_wait(
+    team: RankGroup, work: Generator[Event, None, Outcome], go_on: str
+) -> Generator[Event, None, Outcome]:
+    """The work on rank 0, while the others are in `waited`; what it raises is raised by all of them.
+
+    Args:
+        go_on: a sentence that says how to go on with the run.
+
+    Raises:
+        InterruptedRun: this or another process got a signal; what the work could save, it has saved.
+        PartnerError: another process died; here too.
+    """
+    if team.world == 1:
+        return (yield from work)
+    with listen_for_signals() as wish:
+        try:
+            with _release_ranks_at_end(team):
+                outcome = yield from _run_with_signals(team, work, wish, go_on)
+        except VitrailError as error:
+            with suppress(PartnerError):  # the error at hand says more
+                team.gathered(error_to_json(error))
+            raise
+        team.gathered({})
+        _raise_signal_of_any_rank(team, wish, go_on)
+    return outcome
+
+
+def wait_for_rank0_work(team: RankGroup, go_on: str) -> None:
+    """On every other rank: wait until `led` is over on rank 0.
+
+    Raises:
+        InterruptedRun: as `led`; VitrailError: what rank 0 has raised.
+        PartnerError: another process died.
+    """
+    with listen_for_signals() as wish:
+        try:
+            _poll_rank0(team, wish)
+        except PartnerError as error:
+            raise PartnerError(f"{error} {go_on}") from error
+        answer = team.gathered({})[0]
+        if "error" in answer:
+            raise error_from_json(answer)
+        _raise_signal_of_any_rank(team, wish, go_on)
+
+
+def _poll_rank0(team: RankGroup, wish: SignalRequest) -> None:
+    """Until rank 0 calls; a signal is passed on to it."""
+    with team.noticing():
+        while not _default_store().check([_store_key(team, "over")]):
+            team.see_that_all_live()
+            if wish:
+                _default_store().set(_store_key(team, "asked"), str(wish.signal))
+            if wish.save:
+                wish.save = False
+                _default_store().add(_store_key(team, "asked to save"), 1)
+            time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def _release_ranks_at_end(team: RankGroup) -> Iterator[None]:
+    """After this block the others wait no more, however it ends: of an end without words they learn by asking."""
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):  # who brought them together has gone, which they notice too
+            _default_store().set(_store_key(team, "over"), "")
+
+
+def _run_with_signals(
+    team: RankGroup, work: Generator[Event, None, Outcome], wish: SignalRequest, go_on: str
+) -> Generator[Event, None, Outcome]:
+    """The work, which listens to signals itself where it can save; `wish` is for those that come elsewhere in it."""
+    saves = 0  # that others asked for, and the work was told of
+    with closing(work):
+        while True:
+            try:
+                event = next(work)
+            except StopIteration as over:
+                return over.value
+            if wish:
+                raise InterruptedRun(f"Interrupted before the first step. {go_on}", wish.exit_code)
+            yield event
+            if number := _requested_signal(team):
+                forward_signal(number)
+            if (asked := _count_save_requests(team)) > saves:
+                saves = asked
+                forward_signal(SAVE_SIGNALS[0])
+            try:
+                team.see_that_all_live()
+            except PartnerError as error:
+                raise PartnerError(f"{error} {_save_via_signal(team, work, go_on)}") from error
+
+
+def _save_via_signal(team: RankGroup, work: Generator[Event, None, object], go_on: str) -> str:
+    """Let the work save what it has, as a signal would; how to go on."""
+    forward_signal(STOP_SIGNALS[-1])
+    with team.saving():
+        try:
+            while isinstance(next(work, None), Note):  # words may lie between a step and its save
+                pass
+        except InterruptedRun as saved:
+            return str(saved)
+    return go_on
+
+
+def _raise_signal_of_any_rank(team: RankGroup, wish: SignalRequest, go_on: str) -> None:
+    """The work is over: whoever got a signal that nobody heeded says so now."""
+    (number,) = team.most(wish.signal or 0)
+    if number:
+        raise InterruptedRun(f"Interrupted before the first step. {go_on}", 128 + number)
+
+
+def _requested_signal(team: RankGroup) -> int:
+    """The signal that another process got; 0 is none."""
+    with team.noticing():
+        key = _store_key(team, "asked")
+        return int(_default_store().get(key)) if _default_store().check([key]) else 0
+
+
+def _count_save_requests(team: RankGroup) -> int:
+    """How often another process got a signal that asks to save and to go on."""
+    with team.noticing():
+        return int(_default_store().add(_store_key(team, "asked to save"), 0))
+
+
+def _store_key(team: RankGroup, name: str) -> str:
+    """A name that belongs to this training alone, of several that a program makes."""
+    assert team.messages is not None
+    return f"vitrail/{name}/{team.messages.group_name}"
+
+
+def _default_store() -> Any:
+    """What the processes have met by; torch shows it to nobody by a public name."""
+    return dist.distributed_c10d._get_default_store()

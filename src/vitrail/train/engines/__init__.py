@@ -1,1 +1,0 @@
-"""Several processes that train one model: who they are, what they tell each other, and how gradients come together."""

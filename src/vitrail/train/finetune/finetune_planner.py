@@ -1,0 +1,563 @@
+"""The plan of a run that begins from a checkpoint: its shape is given, the rest follows from pictures and minutes.
+
+The counterpart of `planner.draft`. The rules are few and stand here; EXPERIMENTS.md has the figures behind them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from dataclasses import dataclass, replace
+
+from ... import config
+from ...checkpoints.image_spec import resize_spec
+from ...data.loader import ImageStore
+from ...errors import UsageError
+from ...evaluate.collect import collect, made_ready
+from ...evaluate.pooled import Pooled
+from ...model.config import ViTConfig
+from ...model.vit import create_model
+from ...plural import counted
+from ...runtime import Runtime
+from ...spec import ImageSpec
+from .. import losses
+from ..dataset import Dataset
+from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..plan import METHOD_FIELDS, FinetuneMethod, FinetuneSettings, Plan, Recipe
+from ..plan_reasons import make_override_reasons
+from ..planning import augmentation_rules, finalize, flip_invariance, planner, throughput, unused_settings
+from ..planning import planner as pretraining
+from ..planning import planner as teaching
+from ..planning.augmentation_rules import NO_FLIP_SOURCES
+from ..planning.finalize import NO_THROUGHPUT, is_measured
+from ..planning.planner import check_plan, describe_attention, resolve_minutes, to_compute_settings
+from ..planning.throughput import Throughput
+from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
+from .features import FEATURE_BATCH, uses_mirror_images
+from .linear_probe import MAX_FEATURE_VALUES
+from .weights import RECOMMENDED_CHECKPOINTS, StartCheckpoint, check_checkpoint, find_downloaded, open_checkpoint
+
+GRID_SIDES = (8, 12, 16)
+"""Sides in patches that a checkpoint of a larger grid is tried at; one of a smaller grid keeps its own."""
+MAX_HEAD_BLOCKS = 4
+"""That the head reads: as many as the linear evaluation of DINOv2 (Oquab et al. 2023)."""
+FREEZE_FRACTIONS = (0.0, 0.25, 0.5, 2 / 3)
+"""Of the blocks that may be kept as they are; the first that the minutes allow."""
+MIN_PASSES = 4
+"""Passes over the training pictures without which tuning is not worth its beginning."""
+DEVICE_SPEED = {"cpu": 1e11, "mps": 1e12, "cuda": 5e13}
+"""Products and sums a second that a first guess counts with; the number of steps is measured."""
+PRECISION_SPEED = {"float32": 1.0, "bfloat16": 2.0, "float16": 2.0}
+LR_AT_384, LR_WIDTH_EXPONENT, MAX_LR = 2e-6, 2.66, 1e-4
+"""AdamW's, of a probed head, falls with the width: 2e-6 made DINOv2-S/14 better and 1e-5 worse; 8e-5 suited a model of
+width 96 (EXPERIMENTS.md). Wider ones are not measured and begin as those of 384."""
+
+
+def draft_finetune_plan(
+    found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, checkpoint: StartCheckpoint, world: int = 1
+) -> tuple[Plan, Reasons]:
+    """The plan but for the number of steps.
+
+    Args:
+        world: processes that train together; several tune all blocks, unless something else was asked for.
+
+    Raises:
+        UsageError: wishes that contradict each other or the checkpoint.
+    """
+    reasons: Reasons = {f"compute.{name}": reason for name, reason in runtime.reasons.items()}
+    said = {name: text for name, text in wishes.overrides.items() if name.startswith("start.")}
+    first = Plan(start=FinetuneSettings(weights=checkpoint.name, digest=checkpoint.digest))
+    start = config.override(first, said).start
+    seconds = resolve_minutes(wishes) * 60
+    model = _choose_shape(found, wishes, runtime, checkpoint, start, seconds, reasons, world)
+    start = _choose_settings(start, said, found, model, runtime, seconds, reasons, world)
+    plan = Plan(
+        model_name=_checkpoint_name(checkpoint),
+        seed=wishes.seed,
+        minutes=resolve_minutes(wishes),
+        data=wishes.data,
+        image=_choose_image_spec(found, model, checkpoint, reasons),
+        model=model,
+        start=start,
+        pretrain=pretraining.draft_pretrain_settings(wishes.pretrain, wishes.overrides, reasons),
+        teacher=teaching.draft_distill_settings(wishes.overrides, reasons),
+        recipe=_draft_recipe(found, model, wishes, start, reasons),
+        compute=to_compute_settings(runtime),
+    )
+    plan = config.override(plan, wishes.overrides)
+    plan = augmentation_rules.apply_step_budget(plan, found.count, wishes, reasons)
+    reasons |= make_override_reasons(wishes.overrides)
+    check_plan(plan, found.classes, found.task)
+    unused_settings.check_unused_settings(plan, wishes.overrides)
+    check_checkpoint(checkpoint, plan.model, plan.start)
+    reasons["model.attention"] = describe_attention(plan)
+    return plan, reasons
+
+
+def forward_operations(model: ViTConfig) -> float:
+    """Products and sums of one picture's way through the blocks."""
+    tokens, width = model.tokens, model.width
+    matrices = 4 * width * model.attention_width + (2 if model.mlp == "plain" else 3) * width * model.mlp_width
+    return 2.0 * model.depth * tokens * (matrices + 2 * tokens * model.attention_width)
+
+
+def estimate_min_seconds(found: DatasetFingerprint, own: ViTConfig, runtime: Runtime) -> float:
+    """A guess for the features of all pictures, at the smallest size that would be chosen."""
+    side = min(GRID_SIDES[0], *own.grid)
+    small = replace(own, image_size=(side * own.patch[0], side * own.patch[1]))
+    return found.count * forward_operations(small) / _device_speed(runtime)
+
+
+def _checkpoint_name(checkpoint: StartCheckpoint) -> str:
+    path = checkpoint.path
+    return path.parent.name if path.name == "model" else path.stem if path.is_file() else path.name
+
+
+def _choose_shape(
+    found: DatasetFingerprint,
+    wishes: TrainRequest,
+    runtime: Runtime,
+    checkpoint: StartCheckpoint,
+    start: FinetuneSettings,
+    seconds: float,
+    reasons: Reasons,
+    world: int,
+) -> ViTConfig:
+    """The checkpoint's shape for these pictures and answers."""
+    if wishes.model is not None:
+        raise UsageError(f"--weights brings its own shape, so --model {wishes.model} cannot be given with it.")
+    own = checkpoint.config
+    both = own.class_token and own.pool in ("class", "mean") and not own.pooled_norm
+    reasons["model.pool"] = "what both kinds of features know" if both else "as the checkpoint was trained"
+    reasons["model.pool_blocks"] = "the probe chooses: lower blocks often know what the last one has given up"
+    every = max(1, own.depth // 6)
+    apart = "over the upper half: 0.005 more AUROC than the last four of 12"
+    reasons["model.pool_every"] = apart if every > 1 else f"{counted(own.depth, 'block')}, one after another"
+    base = replace(
+        own,
+        channels=_choose_channels(found, wishes, own, start, reasons),
+        outputs=found.classes,
+        pool="class+mean" if both else own.pool,
+        pool_blocks=1 if own.pool == "attention" or own.pooled_norm else max(1, min(MAX_HEAD_BLOCKS, own.depth // 3)),
+        pool_every=every,
+        head="linear",
+        head_bias=True,
+        distillation_head=False,
+        dropout=0.0,
+        attention_dropout=0.0,
+        mlp_dropout=0.0,
+        drop_path=0.0,
+    )
+    reasons["model.drop_path"] = "a probe that has just been fitted cannot do without branches"
+    return replace(base, image_size=_choose_image_size(found, wishes, base, runtime, seconds, reasons, world))
+
+
+def _choose_channels(
+    found: DatasetFingerprint, wishes: TrainRequest, own: ViTConfig, start: FinetuneSettings, reasons: Reasons
+) -> int:
+    wanted = wishes.channels or (found.channels if start.channels_policy != "none" else own.channels)
+    if wanted != own.channels and start.channels_policy == "none":
+        raise UsageError(
+            f"The checkpoint was trained on pictures of {own.channels} channels, and {wanted} were asked for. Adapt it "
+            "by --start.channels_policy sum, mean or tile, or leave --channels out."
+        )
+    if wanted != found.channels and {wanted, found.channels} != {1, 3}:
+        raise UsageError(
+            f"The checkpoint was trained on pictures of {own.channels} channels, and those of {found.name} have "
+            f"{found.channels}. Adapt it by --start.channels_policy sum, mean or tile, or begin without it: "
+            "--weights none."
+        )
+    same = "as the checkpoint was trained; grey and colour turn into each other"
+    reasons["model.channels"] = same if wanted == own.channels else f"adapted: {start.channels_policy}"
+    return wanted
+
+
+def _choose_image_size(
+    found: DatasetFingerprint,
+    wishes: TrainRequest,
+    base: ViTConfig,
+    runtime: Runtime,
+    seconds: float,
+    reasons: Reasons,
+    world: int,
+) -> tuple[int, int]:
+    """As many patches as the minutes allow, at most as many as the checkpoint had where that were few."""
+    if wishes.image_size is not None:
+        reasons["model.image_size"] = "asked for"
+        return wishes.image_size
+    if min(base.grid) <= GRID_SIDES[0]:
+        reasons["model.image_size"] = "the checkpoint's own"
+        return base.image_size
+    sizes = [(side * base.patch[0], side * base.patch[1]) for side in GRID_SIDES if side <= min(base.grid)]
+    if not seconds:
+        reasons["model.image_size"] = f"no minutes to keep to; {sizes[-1][0]} shows details"
+        return sizes[-1]
+    frozen = _freeze_fractions(world)[-1]
+    fitting = [
+        size for size in sizes if _estimate_seconds(found, replace(base, image_size=size), runtime, frozen) <= seconds
+    ]
+    chosen = fitting[-1] if fitting else sizes[0]
+    listed = ", ".join(str(size[0]) for size in sizes)
+    reasons["model.image_size"] = (
+        f"of {listed}, what leaves {seconds / 60:g} minutes for about {MIN_PASSES} passes over {found.count:,} pictures"
+    )
+    return chosen
+
+
+def _estimate_seconds(found: DatasetFingerprint, model: ViTConfig, runtime: Runtime, frozen: float) -> float:
+    """A guess for features and passes; a block that learns costs three times its forward pass."""
+    return found.count * forward_operations(model) * (2.2 + MIN_PASSES * (3 - 2 * frozen)) / _device_speed(runtime)
+
+
+def _device_speed(runtime: Runtime) -> float:
+    kind = runtime.device.split(":")[0]
+    return DEVICE_SPEED[kind] * PRECISION_SPEED[runtime.number_format] * (runtime.threads / 2 if kind == "cpu" else 1)
+
+
+def _choose_settings(
+    start: FinetuneSettings,
+    said: dict[str, str],
+    found: DatasetFingerprint,
+    model: ViTConfig,
+    runtime: Runtime,
+    seconds: float,
+    reasons: Reasons,
+    world: int,
+) -> FinetuneSettings:
+    """How to go on from the probe: all blocks where the minutes allow it, else the upper ones."""
+    reasons["start.weights"] = "see --weights"
+    reasons["start.digest"] = "the hash of the tensors that were read, so that no other file is followed"
+    reasons["start.channels_policy"] = "the checkpoint's number of channels is kept"
+    reasons |= explain_unused_fields(start.method)
+    chosen = start
+    if "start.layer_decay" not in said and chosen.method == "full":
+        chosen = replace(chosen, layer_decay=0.75 if model.depth >= 12 else 0.9)
+        reasons["start.layer_decay"] = "the lower a block, the more general what it knows"
+    if "start.layer_decay" not in said and chosen.method == "lora":
+        reasons["start.layer_decay"] = "adapters of all blocks learn at one rate"
+    if "start.frozen_blocks" not in said and chosen.method == "full":
+        shares = _freeze_fractions(world)
+        fits = [share for share in shares if not seconds or _estimate_seconds(found, model, runtime, share) <= seconds]
+        share = fits[0] if fits else shares[-1]
+        chosen = replace(chosen, frozen_blocks=int(share * model.depth))
+        why = "the minutes allow to tune all" if not share else "the more passes over the upper ones"
+        why = why if seconds else "no minutes to keep to: all are tuned"
+        why = why if fits or world == 1 else f"{world} processes cannot leave blocks as they are yet: all are tuned"
+        reasons["start.frozen_blocks"] = why
+    if "start.method" not in said:
+        kept = "the frozen probe stays if tuning does not beat it, and adapters won by 0.1 points at most"
+        reasons["start.method"] = f"{found.count:,} pictures; {kept}"
+    return chosen
+
+
+def explain_unused_fields(method: FinetuneMethod) -> Reasons:
+    """Why the fields of the start that a method makes no use of are as they are."""
+    why = {"probe": "the probe tunes nothing", "full": "no adapters", "lora": "adapters leave all blocks as they are"}
+    return {f"start.{name}": why[method] for name, methods in METHOD_FIELDS.items() if method not in methods}
+
+
+def _freeze_fractions(world: int) -> tuple[float, ...]:
+    """Those of `SHARES` that so many processes can do."""
+    return FREEZE_FRACTIONS if world == 1 else FREEZE_FRACTIONS[:1]
+
+
+def _choose_image_spec(
+    found: DatasetFingerprint, model: ViTConfig, checkpoint: StartCheckpoint, reasons: Reasons
+) -> ImageSpec:
+    """The checkpoint's colours and resize, the data's value range, and the whole picture."""
+    fresh = ImageSpec()
+    reasons |= {f"image.{name}": "as the checkpoint was trained" for name in ("mean", "std", "interpolation")}
+    reasons["image.fit"] = "whole pictures: what the published crop cuts off may decide"
+    why = {"image.low": found.range_reason, "image.high": found.range_reason, "image.window": found.window_reason}
+    reasons |= {name: reason for name, reason in why.items() if reason}
+    return replace(
+        resize_spec(checkpoint.spec, model),
+        low=found.low,
+        high=found.high,
+        window=found.window,
+        page=fresh.page,
+        max_pixels=fresh.max_pixels,
+        fit="squash",
+        crop_fraction=1.0,
+    )
+
+
+def _draft_recipe(
+    found: DatasetFingerprint, model: ViTConfig, wishes: TrainRequest, start: FinetuneSettings, reasons: Reasons
+) -> Recipe:
+    """AdamW with a cosine; the rate falls with the width, as that of the checkpoint's own training did."""
+    mirror = found.name not in NO_FLIP_SOURCES
+    batch = min(32 if found.count < FEW_IMAGES else 64, max(8, 2 ** round(math.log2(max(found.count, 1) / 4))))
+    reasons["recipe.batch"] = f"{found.count:,} training pictures"
+    reasons["recipe.flip"] = "mirrored pictures mean the same" if mirror else "a mirrored digit is another sign"
+    class_weights, why = losses.choose_class_weights(found.task, found.ratio)
+    reasons |= why
+    rate = min(LR_AT_384 * max(384 / model.width, 1.0) ** LR_WIDTH_EXPONENT, MAX_LR)
+    rate *= 10 if start.method == "lora" else 1
+    reasons["recipe.rate"] = "adapters begin at zero" if start.method == "lora" else f"blocks of width {model.width}"
+    reasons["recipe.optimizer"] = "what trained weights are usually tuned with"
+    reasons["recipe.warmup"] = "a tenth, until the moments are known: a fitted head is soon spoilt"
+    reasons["recipe.clip"] = "one odd batch must not spoil a fitted head"
+    reasons["recipe.decay"] = "usual in tuning; nothing at the last step"
+    reasons["recipe.keep_until"] = "few steps: all of them see whole pictures"
+    reasons["recipe.crop_padding"] = "a head that was probed on unmoved patches loses by moved ones"
+    recipe = Recipe(
+        batch=batch,
+        optimizer="adamw",
+        rate=rate,
+        warmup=0.1,
+        decay="cosine",
+        clip=1.0,
+        class_weights=class_weights,
+        flip=mirror,
+        mirror=mirror,
+    )
+    return drop_steps(recipe, reasons) if start.method == "probe" else recipe
+
+
+def drop_steps(recipe: Recipe, reasons: Reasons) -> Recipe:
+    """The recipe of a training that ends with the probe."""
+    reasons["recipe.steps"] = "the probe is the end"
+    if recipe.class_weights != "none":
+        reasons["recipe.class_weights"] = "the probe weighs all pictures alike"
+    return replace(recipe, steps=0, class_weights="none")
+
+
+# From minutes to steps where the training begins with features: what they take is measured, the rest is for steps.
+
+FINETUNE_EVALUATIONS = 3
+MIN_FINETUNE_STEPS = 10
+"""Fewer are not worth beginning."""
+MEASURED_IMAGES = 32
+PROBE_SECONDS = 2.0, 1.5e-6
+"""For all probes: at least, and for each number of the features."""
+
+
+def finalize_finetune_plan(
+    plan: Plan,
+    wishes: TrainRequest,
+    reasons: Reasons,
+    pictures: ImageStore,
+    dataset: Dataset,
+    spent: float = 0.0,
+    dry_run: bool = False,
+    team: RankGroup = SINGLE_PROCESS,
+) -> tuple[Plan, Throughput | None, float]:
+    """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
+
+    The counterpart of `settle.settle` for runs from a checkpoint. A probe has no steps to fix, so that its features are
+    measured in a dry run alone.
+
+    Args:
+        spent: seconds that something else takes before the steps.
+    """
+    if plan.start.method == "probe":
+        return (
+            (plan, NO_THROUGHPUT, spent + estimate_probe_seconds(plan, pictures, dataset))
+            if dry_run
+            else (plan, None, spent)
+        )
+    plan = flip_invariance.choose_flips(plan, pictures, dataset, wishes, reasons)
+    if not is_measured(plan, dry_run):
+        return _evaluate_rarely(plan, reasons), None, spent
+    spent += estimate_probe_seconds(plan, pictures, dataset)
+    found = throughput.measure_throughput(plan, pictures, dataset, team)
+    plan = (
+        fix_finetune_steps(plan, spent, found, wishes, reasons, team.world)
+        if plan.minutes
+        else _evaluate_rarely(plan, reasons)
+    )
+    return plan, found if plan.recipe.steps else NO_THROUGHPUT, spent
+
+
+def estimate_probe_seconds(plan: Plan, pictures: ImageStore, dataset: Dataset) -> float:
+    """Seconds for what comes before the steps: all features, some of which are measured now, and all probes."""
+    looked = len(dataset.splits["train"]) * (1 + uses_mirror_images(plan, dataset)) + len(dataset.splits["val"])
+    probes = PROBE_SECONDS[0] + PROBE_SECONDS[1] * min(looked * plan.model.pooled_width, MAX_FEATURE_VALUES)
+    return measure_feature_seconds(plan, pictures) * looked + probes
+
+
+def measure_feature_seconds(plan: Plan, pictures: ImageStore) -> float:
+    """Seconds that the features of one picture take, after one batch that warms up."""
+    compute = plan.compute
+    pooled = made_ready(Pooled(create_model(plan.model, plan.seed).to(compute.device)), compute.number_format)
+    rows, seconds = pictures.indices[:MEASURED_IMAGES], 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        collect(pooled, pictures, rows, plan.image, FEATURE_BATCH, compute.device, compute.number_format)
+        seconds = time.perf_counter() - began
+    return seconds / len(rows)
+
+
+def fix_finetune_steps(
+    plan: Plan, spent: float, found: Throughput, wishes: TrainRequest, reasons: Reasons, world: int = 1
+) -> Plan:
+    """The plan with as many steps as its minutes leave; with none worth beginning, the probe is the end.
+
+    Args:
+        spent: seconds of all features and probes, and of the teacher that is trained before them.
+        world: processes; several cannot end with the probe and make the fewest steps that are worth beginning.
+
+    Raises:
+        UsageError: the probe is the end, and something was asked for that only steps make use of.
+    """
+    recipe, seconds = plan.recipe, plan.minutes * 60
+    steps = round((seconds - spent) / found.mean)
+    first = "features and the teacher" if plan.teacher.first else "features"
+    why = f"{plan.minutes:g} minutes less {spent:.0f} s for {first}, {found.mean:.3f} s a step"
+    if steps < MIN_FINETUNE_STEPS and world > 1:
+        why = f"at least, for {world} processes cannot end with the probe yet: {why}, are {max(steps, 0)}"
+        steps = MIN_FINETUNE_STEPS
+    if steps < MIN_FINETUNE_STEPS:
+        reason = f"{first} take {spent:.0f} s of {seconds:g}, too little is left to tune"
+        if plan.teacher.wanted:
+            raise UsageError(f"F{reason[1:]}, so no step asks the teacher. Give more --minutes, or leave it out.")
+        tunes = [f"start.{name}" for name in ("method", *METHOD_FIELDS)]
+        if useless := [
+            *(name for name in wishes.overrides if name in tunes),
+            *unused_settings.find_step_settings(wishes.overrides),
+        ]:
+            raise UsageError(
+                f"F{reason[1:]}, which --{useless[0]} is for. Give more --minutes, leave it out, or begin without the "
+                "checkpoint: --weights none."
+            )
+        reasons["start.method"] = reason
+        reasons |= explain_unused_fields("probe")
+        asked = plan.start
+        start = FinetuneSettings(
+            weights=asked.weights, digest=asked.digest, channels_policy=asked.channels_policy, method="probe"
+        )
+        return dataclasses.replace(plan, start=start, recipe=drop_steps(recipe, reasons))
+    reasons["recipe.steps"] = why
+    return _evaluate_rarely(dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps)), reasons)
+
+
+def _evaluate_rarely(plan: Plan, reasons: Reasons) -> Plan:
+    """Evaluations cost as much as many steps, and the probe has told already what to expect."""
+    if plan.recipe.evaluate_every:
+        return plan
+    reasons["recipe.evaluate_every"] = "rarely: the probe has told already what to expect"
+    every = max(1, -(-plan.recipe.steps // FINETUNE_EVALUATIONS))
+    return dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, evaluate_every=every))
+
+
+# Whether a training begins from a checkpoint, and from which: what was asked for, or what is here and would help.
+
+SMALL_SIDE = 64
+"""Pictures with a shorter side than this have no details that a large checkpoint would know."""
+
+
+@dataclass(frozen=True)
+class CheckpointChoice:
+    """The checkpoint, if there is one, and what to say about it."""
+
+    checkpoint: StartCheckpoint | None
+    reason: str
+    notes: tuple[str, ...] = ()
+
+
+def choose_checkpoint(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime) -> CheckpointChoice:
+    """The checkpoint that --weights names; with auto a recommended one, if it is on this machine and would help.
+
+    Nothing is downloaded unless a name on the Hub was given.
+
+    Raises:
+        as `weights.open_checkpoint`.
+    """
+    if wishes.weights == "none":
+        return CheckpointChoice(None, "asked for")
+    if wishes.weights != "auto":
+        checkpoint = open_checkpoint(wishes.weights)
+        return CheckpointChoice(checkpoint, "asked for", _start_note(checkpoint))
+    if wishes.model is not None:
+        return CheckpointChoice(None, "--model names a shape of its own")
+    if wishes.pretrain:
+        return CheckpointChoice(None, "--pretrain begins from random values")
+    if wishes.overrides.get("teacher.kind") == "features":
+        return CheckpointChoice(None, "a teacher of features begins from random values")
+    if min(found.height, found.width) < SMALL_SIDE:
+        return CheckpointChoice(
+            None, f"pictures of {found.height} x {found.width} have few details that a checkpoint knows"
+        )
+    if found.channels not in (1, 3):
+        return CheckpointChoice(None, f"no recommended checkpoint reads pictures of {found.channels} channels")
+    suitable = RECOMMENDED_CHECKPOINTS[:1] if runtime.device == "cpu" else RECOMMENDED_CHECKPOINTS[::-1]
+    for one in suitable:
+        if (path := find_downloaded(one)) is not None:
+            checkpoint = open_checkpoint(str(path))
+            features = estimate_min_seconds(found, checkpoint.config, runtime)
+            if (seconds := resolve_minutes(wishes) * 60) and features > seconds / 2:
+                about = f"the features of {found.count:,} pictures alone would take about {features:.0f} s"
+                return CheckpointChoice(None, f"{about} of {seconds:g}")
+            return CheckpointChoice(
+                checkpoint, f"{one.name} is on this machine and knows pictures of this size", _start_note(checkpoint)
+            )
+    best = suitable[0]
+    advice = (
+        f"From scratch: no recommended checkpoint is on this machine. {best.repository} ({best.megabytes} MB, "
+        f"{best.licence}) would probably do better: add --weights {best.name} to download it."
+    )
+    return CheckpointChoice(None, "no recommended checkpoint is on this machine", (advice,))
+
+
+def _start_note(checkpoint: StartCheckpoint) -> tuple[str, ...]:
+    """One sentence."""
+    about = "; ".join(checkpoint.notes)
+    return (f"Begins from {checkpoint.name}{': ' if about else ''}{about}.",)
+
+
+# The draft of a plan and its last lines, whichever way the training begins.
+
+
+def draft_from_request(
+    found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, world: int = 1
+) -> tuple[Plan, Reasons, tuple[str, ...]]:
+    """The plan but for what is measured, its reasons, and what to tell a person about it.
+
+    A checkpoint that nobody has named gives way where it contradicts what was asked for.
+
+    Args:
+        world: processes that train together.
+
+    Raises:
+        as `planner.draft` and `weights.open_checkpoint`.
+    """
+    selected = choose_checkpoint(found, wishes, runtime)
+    reason, notes = selected.reason, selected.notes
+    if selected.checkpoint is not None:
+        try:
+            plan, reasons = draft_finetune_plan(found, wishes, runtime, selected.checkpoint, world)
+            notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.count)
+            return plan, reasons | {"start.weights": reason}, notes
+        except UsageError as error:
+            if wishes.weights != "auto":
+                raise
+            reason = f"{selected.checkpoint.name} is on this machine, but does not suit what was asked for: {error}"
+            notes = (f"From scratch: {reason}",)
+    plan, reasons = planner.draft_plan(found, wishes, runtime)
+    notes += unused_settings.describe_reduced_settings(plan, wishes.overrides, found.count)
+    return plan, reasons | {"start.weights": reason}, notes
+
+
+def finalize_draft(
+    plan: Plan,
+    wishes: TrainRequest,
+    reasons: Reasons,
+    pictures: ImageStore,
+    dataset: Dataset,
+    spent: float,
+    dry_run: bool,
+    team: RankGroup,
+) -> tuple[Plan, Throughput | None, float]:
+    """The plan as it will be followed, what its steps take, None if not measured, and the seconds of all before them.
+
+    Args:
+        spent: seconds of pre-training and teacher.
+
+    Raises:
+        as `budget.settle` and `settle.settle`.
+    """
+    if plan.start.from_checkpoint:
+        return finalize_finetune_plan(plan, wishes, reasons, pictures, dataset, spent, dry_run, team)
+    return (*finalize.finalize_plan(plan, wishes, reasons, pictures, dataset, spent, dry_run, team), spent)

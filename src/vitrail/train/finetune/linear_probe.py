@@ -1,0 +1,208 @@
+"""What frozen features are worth: neighbours and a grid of linear probes, tried on the validation pictures at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32, Int64, Shaped
+
+from ...data.source import Task
+from ...evaluate import neighbours, probe
+from ...evaluate.glance import glance
+from ...evaluate.probe import Linear
+from ...files import atomic
+from ...randomness import permutation
+
+MAX_FEATURE_VALUES = 2**25
+"""Of the features that probes are fitted to; of more pictures than hold so many, a sample is taken."""
+WORSE_STEPS_BEFORE_STOP = 2
+DEFAULT_C = 0.032
+"""C where there is nothing to choose it by."""
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Pictures as frozen features, and what they show as the loss wants it."""
+
+    features: Float32[np.ndarray, "n P"]
+    targets: Shaped[np.ndarray, " n *K"]
+
+
+FeatureColumns = Int64[np.ndarray, " _"]
+"""Some of the features."""
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """The probe that becomes the head, and everything that was tried."""
+
+    best: Linear
+    columns: FeatureColumns
+    """Which features it reads."""
+    tried: tuple[Candidate, ...]
+
+
+def fit_probes(
+    train: FeatureSet, valid: FeatureSet, task: Task, outputs: int, parts: Mapping[str, FeatureColumns], seed: int
+) -> ProbeResult:
+    """Fit on the training pictures, choose by the loss on the validation pictures.
+
+    For every kind of pooling C rises until two steps in a row were worse. Neighbours, by the last block's features, are
+    shown for comparison: no head can answer as they do.
+
+    Args:
+        valid: its targets are class numbers [m] for classes, and those of the loss for the others.
+        parts: the columns of the features by the kind of pooling, those of several blocks last.
+    """
+    rows: list[Candidate] = []
+    found: list[tuple[Candidate, Linear, FeatureColumns]] = []
+    known, asked = (
+        _subsample(_select_columns(train, last_block_columns(parts)), seed),
+        _select_columns(valid, last_block_columns(parts)),
+    )
+    for count in neighbours.COUNTS if len(valid.features) else ():
+        answers = neighbours.answers(known.features, known.targets, asked.features, task, outputs, count)
+        if (judgement := evaluate_candidate(f"{count} nearest", task, answers, valid.targets)) is not None:
+            rows.append(judgement)
+    for name, columns in parts.items():
+        known, asked = _subsample(_select_columns(train, columns), seed), _select_columns(valid, columns)
+        for judgement, linear in _fit_path(name, known, asked, task, outputs):
+            found.append((judgement, linear, columns))
+    if not found:  # nothing to choose by
+        columns = last_block_columns(parts)
+        known = _subsample(_select_columns(train, columns), seed)
+        (linear,) = probe.path(known.features, known.targets, task, outputs, (DEFAULT_C,))
+        return ProbeResult(linear, columns, tuple(rows))
+    best = min(range(len(found)), key=lambda place: found[place][0].loss)
+    rows += [replace(one, chosen=place == best) for place, (one, _, _) in enumerate(found)]
+    return ProbeResult(found[best][1], found[best][2], tuple(rows))
+
+
+def last_block_columns(parts: Mapping[str, FeatureColumns]) -> FeatureColumns:
+    """The last block's features, of all kinds."""
+    return [columns for name, columns in parts.items() if not name.endswith("blocks")][-1]
+
+
+def _fit_path(
+    name: str, train: FeatureSet, valid: FeatureSet, task: Task, outputs: int
+) -> list[tuple[Candidate, Linear]]:
+    """Every C of the path until two in a row are worse than the best so far."""
+    tried: list[tuple[Candidate, Linear]] = []
+    worse = 0
+    for linear in probe.path(train.features, train.targets, task, outputs):
+        judgement = evaluate_candidate(
+            f"linear {name}, C {linear.c:g}", task, linear.outputs(valid.features), valid.targets
+        )
+        if judgement is None:
+            break
+        worse = worse + 1 if tried and judgement.loss >= min(one.loss for one, _ in tried) else 0
+        tried.append((judgement, linear))
+        if worse == WORSE_STEPS_BEFORE_STOP:
+            break
+    return tried
+
+
+def _select_columns(seen: FeatureSet, columns: FeatureColumns) -> FeatureSet:
+    return FeatureSet(np.ascontiguousarray(seen.features[:, columns]), seen.targets)
+
+
+def _subsample(train: FeatureSet, seed: int) -> FeatureSet:
+    most = max(1, MAX_FEATURE_VALUES // train.features.shape[1])
+    if len(train.features) <= most:
+        return train
+    rows = np.sort(permutation(seed, "probed", 0, len(train.features))[:most])
+    return FeatureSet(train.features[rows], train.targets[rows])
+
+
+# Everything that was tried on the validation pictures of a run, as start.json and as a table for people.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to answer and what it was worth on the validation pictures."""
+
+    name: str
+    """Such as "10 nearest", "linear class+mean, C 0.032", or "0.5 of the tuned weights"."""
+    figure_name: str
+    """accuracy, AUROC or R2."""
+    figure: float | None
+    loss: float
+    chosen: bool = False
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """The larger the better: by the figure, then by the loss."""
+        return (-np.inf if self.figure is None else self.figure, -self.loss)
+
+
+def evaluate_candidate(name: str, task: Task, outputs: np.ndarray, targets: np.ndarray) -> Candidate | None:
+    """What answers to the validation pictures are worth; None where nothing is known of them.
+
+    Args:
+        targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
+    """
+    found = glance(task, outputs, targets) if len(targets) else None
+    if found is None:
+        return None
+    figure = None if found.figure is None else round(found.figure, 6)
+    return Candidate(name=name, figure_name=found.name, figure=figure, loss=round(found.loss, 6))
+
+
+def write_candidates(path: Path, probes: Sequence[Candidate], means: Sequence[Candidate] = ()) -> None:
+    """Keep what was tried on frozen features, and which means of start and tuned weights were."""
+    content = {"frozen": [asdict(one) for one in probes], "tuned": [asdict(one) for one in means]}
+    atomic.write_json(path, content)
+
+
+def read_candidates(path: Path) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
+    """What `write` has kept; nothing where there is no such file."""
+    if not path.is_file():
+        return (), ()
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(Candidate(**row) for row in content["frozen"]), tuple(Candidate(**row) for row in content["tuned"])
+
+
+def keep_best_of_each_kind(rows: Sequence[Candidate]) -> list[Candidate]:
+    """The rows that people want to see: of each kind of linear probe only the best."""
+    best: dict[str, Candidate] = {}
+    for row in rows:
+        kind = row.name.partition(", C ")[0]
+        if row.chosen or kind not in best or (not best[kind].chosen and row.rank > best[kind].rank):
+            best[kind] = row
+    return list(best.values())
+
+
+def format_candidates(rows: Sequence[Candidate]) -> list[str]:
+    """A table in plain text, a line each; the chosen row is marked."""
+    shown = keep_best_of_each_kind(rows)
+    width = max((len(row.name) for row in shown), default=0)
+    return [
+        f"  {row.name:<{width}}  {_format_metric(row)}  loss {row.loss:.3f}{'  <- chosen' if row.chosen else ''}"
+        for row in shown
+    ]
+
+
+def describe_candidates(path: Path) -> list[str]:
+    """What start.json holds, a sentence for each of its tables, for the notes of a report."""
+    titles = ("Frozen features, on the validation pictures", "Start, tuned weights and their means, there too")
+    return [
+        f"{title}: "
+        + "; ".join(f"{row.name} {_format_metric(row)}{' (chosen)' if row.chosen else ''}" for row in shown)
+        + "."
+        for title, rows in zip(titles, read_candidates(path), strict=True)
+        if (shown := keep_best_of_each_kind(rows))
+    ]
+
+
+def _format_metric(row: Candidate) -> str:
+    if row.figure is None:
+        return f"{row.figure_name} unknown"
+    return (
+        f"{row.figure_name} {row.figure:.1%}"
+        if row.figure_name == "accuracy"
+        else f"{row.figure_name} {row.figure:.3f}"
+    )

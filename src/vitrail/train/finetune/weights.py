@@ -1,0 +1,204 @@
+"""The checkpoint that a training begins from: found where it was named, or a recommended one that is already here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor, nn
+
+from ...checkpoints import bundle
+from ...checkpoints.adapt import build_model
+from ...checkpoints.load import LoadedModel, load_checkpoint
+from ...errors import UsageError
+from ...evaluate.probe import Linear
+from ...files import hub
+from ...model.config import Pool, ViTConfig
+from ...model.vit import ViT
+from ...spec import ImageSpec
+from ..plan import FinetuneSettings
+
+WEIGHTS_FOLDER_VARIABLE = "VITRAIL_WEIGHTS"
+"""The environment variable that names the folder of downloaded checkpoints; ~/.cache/vitrail/weights unless set."""
+ADAPTABLE_FIELDS = {
+    "image_size", "channels", "outputs", "pool", "pool_blocks", "pool_every", "dropout", "attention_dropout",
+    "mlp_dropout", "drop_path", "recompute", "init", "attention",
+}  # fmt: skip
+"""Fields of a model's shape in which a training may differ from its checkpoint."""
+PROBE_HEAD: dict[str, Any] = {"head": "linear", "head_bias": True, "distillation_head": False}
+"""What a probe can fit, and so the head that every training from a checkpoint begins with."""
+
+
+@dataclass(frozen=True)
+class RecommendedCheckpoint:
+    """A published checkpoint that makes good use of few pictures."""
+
+    name: str
+    """Folder of that name under `FOLDER`, and what --weights takes."""
+    repository: str
+    licence: str
+    megabytes: int
+
+
+RECOMMENDED_CHECKPOINTS = (
+    RecommendedCheckpoint("dinov2-small", "facebook/dinov2-small", "Apache-2.0", 88),
+    RecommendedCheckpoint("dinov2-base", "facebook/dinov2-base", "Apache-2.0", 346),
+)
+"""The smallest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartCheckpoint:
+    """A checkpoint that was read once, to know its shape."""
+
+    name: str
+    """As a plan calls it: the full path, or hf:OWNER/NAME@REVISION."""
+    path: Path
+    config: ViTConfig
+    spec: ImageSpec
+    digest: str
+    notes: tuple[str, ...] = ()
+    """What a person should know about it, in sentences without a full stop."""
+
+
+def open_checkpoint(given: str) -> StartCheckpoint:
+    """Read what --weights names.
+
+    Raises:
+        UsageError: there is nothing of that name, or it is no encoder that pictures can be given to.
+        DamagedFileError, ResourceError: see `checkpoints.load` and `files.hub`.
+    """
+    known = next((one for one in RECOMMENDED_CHECKPOINTS if one.name == given and not Path(given).exists()), None)
+    if known is not None:
+        given = str(find_downloaded(known) or f"{hub.HUB_PREFIX}{known.repository}")
+    here = bundle.resolve_model(str(Path(given).expanduser()) if not hub.is_hub_name(given) else given)
+    if here is None:
+        raise UsageError(
+            f"There are no weights at {given}. Give --weights a weights file, a folder, a run, hf:OWNER/NAME, "
+            f"{', '.join(one.name for one in RECOMMENDED_CHECKPOINTS)}, auto or none."
+        )
+    path = bundle.find_bundle(here.path) or here.path
+    loaded = load_checkpoint(path)
+    if not loaded.config.depth:
+        raise UsageError(f"{given} holds a model without blocks, so there is nothing to begin from.")
+    named = f"{hub.HUB_PREFIX}{here.repository}@{here.revision}" if here.repository else str(path.resolve())
+    licence = (f"its licence is {here.licence or loaded.licence}",) if here.licence or loaded.licence else ()
+    return StartCheckpoint(
+        name=named, path=path, config=loaded.config, spec=loaded.spec, digest=_hash_tensors(loaded.model),
+        notes=(*licence, *here.notes, *loaded.notes),
+    )  # fmt: skip
+
+
+def find_downloaded(wanted: RecommendedCheckpoint) -> Path | None:
+    """Where a recommended checkpoint lies on this machine: in the folder of checkpoints, or in the Hub's own cache."""
+    folder = Path(os.environ.get(WEIGHTS_FOLDER_VARIABLE) or "~/.cache/vitrail/weights").expanduser() / wanted.name
+    if folder.is_dir() and any(folder.glob("*.safetensors")):
+        return folder
+    return hub.find_cached_model(f"{hub.HUB_PREFIX}{wanted.repository}")
+
+
+def check_checkpoint(checkpoint: StartCheckpoint, shape: ViTConfig, start: FinetuneSettings) -> None:
+    """Refuse a plan that this checkpoint cannot begin.
+
+    Raises:
+        UsageError: the file is not the one that the plan was made with, or the shape differs from it where it may not.
+    """
+    if start.digest and start.digest != checkpoint.digest:
+        raise UsageError(
+            f"{checkpoint.path} is not the file that the plan was made with: its tensors have the hash "
+            f"{checkpoint.digest}, expected {start.digest}. Put that file back, or clear start.digest to take this one."
+        )
+    own, wanted = vars(checkpoint.config), vars(shape)
+    if other := [name for name, value in PROBE_HEAD.items() if wanted[name] != value]:
+        raise UsageError(
+            f"model.{other[0]} is {PROBE_HEAD[other[0]]} in a run from a checkpoint, which begins with the head "
+            f"that its "
+            f"probe has fitted. Got {wanted[other[0]]}; leave it out."
+        )
+    bound = [one.name for one in fields(ViTConfig) if one.name not in ADAPTABLE_FIELDS and one.name not in PROBE_HEAD]
+    if odd := [name for name in bound if own[name] != wanted[name]]:
+        raise UsageError(
+            f"model.{odd[0]} comes from the checkpoint, {own[odd[0]]}, and cannot be {wanted[odd[0]]}. "
+            "Leave it out, or begin from random values with --weights none."
+        )
+
+
+def build_start_model(checkpoint: StartCheckpoint, shape: ViTConfig, start: FinetuneSettings) -> ViT:
+    """The checkpoint as a model of this shape, in evaluation mode, with a head of zeros.
+
+    Raises:
+        UsageError: as `check`.
+    """
+    check_checkpoint(checkpoint, shape, start)
+    return build_model(shape, reload_for_shape(checkpoint, shape, start).model.state_dict())
+
+
+def reload_for_shape(checkpoint: StartCheckpoint, shape: ViTConfig, start: FinetuneSettings) -> LoadedModel:
+    """Read again for pictures, pooling and outputs of a shape; the head is new even where the count is the same."""
+    own = checkpoint.config
+    pool: Pool | None = shape.pool if shape.pool != own.pool else None
+    policy = None if start.channels_policy == "none" else start.channels_policy
+    channels = shape.channels if shape.channels != own.channels else None
+    loaded = load_checkpoint(
+        checkpoint.path, image_size=shape.image_size, channels=channels, outputs=0, pool=pool, channels_policy=policy
+    )
+    values = loaded.model.state_dict()
+    whole = replace(
+        loaded.config, outputs=shape.outputs, pool_blocks=shape.pool_blocks, pool_every=shape.pool_every, **PROBE_HEAD,
+    )  # fmt: skip
+    return replace(loaded, model=build_model(whole, values | _make_zero_head(whole)), config=whole)
+
+
+def _make_zero_head(config: ViTConfig) -> dict[str, Tensor]:
+    """A head that answers 0."""
+    width = config.pooled_width
+    return {"head.linear.weight": torch.zeros(config.outputs, width), "head.linear.bias": torch.zeros(config.outputs)}
+
+
+def _hash_tensors(model: ViT) -> str:
+    """The first 16 digits of the SHA-256 of all tensors, by their names."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(tensor.contiguous().view(-1).view(torch.uint8).numpy())
+    return found.hexdigest()[:16]
+
+
+# A linear probe as a model's head: the same numbers, from then on free to learn with the rest.
+
+
+@torch.no_grad()
+def set_head(model: ViT, probe: Linear, columns: Int64[np.ndarray, " p"]) -> None:
+    """Give the head the numbers of a probe; features that the probe does not read get weight 0.
+
+    Args:
+        columns: which of the pooled features the probe was fitted to.
+    """
+    linear = model.head.linear
+    assert isinstance(linear, nn.Linear) and linear.bias is not None
+    weight: Float32[Tensor, "K P"] = torch.zeros_like(linear.weight)
+    weight[:, torch.from_numpy(columns)] = torch.from_numpy(probe.weight).to(weight)
+    linear.weight.copy_(weight)
+    linear.bias.copy_(torch.from_numpy(probe.bias))
+
+
+def list_feature_columns(model: ViT) -> dict[str, Int64[np.ndarray, " _"]]:
+    """Which pooled features a probe may read, by name: those of the last block, each kind of pooling by itself and all
+    together; then, where the model pools several blocks, those of all these blocks."""
+    config = model.config
+    kinds = ("class", "mean") if config.pool == "class+mean" else (config.pool,)
+    layout = np.arange(config.pooled_width).reshape(len(kinds), config.pool_blocks, config.width)
+    last = layout[:, -1]
+    found = dict(zip(kinds, last, strict=True)) if len(kinds) > 1 else {}
+    found["+".join(kinds)] = last.ravel()
+    if config.pool_blocks > 1:
+        blocks = f"of {config.pool_blocks} blocks"
+        found |= {f"{kinds[0]} {blocks}": layout[0].ravel()}
+        found |= {f"{'+'.join(kinds)} {blocks}": layout.ravel()}
+    return found

@@ -1,0 +1,266 @@
+"""What keeps a training from poisoning itself: which steps may be applied, and what is said of those that may not.
+
+Every decision depends on the losses and norms so far and on nothing else, and what it depends on is part of a
+checkpoint: a run that is resumed decides as the unbroken one would have. With several processes each has guards of its
+own, all are shown the same global loss and norm, and so all decide alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor
+
+from ..data.loader import Batch
+from ..data.sampler import iter_step_indices
+from ..errors import DataError, DivergedError, ResourceError
+from ..files.atomic import write_json
+from .plan import Recipe
+
+MAX_BAD_STEPS = 3
+LOSS_WINDOW = 128
+SPIKE_DEVIATIONS = 6.0
+MAX_SKIPPED_FRACTION = 0.01
+LEARNING_CHECK_STEP, EARLY_STEPS, MAX_LOSS_RATIO = 500, 100, 0.98
+MAX_NAMES_SHOWN = 10
+
+
+class PhaseLabel(NamedTuple):
+    """A phase before the training, whose steps are counted by themselves."""
+
+    name: str
+    """Begins the names of its files, such as pretrain."""
+    title: str
+    """For people, such as "pre-training"."""
+    advice: str
+    """What to do where it diverges."""
+
+
+class Guards:
+    """Decides for every step whether the optimisers may take it, and remembers what it has seen.
+
+    Args:
+        folder: where `nan-step-000123.json` is written; None writes nothing, as on all ranks but the first.
+        names: of the rows of the source, to name pictures by.
+        before: the phase whose steps these are, `pretrain-nan-step-000123.json` then; None is the training itself.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path | None = None,
+        names: Sequence[str] = (),
+        before: PhaseLabel | None = None,
+    ):
+        self.recipe = recipe
+        self.refused = 0
+        """Steps that were not applied because their loss or gradient was not finite."""
+        self.skipped = 0
+        """Steps that were not applied because their loss jumped."""
+        self.overflows = 0
+        """Steps that were too large for float16 at the scaler's present factor: its business, not a fault."""
+        self.applying = False
+        """Whether the optimisers are at work: an error now leaves weights that nobody trained."""
+        self._folder = folder
+        self._names = names
+        self._before = before
+        self._in_a_row = 0
+        self._finite: deque[float] = deque(maxlen=LOSS_WINDOW)
+        self._early: list[float] = []
+        self._advised = False
+        self._news: list[str] = []
+
+    def allow(
+        self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None = None, scale: float = 1.0
+    ) -> bool:
+        """Whether the step may be applied. Call it once a step, with the same numbers in every process.
+
+        Args:
+            step: counted from 0.
+            loss, norm: of the whole batch, of all processes together, without the scaler's factor.
+            logits: the answers, if they are at hand, to name the pictures whose answer is not finite.
+            scale: the loss scaler's factor; above 1 a norm that is not finite is an overflow and no fault.
+
+        Raises:
+            DataError: what was read, and not what was computed, is not finite; names the pictures.
+            DivergedError: the third step in a row that is not finite.
+        """
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if not finite and math.isfinite(loss) and scale > 1:
+            self.overflows += 1
+            return False
+        if not finite:
+            self._refuse(step, loss, norm, batch, logits)
+            return False
+        self._in_a_row = 0
+        jumped = self._jumped(loss)
+        self._finite.append(loss)  # finite ones only: a NaN in here would refuse every step that follows
+        if len(self._early) < EARLY_STEPS:
+            self._early.append(loss)
+        if jumped:
+            self.skipped += 1
+            self._news.append(f"{self._called(step)} was skipped: its loss jumped to {loss:.3g}.")
+        return not jumped
+
+    def told(self, step: int) -> list[str]:
+        """What a person should know after `step` finished steps, each thing once.
+
+        Whether the loss has fallen is judged in the training alone: what comes before it has losses of other kinds.
+        """
+        news, self._news = self._news, []
+        if (
+            self._before is None
+            and step >= LEARNING_CHECK_STEP
+            and not self._advised
+            and len(self._finite) == LOSS_WINDOW
+        ):
+            self._advised = True
+            before, now = fmean(self._early), fmean(self._finite)
+            if now > MAX_LOSS_RATIO * before:
+                fell = f"from {before:.3g} to {now:.3g}"
+                news.append(f"The loss has not fallen in {step:,} steps ({fell}). {self.advice}")
+        return news
+
+    @property
+    def advice(self) -> str:
+        """The three likeliest reasons for a model that learns nothing."""
+        recipe = self.recipe
+        lower = f"--recipe.muon_rate {recipe.muon_rate / 3:.2g} --recipe.rate {recipe.rate / 3:.2g}"
+        return (
+            f"Likeliest: the rates are too high (try {lower}), the labels do not belong to their pictures (look at "
+            "figures/what-the-model-sees.png), or what tells them apart is lost at this size (try a larger "
+            "--image-size)."
+        )
+
+    def remembered(self) -> dict[str, Any]:
+        """What a checkpoint must hold for the next process to decide alike."""
+        return {
+            "refused": self.refused,
+            "skipped": self.skipped,
+            "overflows": self.overflows,
+            "in_a_row": self._in_a_row,
+            "finite": list(self._finite),
+            "early": list(self._early),
+            "advised": self._advised,
+        }
+
+    def remember(self, facts: Mapping[str, Any]) -> None:
+        """Take over what `remembered` gave; an empty mapping (an older checkpoint) changes nothing."""
+        if facts:
+            self.refused, self.skipped = facts["refused"], facts["skipped"]
+            self.overflows, self._in_a_row = facts["overflows"], facts["in_a_row"]
+            self._finite = deque(facts["finite"], maxlen=LOSS_WINDOW)
+            self._early, self._advised = list(facts["early"]), facts["advised"]
+
+    def _jumped(self, loss: float) -> bool:
+        """Whether a finite loss lies six deviations above the last ones, and skipping is asked for and has room."""
+        if not self.recipe.skip_spikes or len(self._finite) < LOSS_WINDOW:
+            return False
+        if self.skipped + 1 > MAX_SKIPPED_FRACTION * self.recipe.steps:
+            return False
+        return loss > fmean(self._finite) + SPIKE_DEVIATIONS * pstdev(self._finite)
+
+    def _refuse(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
+        self.refused += 1
+        self._in_a_row += 1
+        self._keep(step, loss, norm, batch, logits)
+        if rows := _infinite_rows(batch.targets):  # pictures are whole numbers and cannot be
+            raise DataError(
+                f"{self._called(step)} read numbers that are not finite with {self._listed(batch, rows)}. "
+                "Mend or remove them, and begin again."
+            )
+        if self._in_a_row == MAX_BAD_STEPS:
+            raise DivergedError(
+                f"{f'The {self._before.title}' if self._before else 'Training'} diverged: the loss or its gradient was "
+                f"not finite in steps {step - MAX_BAD_STEPS + 2} to {step + 1}. {self._remedy()}"
+            )
+
+    def _remedy(self) -> str:
+        if self._before is not None:
+            return self._before.advice
+        return (
+            f"Lower the rates, for example --recipe.muon_rate {self.recipe.muon_rate / 3:.2g} "
+            f"--recipe.rate {self.recipe.rate / 3:.2g}, and begin again."
+        )
+
+    def _keep(self, step: int, loss: float, norm: float, batch: Batch, logits: Tensor | None) -> None:
+        """Write down what the step looked like; that this fails is no reason to stop."""
+        said = f"{self._called(step)} was not applied: loss {loss:.3g}, gradient norm {norm:.3g}."
+        if self._folder is None:
+            self._news.append(said)
+            return
+        path = self._folder / f"{f'{self._before.name}-' if self._before else ''}nan-step-{step + 1:06d}.json"
+        factor = self.recipe.rate_factor(step)
+        facts: dict[str, Any] = {
+            "step": step + 1,
+            "loss": str(loss),  # JSON has no word for NaN
+            "gradient_norm": str(norm),
+            "rates": {"muon": factor * self.recipe.muon_rate, "adamw": factor * self.recipe.rate},
+            "pictures": [self._name(row) for row in batch.indices.tolist()],
+        }
+        if logits is not None:
+            odd = [self._name(int(batch.indices[row])) for row in _nonfinite_rows(logits)]
+            facts["pictures_without_a_finite_answer"] = odd
+        try:
+            write_json(path, facts)
+        except (ResourceError, OSError) as error:
+            self._news.append(f"{said} {error}")
+        else:
+            self._news.append(f"{said} Its pictures are in {path}.")
+
+    def _called(self, step: int) -> str:
+        return f"Step {step + 1}{f' of the {self._before.title}' if self._before else ''}"
+
+    def _name(self, row: int) -> str:
+        return self._names[row] if row < len(self._names) else str(row)
+
+    def _listed(self, batch: Batch, rows: Sequence[int]) -> str:
+        names = [self._name(int(batch.indices[row])) for row in rows]
+        more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
+        return ", ".join(names[:MAX_NAMES_SHOWN]) + more
+
+
+def _nonfinite_rows(values: Tensor) -> list[int]:
+    """Rows in which a number is NaN or infinite."""
+    return torch.nonzero(~torch.isfinite(values).flatten(1).all(1)).flatten().tolist()
+
+
+def _infinite_rows(targets: Tensor) -> list[int]:
+    """Rows of targets with an infinite number; NaN only means unknown."""
+    return torch.nonzero(torch.isinf(targets.view(len(targets), -1)).any(1)).flatten().tolist()
+
+
+# Batches that show one class only teach its frequency and little else: said before the first step.
+
+CHECKED_BATCHES = 50
+MIN_CHECKED_BATCH = 8  # in smaller batches it happens by chance
+MAX_SINGLE_CLASS_FRACTION = 0.1
+
+
+def warn_of_single_class_batches(
+    targets: Shaped[np.ndarray, " n *K"],
+    rows: Int64[np.ndarray, " n"],
+    recipe: Recipe,
+    seed: int,
+    blocks: Int64[np.ndarray, " n"] | None,
+) -> str | None:
+    """A sentence if more than a tenth of the first batches are of one class; targets that are no classes have none."""
+    if targets.ndim > 1 or min(recipe.batch // recipe.repeats, len(rows)) < MIN_CHECKED_BATCH:
+        return None
+    first = islice(iter_step_indices(rows, recipe.batch, seed, 0, recipe.repeats, blocks), CHECKED_BATCHES)
+    alike = sum(len(set(targets[share.places].tolist())) == 1 for share in first)
+    if alike <= MAX_SINGLE_CLASS_FRACTION * CHECKED_BATCHES:
+        return None
+    why = "the shards are sorted by class: write them in a random order" if blocks is not None else "use a larger batch"
+    return (
+        f"{alike} of the first {CHECKED_BATCHES} batches show one class only, so little can be learnt from each; {why}."
+    )

@@ -1,0 +1,217 @@
+"""What a trained model makes of the held-out pictures, and what they decide: temperature, thresholds, abstaining."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int64, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data.loader import ImageStore
+from ..data.preprocess import normalize, preprocess_image
+from ..data.source import Source
+from ..errors import DataError
+from ..evaluate.answers import Answers, answers_of
+from ..evaluate.collect import collect_with_features
+from ..evaluate.decisions import Decisions, decide
+from ..evaluate.finite import refuse_not_finite
+from ..evaluate.table import path_of
+from ..evaluate.unlike import Familiar, familiar
+from ..evaluate.views import Views
+from ..explain import methods
+from ..explain.map import EmptyMapError, Map
+from ..explain.outliers import OF_ATTENTION, artefact_patches
+from ..model.config import ViTConfig
+from ..model.vit import ViT
+from ..report import explanations
+from ..report.explanations import About, Explanations
+from ..spec import ImageSpec
+from .dataset import Dataset, class_indices
+from .loop import TrainState
+from .optim import use_ema_weights
+from .plan import Plan
+
+EVALUATION_BATCH = 250
+FEATURE_STATS_IMAGES = 5000
+"""Training pictures that say what is familiar."""
+
+
+class ModelOutputs(NamedTuple):
+    """What the model makes of some pictures."""
+
+    rows: NDArray[np.int64]
+    pictures: ImageStore
+    outputs: np.ndarray
+    """float32 [n, K]"""
+    features: np.ndarray
+    """float32 [n, D]: what the head reads of the last block."""
+
+
+def compute_outputs(
+    learner: TrainState, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], views: Views | None = None
+) -> ModelOutputs:
+    """The model's outputs for some rows, in their order.
+
+    Args:
+        views: of each picture; None takes those of the plan.
+
+    Raises:
+        DataError: a picture cannot be read, or the model's outputs are no numbers.
+    """
+    assert isinstance(learner.model, ViT)
+    pictures = dataset.shown(rows, plan.image, plan.compute.workers)
+    with use_ema_weights(learner.model, learner.average):
+        outputs, features = collect_with_features(
+            learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
+            plan.compute.number_format, views or plan.recipe.views, dataset.source.task,
+        )  # fmt: skip
+    refuse_not_finite(outputs)
+    refuse_not_finite(features)
+    return ModelOutputs(rows, pictures, outputs, features)
+
+
+def fit_decisions(
+    learner: TrainState, plan: Plan, dataset: Dataset, valid: ModelOutputs
+) -> tuple[Decisions, Familiar | None]:
+    """What turns outputs into answers, from the validation pictures and a sample of those of the training.
+
+    Raises:
+        DataError: the model's outputs are no numbers.
+    """
+    source = dataset.source
+    if not len(valid.rows):
+        return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
+    rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
+    try:
+        sample = compute_outputs(learner, plan, dataset, rows, views=Views())
+    except DataError:  # a training goes on without a few of its pictures, and has named them
+        sample = compute_outputs(learner, plan, dataset, _readable_rows(source, rows, plan.image), views=Views())
+    known = familiar(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
+    outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
+    targets = _true_targets(source, valid.rows)
+    distances = None if known is None else known.distances(valid.features)
+    return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
+
+
+def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArray[np.int64]:
+    """The rows whose pictures are still there, looked at one by one."""
+    kept = []
+    for row in rows.tolist():
+        with suppress(DataError):
+            preprocess_image(source.pictures[row], spec)
+            kept.append(row)
+    return np.array(kept, np.int64)
+
+
+def build_predictions(
+    dataset: Dataset, split: str, seen: ModelOutputs, decided: Decisions, known: Familiar | None
+) -> Answers:
+    """The model's answers to a whole split, in the split's order."""
+    source = dataset.source
+    names = [(path_of(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
+    return answers_of(
+        source.task, seen.outputs, source.classes, dataset.scaling, names, split, _true_targets(source, seen.rows),
+        decisions=decided, distances=None if known is None else known.distances(seen.features),
+    )  # fmt: skip
+
+
+def _true_targets(source: Source, rows: NDArray[np.int64]) -> np.ndarray:
+    return class_indices(source, rows) if source.task == "classes" else source.targets[rows]
+
+
+# Where the answers to a few held-out pictures come from: maps that are made once, when a training has ended.
+
+MAP_TIME_FRACTION = 0.03
+"""Of the training's seconds that maps may take: check, evaluation and report have 15 % together."""
+MIN_MAP_SECONDS = 10.0
+"""Seconds that they may take in any case."""
+
+
+class MapInput(NamedTuple):
+    """What a map is made of."""
+
+    model: ViT
+    spec: ImageSpec
+    image: UInt8[Tensor, "C H W"]
+    """Prepared as the spec says."""
+
+
+class _ExplainedImage(NamedTuple):
+    """One map, and which of its patches are artefacts."""
+
+    row: int
+    of: int
+    made: Map
+    hidden: Bool[np.ndarray, "rows columns"]
+
+
+def write_explanations(
+    folder: Path,
+    answers: Answers,
+    rows: Int64[np.ndarray, " k"],
+    shown: Callable[[int], MapInput],
+    seconds: float,
+    views: int = 1,
+) -> None:
+    """Write explanations.npz: maps by the model's default method, as many as there is time for; none of no pictures.
+
+    Args:
+        rows: of the table, those with a thumbnail.
+        shown: from one of these rows to what its map is made of.
+        seconds: of the training.
+        views: of a picture that its answer is the mean over.
+    """
+    began, limit = time.perf_counter(), max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * seconds)
+    found: list[_ExplainedImage] = []
+    nothing: list[str] = []
+    shape: ViTConfig | None = None
+    for row, of in explanations.wanted(answers, rows):
+        if found and time.perf_counter() - began > limit:
+            break
+        given = shown(row)
+        shape = given.model.config
+        try:
+            found.append(_explain_image(row, of, given))
+        except EmptyMapError as problem:
+            nothing.append(f"{answers.paths[row] or answers.ids[row]}: {problem}")
+    if shape is not None:
+        remarks = (methods.AVERAGED.format(views),) if views > 1 else ()
+        explanations.save(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
+
+
+def _explain_image(row: int, of: int, given: MapInput) -> _ExplainedImage:
+    images = normalize(given.image[None].to(next(given.model.parameters()).device), given.spec)
+    found = methods.explain(given.model, images, None, of)
+    hidden = np.zeros(found.values.shape[1:], bool)
+    if found.method in OF_ATTENTION:
+        hidden = artefact_patches(given.model, images)[0]
+    return _ExplainedImage(row, of, found, hidden)
+
+
+def _stack_maps(
+    found: list[_ExplainedImage], shape: ViTConfig, remarks: tuple[str, ...], nothing: tuple[str, ...]
+) -> Explanations:
+    """All maps as arrays; of none, arrays of no pictures, so that the page can say why."""
+    size = (len(found), *shape.grid)
+    one = found[0].made if found else None
+    return Explanations(
+        about=About(
+            method=methods.default_method(shape),
+            layer=one.layer if one else "",
+            line=one.line if one else "",
+            scale=one.scale if one else "positive",
+            patch=shape.patch,
+            remarks=remarks,
+            nothing=nothing,
+        ),
+        rows=np.array([each.row for each in found], np.int64),
+        of=np.array([each.of for each in found], np.int64),
+        values=np.array([each.made.values[0] for each in found], np.float32).reshape(size),
+        artefacts=np.array([each.hidden for each in found], bool).reshape(size),
+    )

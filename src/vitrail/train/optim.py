@@ -1,0 +1,280 @@
+"""Which parameter learns how: groups for Muon and AdamW, their rates at a step, and the running mean of the weights."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from ..model import lora
+from ..model.vit import ViT
+from ..randomness import derive
+from ..runtime import multiplies_bfloat16
+from .plan import FinetuneSettings, Recipe
+
+
+def build_optimizers(
+    model: nn.Module,
+    recipe: Recipe,
+    device: str,
+    sharded: bool = False,
+    compiled: bool = False,
+    scales: Mapping[str, float] | None = None,
+) -> list[torch.optim.Optimizer]:
+    """The optimisers of a recipe, of what is free to learn. Biases, norms, tokens and tables are not decayed.
+
+    Args:
+        sharded: whether the parameters are shares of whole ones, as FSDP2 leaves them.
+        compiled: whether torch.compile may make fewer kernels of Muon.
+        scales: by the names of the parameters, the fraction of the rate at which each learns; None is 1 for all.
+    """
+    blocks, matrices, rest = _split_parameters(model)
+    fused = device.startswith("cuda") or (device == "cpu" and not sharded)  # one kernel: 2 to 7 times as fast
+    if recipe.optimizer == "adamw":
+        return [_adamw(blocks | matrices, rest, recipe, fused, scales or {})]
+    joint = {name: matrix for name, matrix in blocks.items() if name.endswith("attention.qkv.weight")}
+    single = {name: matrix for name, matrix in blocks.items() if name not in joint}
+    muon = Muon(
+        [group | {"parts": 3} for group in _make_param_groups(joint, scales or {})]
+        + _make_param_groups(single, scales or {}),
+        lr=recipe.muon_rate,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+        compute=torch.bfloat16 if multiplies_bfloat16(device) else torch.float32,
+        sharded=sharded,
+        compiled=compiled,
+    )
+    return [muon, _adamw(matrices, rest, recipe, fused, scales or {})]
+
+
+NamedParameters = dict[str, nn.Parameter]
+UNDECAYED_TABLES = {
+    "cls", "distillation", "registers", "mask_token", "probe", "table", "key_rows", "key_columns", "value_rows",
+    "value_columns",
+}  # fmt: skip
+"""Parameters of two and more dimensions that multiply nothing: tokens, queries and positions, a row each."""
+
+
+def _split_parameters(model: nn.Module) -> tuple[NamedParameters, NamedParameters, NamedParameters]:
+    """By name: matrices of the blocks, other matrices, and what is never decayed; nothing of what is held still."""
+    blocks: NamedParameters = {}
+    matrices: NamedParameters = {}
+    rest: NamedParameters = {}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter.ndim < 2 or name.rpartition(".")[2] in UNDECAYED_TABLES:
+            rest[name] = parameter
+        elif ".blocks." in name:
+            blocks[name] = parameter
+        else:
+            matrices[name] = parameter
+    return blocks, matrices, rest
+
+
+def _make_param_groups(parameters: NamedParameters, scales: Mapping[str, float]) -> list[dict[str, Any]]:
+    """One group for each fraction of the rate."""
+    by_scale: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in parameters.items():
+        by_scale.setdefault(scales.get(name, 1.0), []).append(parameter)
+    return [{"params": members, "scale": scale} for scale, members in by_scale.items()]
+
+
+def _adamw(
+    decayed: NamedParameters, rest: NamedParameters, recipe: Recipe, fused: bool, scales: Mapping[str, float]
+) -> torch.optim.AdamW:
+    groups = [group | {"weight_decay": recipe.weight_decay} for group in _make_param_groups(decayed, scales)]
+    groups += [group | {"weight_decay": 0.0} for group in _make_param_groups(rest, scales)]
+    return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.95), fused=fused or None)
+
+
+def set_learning_rates(optimizers: Iterable[torch.optim.Optimizer], recipe: Recipe, step: int) -> None:
+    """Give every group the learning rate of a step."""
+    for optimizer in optimizers:
+        peak = recipe.muon_rate if isinstance(optimizer, Muon) else recipe.rate
+        for group in optimizer.param_groups:
+            group["lr"] = peak * recipe.rate_factor(step) * group["scale"]
+
+
+class ModelEma:
+    """The running mean of a model's weights: mean <- decay * mean + (1 - decay) * weights after every step.
+
+    Early on the decay is held at (1 + step) / (10 + step), so that the first random weights are soon forgotten.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        self.decay = decay
+        self.weights: dict[str, Tensor] = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, step: int) -> None:
+        """Take the weights after `step` (from 0) into the mean."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        now = [parameter.detach() for parameter in model.parameters()]
+        torch._foreach_lerp_(list(self.weights.values()), now, 1 - decay)
+
+
+@contextmanager
+def use_ema_weights(model: nn.Module, average: ModelEma | None) -> Iterator[None]:
+    """Within this block the model has the running mean of its weights, where one is kept."""
+    if average is None:
+        yield
+        return
+    own = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    _copy_weights(model, average.weights)
+    try:
+        yield
+    finally:
+        _copy_weights(model, own)
+
+
+@torch.no_grad()
+def _copy_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, parameter in model.named_parameters():
+        parameter.copy_(weights[name])
+
+
+# Muon for the matrices of the blocks: momentum, then the nearest orthogonal matrix, in stacks of one shape.
+#
+# torch.optim.Muon does the same one matrix at a time and in bfloat16, which a CPU without bfloat16 instructions does
+# ten times slower than float32 (EXPERIMENTS.md has the figures); ours works in the number format that the machine is
+# good at, takes all matrices of one shape in one batched product, and treats queries, keys and values as three
+# matrices.
+
+# The quintic polynomial of Keller Jordan's Muon: steep at 0, so that five rounds bring all singular values near 1.
+_A, _B, _C = 3.4445, -4.7750, 2.0315
+MAX_NUMBERS_AT_ONCE = 2**23
+"""Numbers that are orthogonalised at once: of more, a product is no faster, and its copies would be what a step holds
+most of."""
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum orthogonalised by Newton and Schulz's iteration (Jordan et al. 2024), with decoupled weight decay.
+
+    Args:
+        matrices: groups of parameters [rows, columns]; `parts=3` says that the rows of a group's matrices are three
+            matrices in one, as those of a joint qkv projection.
+        lr: learning rate; each update has singular values near lr * max(1, rows / columns) ** 0.5.
+        compute: number format of the iteration.
+        sharded: whether the matrices are shares of whole ones, which every process then orthogonalises whole.
+        compiled: whether torch.compile makes the iteration fewer kernels.
+    """
+
+    def __init__(
+        self,
+        matrices: Iterable[dict[str, Any]],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.0,
+        compute: torch.dtype = torch.float32,
+        sharded: bool = False,
+        compiled: bool = False,
+    ):
+        super().__init__(matrices, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "parts": 1})
+        self.compute = compute
+        self.sharded = sharded
+
+        self.orthogonalise = torch.compile(orthogonalise) if compiled else orthogonalise
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every matrix that has a gradient."""
+        assert closure is None
+        if self.sharded:
+            from .distributed.fsdp import (
+                shard_like,
+                to_full_tensor,  # a second to import, for those few who need it
+            )
+        stacks: dict[tuple[int, ...], list[tuple[Tensor, Tensor, float, bool]]] = defaultdict(list)
+        shares: list[tuple[Tensor, Tensor]] = []
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                if matrix.grad is None:
+                    continue
+                update = self._momentum(matrix, matrix.grad, group["momentum"])
+                matrix.mul_(1 - group["lr"] * group["weight_decay"])
+                place: Tensor = matrix
+                if self.sharded:
+                    update = to_full_tensor(update)
+                    place = torch.zeros_like(update)
+                    shares.append((matrix, place))
+                for part, piece in zip(place.chunk(group["parts"]), update.chunk(group["parts"]), strict=True):
+                    tall = piece.shape[0] > piece.shape[1]
+                    piece = piece.T if tall else piece
+                    stacks[tuple(piece.shape)].append((part, piece, group["lr"], tall))
+        for shape, stack in stacks.items():
+            count = max(1, MAX_NUMBERS_AT_ONCE // math.prod(shape))
+            for start in range(0, len(stack), count):
+                self._move(stack[start : start + count])
+        for matrix, place in shares:
+            matrix.add_(shard_like(place, matrix))
+
+    def prepare(self) -> None:
+        """The momentum of every matrix, still 0, for a checkpoint to be read into."""
+        for group in self.param_groups:
+            for matrix in group["params"]:
+                self.state[matrix] = {"momentum": torch.zeros_like(matrix)}
+
+    def _momentum(self, matrix: Tensor, gradient: Tensor, momentum: float) -> Tensor:
+        state = self.state[matrix]
+        if not state:
+            state["momentum"] = torch.zeros_like(matrix)
+        state["momentum"].lerp_(gradient, 1 - momentum)
+        return gradient.lerp(state["momentum"], momentum)  # Nesterov's look ahead
+
+    def _move(self, stack: list[tuple[Tensor, Tensor, float, bool]]) -> None:
+        updates = self.orthogonalise(torch.stack([piece for _, piece, _, _ in stack]).to(self.compute))
+        for (part, _, lr, tall), update in zip(stack, updates, strict=True):
+            update = update.T if tall else update
+            size = max(1.0, part.shape[0] / part.shape[1]) ** 0.5
+            part.add_(update.to(part.dtype), alpha=-lr * size)
+
+
+def orthogonalise(matrices: Float[Tensor, "n r c"], rounds: int = 5) -> Float[Tensor, "n r c"]:
+    """The matrices with all singular values brought near 1 (0.7 to 1.2), directions kept. For r <= c."""
+    x = matrices / matrices.flatten(1).norm(dim=1).clamp(min=1e-7)[:, None, None]
+    for _ in range(rounds):
+        gram = x @ x.mT  # [n, r, r]
+        polynomial = torch.baddbmm(gram, gram, gram, beta=_B, alpha=_C)
+        x = torch.baddbmm(x, polynomial, x, beta=_A)
+    return x
+
+
+# Which weights of a model learn after the probe, and how fast each of them: freezing, adapters, decay by depth.
+
+
+def set_trainable(model: ViT, start: FinetuneSettings, seed: int) -> None:
+    """Let learn what the settings say, and nothing else: adapters and head, or the upper blocks and all above them."""
+    if not start.from_checkpoint or start.method == "probe":
+        return
+    if start.method == "lora":
+        generator = torch.Generator().manual_seed(derive(seed, "lora"))
+        lora.add_adapters(model, start.lora_rank, generator, start.lora_mlp)
+        return
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(not start.frozen_blocks or layer_index(name, model.config.depth) > start.frozen_blocks)
+
+
+def merge_lora(model: ViT) -> None:
+    """Make adapters part of their matrices, where there are any, and everything free to learn again."""
+    lora.merge_adapters(model)
+
+
+def layer_index(name: str, depth: int) -> int:
+    """How high a parameter lies: 0 for the embeddings, 1 for the first block, depth + 1 for all above the last."""
+    if found := re.match(r"encoder\.blocks\.(\d+)\.", name):
+        return int(found[1]) + 1
+    return 0 if name.startswith(("tokens.", "positions.", "rotary.", "encoder.pre_norm.")) else depth + 1
+
+
+def layer_lr_scales(model: ViT, layer_decay: float) -> dict[str, float]:
+    """The fraction of the rate at which each parameter learns: decay ** (depth + 1 - layer) (Clark et al. 2020)."""
+    depth = model.config.depth
+    return {name: layer_decay ** (depth + 1 - layer_index(name, depth)) for name, _ in model.named_parameters()}

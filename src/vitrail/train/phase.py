@@ -1,0 +1,370 @@
+"""A short training before the training: something learns for a fixed number of steps, and can be resumed in the middle.
+
+Pre-training and a teacher that is trained first are such preludes. Each has its own checkpoints, which are gone when
+its outcome lies in the run folder, and its own rows in metrics.jsonl: they stand at step 0 of the training, and their
+figures bear the prelude's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import statistics
+import time
+import tomllib
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Int64, Shaped
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+
+from .. import config
+from ..checkpoints import bundle
+from ..checkpoints.model_card import UNLABELED_KEY
+from ..data.loader import Batch, ImageStore, iter_batches
+from ..errors import DamagedFileError, InterruptedRun, ResourceError
+from ..files import atomic, safetensors_file
+from ..model.vit import ViT
+from ..randomness import derive
+from ..runtime import memory_is_full
+from . import checkpoint, loop, plan_changes
+from . import optim as rates
+from .dataset import Dataset
+from .events import Event, Note, StepProgress
+from .guards import Guards, PhaseLabel
+from .losses import Loss, mean_loss
+from .plan import Plan, Recipe
+from .run_folder import RunFolder
+from .signals import listen_for_signals, resume_instructions
+
+PHASE_RECORDED_ROWS = 200
+SECONDS_BETWEEN_SAVES = 60.0
+MEASURED_STEPS = 12
+IMAGES_HASH_KEY = "prelude_pictures"
+PHASE_NAMES = ("pretrain", "teacher")
+"""Their names, in the order of a run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPhase:
+    """What is trained, on what, and how long."""
+
+    name: str
+    """In file names and metrics: pretrain or teacher."""
+    title: str
+    """For people, such as "pre-training"."""
+    plan: Plan
+    """Of the run."""
+    module: nn.Module
+    """On its device already; its parameters are what the phase moves."""
+    recipe: Recipe
+    """Of which steps, batch, optimiser and rates count here."""
+    seed: int
+    """Another than that of the training, so that the two do not see the pictures in one order."""
+    loss_of: Callable[[Batch, int, int], Loss]
+    """From (batch, step, epoch) to (total, weight)."""
+    pictures: ImageStore
+    targets: Shaped[np.ndarray, " n *K"]
+    """One per picture, whether the loss reads them or not."""
+    blocks: Int64[np.ndarray, " n"] | None = None
+    advice: str
+    """What to do where it diverges."""
+    names: Sequence[str] = ()
+    """Of the rows in `pictures.indices`, to name pictures by."""
+    seen: str = ""
+    """A hash of the pictures, where they are others than those of the training."""
+
+
+@dataclass(frozen=True)
+class PhaseStep:
+    """What one step did; `step` counts finished ones."""
+
+    step: int
+    epoch: float
+    loss: float
+    pictures: int
+    seconds: float
+
+
+def run_phase(run: RunFolder, prelude: TrainingPhase) -> Iterator[Event]:
+    """Train the prelude's module from its newest checkpoint, or from its first step, to its last.
+
+    The caller keeps the outcome and then calls `forget`.
+
+    Raises:
+        InterruptedRun: Ctrl-C or SIGTERM came; it is saved and the message says how to go on.
+        DataError, DivergedError, ResourceError: see `stepped`.
+    """
+    folder, last = phase_checkpoint_folder(run, prelude.name), prelude.recipe.steps
+    optimizers = rates.build_optimizers(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
+    guards, start = make_phase_guards(prelude, run.path), 0
+    newest, complaints = checkpoint.find_newest_checkpoint(folder)
+    for complaint in complaints:
+        yield Note(f"{complaint} Falling back to the checkpoint before it.")
+    if newest is not None:
+        saved = checkpoint.read_checkpoint_plan(newest)
+        changed = plan_changes.diff_plans(saved, prelude.plan) if saved else []
+        for text in plan_changes.check_plan_changes(
+            plan_changes.drop_extension_changes(changed)
+        ):  # no step has followed the plan's number yet
+            yield Note(text)
+        if prelude.seen != checkpoint.read_checkpoint_facts(newest).get(IMAGES_HASH_KEY, prelude.seen):
+            yield Note(
+                f"The pictures of the {prelude.title} are not those that it began with. "
+                f"{plan_changes.NOT_BIT_IDENTICAL}"
+            )
+        start = checkpoint.load_checkpoint(newest, prelude.module, optimizers, None)
+        guards.remember(checkpoint.read_checkpoint_facts(newest).get("guards", {}))
+        yield Note(f"Going on after step {start} of {last} of the {prelude.title}.")
+    drop_phase_rows(run, prelude.name, start)
+    pace: deque[float] = deque(maxlen=50)
+    plan_text = config.to_toml(prelude.plan, {})
+    saved_at, record_every = time.monotonic(), max(1, last // PHASE_RECORDED_ROWS)
+    with listen_for_signals() as wish:
+        for done in iterate_phase_steps(prelude, optimizers, start, guards):
+            pace.append(done.seconds)
+            if done.step % record_every == 0 or done.step == last:
+                run.record(_phase_row(prelude.name, done))
+            yield _phase_progress(prelude, done, statistics.median(pace))
+            yield from map(Note, guards.told(done.step))
+            due = prelude.recipe.save_every and done.step % prelude.recipe.save_every == 0
+            due = due or (not prelude.recipe.save_every and time.monotonic() - saved_at > SECONDS_BETWEEN_SAVES)
+            if due or wish or wish.save or done.step == last:
+                more = {IMAGES_HASH_KEY: prelude.seen, "guards": guards.remembered()}
+                checkpoint.save_checkpoint(folder, done.step, prelude.module, optimizers, None, plan_text, more)
+                if wish.save:
+                    where = f"step {done.step:,} of {last:,} of the {prelude.title}"
+                    yield Note(f"Saved after {where}, as a signal asked; it goes on.")
+                saved_at, wish.save = time.monotonic(), False
+            if wish:
+                message = (
+                    f"Interrupted at step {done.step} of {last} of the {prelude.title}, saved. "
+                    f"{resume_instructions(run.path)}"
+                )
+                raise InterruptedRun(message, wish.exit_code)
+
+
+def iterate_phase_steps(
+    prelude: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int = 0, guards: Guards | None = None
+) -> Generator[PhaseStep]:
+    """The optimiser steps after `start`, one at a time; everything random depends on the seed and the step alone.
+
+    Args:
+        guards: decide which steps are applied; new ones, which write nothing down, unless given.
+
+    Raises:
+        DataError, DivergedError: see `Guards.allow`.
+        ResourceError: the memory is full; the message says which batch fits.
+    """
+    try:
+        yield from _iterate_steps(prelude, optimizers, start, guards or make_phase_guards(prelude))
+        return
+    except (MemoryError, RuntimeError) as error:
+        if not memory_is_full(error):
+            raise
+    # Outside of the handler: the exception holds the frames that hold the memory.
+    raise ResourceError(_out_of_memory_message(prelude, optimizers))
+
+
+def make_phase_guards(prelude: TrainingPhase, folder: Path | None = None) -> Guards:
+    """The guards of its steps, which have seen none yet."""
+    return Guards(prelude.recipe, folder, prelude.names, PhaseLabel(prelude.name, prelude.title, prelude.advice))
+
+
+def _iterate_steps(
+    prelude: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer], start: int, guards: Guards
+) -> Generator[PhaseStep]:
+    recipe = prelude.recipe
+    prelude.module.train()
+    began = time.perf_counter()
+    batches = iter_batches(
+        prelude.pictures, prelude.targets, recipe.batch, prelude.seed, start, recipe.repeats, prelude.blocks
+    )
+    for step, epoch, batch in batches:
+        if step >= recipe.steps:
+            return
+        rates.set_learning_rates(optimizers, recipe, step)
+        torch.manual_seed(derive(prelude.seed, "dropout", step))
+        loss = mean_loss(*prelude.loss_of(batch, step, epoch))
+        loss.backward()
+        answer = _apply_phase_step(prelude, optimizers, guards, step, loss, batch)
+        passed = (step + 1) * min(recipe.batch // recipe.repeats, len(prelude.targets)) / len(prelude.targets)
+        yield PhaseStep(step + 1, passed, answer, len(batch.indices), time.perf_counter() - began)
+        began = time.perf_counter()
+
+
+def _apply_phase_step(
+    prelude: TrainingPhase,
+    optimizers: Sequence[torch.optim.Optimizer],
+    guards: Guards,
+    step: int,
+    loss: Tensor,
+    batch: Batch,
+) -> float:
+    """Move the parameters by their gradients, or leave them if the guards do not allow it. Gives the loss."""
+    parameters = [each for each in prelude.module.parameters() if each.requires_grad]
+    norm = clip_grad_norm_(parameters, prelude.recipe.clip or float("inf"))
+    answer, size = torch.stack([loss.detach(), norm.to(loss)]).tolist()  # the one wait for the device
+    allowed = guards.allow(step, answer, size, batch)
+    for optimizer in optimizers:
+        if allowed:
+            optimizer.step()
+        optimizer.zero_grad()
+    return float(answer)
+
+
+def _out_of_memory_message(prelude: TrainingPhase, optimizers: Sequence[torch.optim.Optimizer]) -> str:
+    """Try what would have fitted, and say what to type. The steps move the module, which is not saved any more."""
+    recipe, flag = prelude.recipe, "pretrain" if prelude.name == "pretrain" else "recipe"
+    distinct = min(recipe.batch // recipe.repeats, len(prelude.targets))
+
+    def fits(few: int) -> None:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        smaller = dataclasses.replace(prelude, recipe=dataclasses.replace(recipe, batch=few * recipe.repeats))
+        with closing(_iterate_steps(smaller, optimizers, 0, make_phase_guards(smaller))) as walk:
+            next(walk)
+
+    size = loop.find_largest_batch(fits, distinct) * recipe.repeats
+    if size:
+        advice = f"{size} at once do (tried just now). Begin with --{flag}.batch {size}."
+    else:
+        advice = "Nor does any smaller batch: use a smaller --image-size or model."
+    return (
+        f"The memory is full in the {prelude.title}: {distinct * recipe.repeats} pictures at once do not fit. {advice}"
+    )
+
+
+def measure_phase_step(prelude: TrainingPhase) -> float:
+    """Mean wall clock of a few real steps, after two that warm up. They move the prelude's module: give a copy."""
+    optimizers = rates.build_optimizers(prelude.module, prelude.recipe, str(next(prelude.module.parameters()).device))
+    walk = iterate_phase_steps(prelude, optimizers)
+    times = [done.seconds for done, _ in zip(walk, range(2 + MEASURED_STEPS), strict=False)]
+    walk.close()
+    counted = times[2:] or times
+    return sum(counted) / len(counted)
+
+
+def has_phase_checkpoint(run: RunFolder) -> bool:
+    """Whether a prelude of this run has checkpoints to go on from."""
+    return any((phase_checkpoint_folder(run, name) / "LATEST").is_file() for name in PHASE_NAMES)
+
+
+def phase_checkpoint_folder(run: RunFolder, name: str) -> Path:
+    """Where the checkpoints of a prelude lie while it is not over."""
+    return run.checkpoints / name
+
+
+@torch.no_grad()
+def load_module(path: Path, module: nn.Module) -> None:
+    """Put the outcome of a prelude back into a module.
+
+    Raises:
+        DamagedFileError: the file is damaged, or not of a module of this shape.
+    """
+    theirs, ours = safetensors_file.load_tensors(path), module.state_dict()
+    if theirs.keys() != ours.keys() or any(theirs[name].shape != ours[name].shape for name in ours):
+        raise DamagedFileError(f"{path} does not fit the plan of this run. One of the two was changed.")
+    for name, tensor in ours.items():
+        tensor.copy_(theirs[name])
+
+
+def remove_phase_checkpoints(run: RunFolder, name: str) -> None:
+    """Remove the checkpoints of a prelude whose outcome is kept."""
+    shutil.rmtree(phase_checkpoint_folder(run, name), ignore_errors=True)
+
+
+def drop_phase_rows(run: RunFolder, name: str, step: int) -> None:
+    """Drop the rows of steps of a prelude that will be done again."""
+    rows = run.rows()
+    kept = [row for row in rows if row.get(f"{name}_step", 0) <= step]
+    if len(kept) < len(rows):
+        atomic.write_text(run.metrics_file, "".join(f"{json.dumps(row)}\n" for row in kept))
+
+
+def sum_phase_totals(rows: Sequence[dict[str, float]], name: str) -> tuple[float, float]:
+    """Seconds and pictures of a prelude from the rows of metrics.jsonl, each of which stands for several steps."""
+    seconds, images, before = 0.0, 0.0, 0.0
+    for row in rows:
+        if f"{name}_step" in row:
+            steps = row[f"{name}_step"] - before
+            seconds, images = seconds + steps * row[f"{name}_seconds"], images + steps * row[f"{name}_images"]
+            before = row[f"{name}_step"]
+    return seconds, images
+
+
+def _phase_progress(prelude: TrainingPhase, done: PhaseStep, pace: float) -> StepProgress:
+    return StepProgress(
+        step=done.step,
+        steps=prelude.recipe.steps,
+        epoch=done.epoch,
+        loss=done.loss,
+        images_per_second=done.pictures / pace,
+        left=(prelude.recipe.steps - done.step) * pace,
+        phase=prelude.title,
+    )
+
+
+def _phase_row(name: str, done: PhaseStep) -> dict[str, float | int]:
+    return {
+        "step": 0,
+        f"{name}_step": done.step,
+        f"{name}_epoch": round(done.epoch, 4),
+        f"{name}_loss": done.loss,
+        f"{name}_seconds": round(done.seconds, 4),
+        f"{name}_images": done.pictures,
+    }
+
+
+# What lies in the run folder when everything before the training is done: the weights that it begins with.
+
+START_WEIGHTS_FILE = "start.safetensors"
+PRETRAINED_FOLDER = "pretrained"
+"""The same weights as a bundle, which can be probed, embedded with, and begun from by --weights."""
+CNN_TEACHER_FILE = "teacher.safetensors"
+"""A CNN that was trained first."""
+AFTER_KEY, PLAN_KEY = "vitrail_after", "vitrail_plan"
+
+
+def is_phase_done(run: RunFolder, name: str) -> bool:
+    """Whether the weights in the run folder are those after a prelude, or after one that follows it."""
+    path = run.path / START_WEIGHTS_FILE
+    after = safetensors_file.read_metadata(path).get(AFTER_KEY, "") if path.is_file() else ""
+    return after in PHASE_NAMES and PHASE_NAMES.index(after) >= PHASE_NAMES.index(name)
+
+
+def save_start_weights(run: RunFolder, name: str, model: ViT, plan: Plan, dataset: Dataset) -> None:
+    """Write a model's weights after a prelude, in one step; the bundle comes first, for a resume asks for the other."""
+    folder, source = run.path / PRETRAINED_FOLDER, dataset.source
+    if folder.exists():  # of the prelude before this one, or of this one before a kill
+        atomic.remove_folder(folder)
+    info = {UNLABELED_KEY: name, "data": {"source": source.name, "fingerprint": source.fingerprint()}}
+    bundle.save_bundle(folder, model, plan.image, source.task, source.classes, info)
+    safetensors_file.save_tensors(
+        run.path / START_WEIGHTS_FILE, model.state_dict(), {AFTER_KEY: name, **plan_metadata(plan)}, checksum=True
+    )
+
+
+def plan_metadata(plan: Plan) -> dict[str, str]:
+    """What to note in the header of the weights that a training begins with: the plan that was followed until there."""
+    return {PLAN_KEY: config.to_toml(plan, {})}
+
+
+def read_phase_plan(run: RunFolder) -> Plan | None:
+    """The plan that was followed before the first step; None where nothing came before it, or by an older version.
+
+    Raises:
+        UsageError: it was saved by a version with other settings.
+    """
+    for path in (run.path / CNN_TEACHER_FILE, run.path / START_WEIGHTS_FILE):
+        text = safetensors_file.read_metadata(path).get(PLAN_KEY) if path.is_file() else None
+        if text is not None:
+            return config.read(Plan, tomllib.loads(text), str(path))
+    return None

@@ -1,0 +1,90 @@
+"""What is not as it was when a run was saved: each difference is told, and what would break the run is refused.
+
+A run's plan is a file that people can edit, and a run may go on another machine or with another version. Rates, batch,
+augmentation and what computes may change, at the price of the run's exactness. What has had its effect already (the
+splits, the model's shape, how pictures are read) may not: a change would be ignored, or make nonsense of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from .. import config
+from ..errors import UsageError
+from .plan import Plan
+
+CHANGEABLE = ("recipe.", "compute.", "track.", "data.source", "data.data_root", "minutes", "model_name")
+HARMLESS = ("compute.workers", "track.", "data.source", "data.data_root", "minutes", "model_name", "recipe.save_every")
+"""Changes of these leave every bit as it was; what the data is, its fingerprint tells."""
+FIXED_SETTINGS = {
+    "recipe.steps": "the rates of every step depend on it; train longer with --extend",
+    "recipe.optimizer": "its moments are saved and another has others",
+}
+EXTENSION_FIELDS = ("recipe.steps", "recipe.extended_at", "recipe.extended_from", "minutes")
+"""What --extend changes."""
+NOT_BIT_IDENTICAL = "The results are no longer bit for bit those of the unbroken run."
+
+
+class PlanChange(NamedTuple):
+    """One setting that differs."""
+
+    name: str
+    old: object
+    new: object
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.old!r} -> {self.new!r}"
+
+
+def diff_plans(old: Plan, new: Plan) -> list[PlanChange]:
+    """Every field in which two plans differ, by its dotted name."""
+    ours, theirs = config.flatten(old), config.flatten(new)
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    return [PlanChange(name, ours.get(name), theirs.get(name)) for name in names if ours.get(name) != theirs.get(name)]
+
+
+def drop_extension_changes(changes: list[PlanChange]) -> list[PlanChange]:
+    """Those that --extend has not made: the plan itself says what it has."""
+    return [change for change in changes if change.name not in EXTENSION_FIELDS]
+
+
+def check_plan_changes(changes: list[PlanChange]) -> list[str]:
+    """A sentence that lists the changes of the plan since the checkpoint, and says what they cost; nothing if none.
+
+    Raises:
+        UsageError: one that would be ignored, or would break the meaning of the weights; all of them are named.
+    """
+    refused = [change for change in changes if not _is_allowed(change)]
+    if refused:
+        reasons = [FIXED_SETTINGS[change.name] for change in refused if change.name in FIXED_SETTINGS]
+        why = reasons[0] if reasons else "it has had its effect already, or the weights would lose their meaning"
+        raise UsageError(
+            f"The plan was changed since this run was saved: {'; '.join(map(str, refused))}. That cannot be changed in "
+            f"a run that has begun: {why}. Put it back in plan.toml, or begin a new run with --plan."
+        )
+    if not changes:
+        return []
+    listed = f"Changed since the run was saved: {'; '.join(map(str, changes))}."
+    if all(change.name.startswith(HARMLESS) for change in changes):
+        return [f"{listed} The results stay the same bit for bit."]
+    return [f"{listed} {NOT_BIT_IDENTICAL}"]
+
+
+def check_machine(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A sentence if versions, processor or threads are not those that the checkpoint was made with."""
+    changes = [
+        PlanChange(name, then[name], value) for name, value in now.items() if name in then and then[name] != value
+    ]
+    if not changes:
+        return []
+    listed = "; ".join(map(str, changes))
+    return [f"Not as when the run was saved: {listed}. {NOT_BIT_IDENTICAL}"]
+
+
+def _is_allowed(change: PlanChange) -> bool:
+    if change.name in FIXED_SETTINGS or change.name.startswith("recipe.extended"):
+        return False
+    if change.name == "recipe.ema":
+        return bool(change.old) == bool(change.new)  # a running mean cannot begin in the middle
+    return change.name.startswith(CHANGEABLE)

@@ -1,0 +1,146 @@
+"""Why the lines of a plan that no rule has looked at are as they are, so that every line of plan.toml has a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .. import config
+from ..data.settings import DataSettings
+from .plan import Plan
+from .request import Reasons
+
+DEFAULT_REASONS = {
+    "seed": "start of every random choice; any number does",
+    "minutes": "as asked for, ten where nothing was; 0 where steps or epochs were",
+    "data.data_root": "the usual places of a named set; a table's own folder",
+    "data.task": "the label columns tell it",
+    "data.path": "found by its name and values",
+    "data.targets": "found by their names and values",
+    "data.split": "found by its name, where there is one",
+    "data.group": "nobody said which pictures belong together",
+    "data.uncertain": "a guess about unsure labels would hide in every figure",
+    "data.keep_empty": "a class without pictures cannot be learnt",
+    "data.allow_outside_root": "a table from elsewhere should not reach other files",
+    "data.range": "by the training pictures",
+    "data.skip_bad": "what cannot be read should be known first",
+    "data.exclude": "no list was given",
+    "data.val_fraction": "what is chosen must be chosen on pictures that do not teach",
+    "data.test_fraction": "the more pictures are held out, the narrower the interval, and the fewer teach",
+    "data.folds": "parted once",
+    "data.fold": "the first, or only one",
+    "data.strata": "the classes alone are shown in proportion",
+    "image.height": "as the model reads them",
+    "image.width": "as the model reads them",
+    "image.channels": "as the model reads them",
+    "image.low": "black, in files of 8 bits",
+    "image.high": "white, in files of 8 bits",
+    "image.mean": "grey in the middle becomes 0",
+    "image.std": "black and white become -1 and 1",
+    "image.interpolation": "keeps edges sharper than bilinear",
+    "image.antialias": "every pixel of a large picture counts in the smaller one",
+    "image.fit": "whole pictures, so that nothing is cut off",
+    "image.crop_fraction": "nothing is cut off",
+    "image.window": "stored values, by low and high",
+    "image.page": "one picture a file",
+    "image.max_pixels": "a file that claims more is more likely an attack than a picture",
+    "recipe.steps": "the minutes decide, once the pace is known",
+    "recipe.accumulate": "a step fits into memory at once",
+    "recipe.optimizer": "three minutes of Fashion-MNIST: 2.5 points more than AdamW alone",
+    "recipe.muon_rate": "best of 0.003, 0.008, 0.02, 0.035, 0.06 and 0.15 on Fashion-MNIST",
+    "recipe.momentum": "as Muon was published",
+    "recipe.rate": "for norms, biases, tables and the head, which are few",
+    "recipe.weight_decay": "small: short trainings learn little by heart",
+    "recipe.warmup": "one step in twenty, until the moments are known",
+    "recipe.keep_until": "the last steps see whole pictures, as the answers will",
+    "recipe.decay": "to nothing at the last step, so that no running mean is needed",
+    "recipe.clip": "Muon's steps have a size of their own",
+    "recipe.skip_spikes": "a step that cannot be applied is left out in any case",
+    "recipe.smoothing": "the labels are taken at their word",
+    "recipe.class_weights": "no class is ten times as large as another",
+    "recipe.positive_weight": "each label is ranked by itself, which weights hardly change",
+    "recipe.gamma_negative": "plain cross-entropy of each label",
+    "recipe.gamma_positive": "plain cross-entropy of each label",
+    "recipe.margin": "plain cross-entropy of each label",
+    "recipe.huber": "squared errors",
+    "recipe.own_loss": "the loss of the task",
+    "recipe.ema": "a rate that falls to nothing does the same",
+    "recipe.small_size": "a gain was measured for many pictures on a CPU alone",
+    "recipe.small_until": "a gain was measured for many pictures on a CPU alone",
+    "recipe.flip_vertical": "most subjects have a way up",
+    "recipe.transpose": "most subjects have a way up",
+    "recipe.turn": "no gain measured for pictures like these",
+    "recipe.stretch": "no gain measured for pictures like these",
+    "recipe.move": "whole pixels do: see crop_padding",
+    "recipe.crop_scale": "parts of a picture may not show what its label says",
+    "recipe.augment": "no gain measured",
+    "recipe.augment_count": "as RandAugment was published",
+    "recipe.augment_magnitude": "as RandAugment was published",
+    "recipe.erase": "dropped patches hide parts already",
+    "recipe.mixup": "no gain measured",
+    "recipe.cutmix": "no gain measured",
+    "recipe.own_augment": "no function was given",
+    "recipe.repeats": "other pictures teach more than the same ones again",
+    "recipe.mirror": "as the pictures are mirrored in training",
+    "recipe.shift": "measured for pictures of 28 to 55 pixels alone",
+    "recipe.extended_at": "never extended",
+    "recipe.extended_from": "never extended",
+    "compute.patience": "a leader may look at a million pictures before the others hear of it",
+    "track.to": "metrics.jsonl and the report have all of it",
+    "track.project": "as their own variables say",
+    "answers.calibrate": "a probability should mean what it says",
+    "answers.rule": "misses and false alarms in proportion",
+    "answers.positive": "the likeliest class is answered",
+    "answers.reject": "every picture is answered that is like those of the training",
+    "answers.miss": "right in 95 of 100 cases, as is usual",
+    "answers.ordered": "nobody said that the classes have an order",
+    "recipe.evaluate_every": "ten looks at the validation pictures",
+    "recipe.save_every": "about once a minute",
+}
+"""What stands behind a value that nobody has asked for."""
+UNUSED_REASONS = {
+    "start": "begins from random values",
+    "pretrain": "no --pretrain",
+    "teacher": "no teacher",
+}
+"""Of groups that a plan makes no use of."""
+CUSTOM_LOSS_FIELDS = ("recipe.smoothing", "recipe.class_weights", "recipe.mixup", "recipe.cutmix")
+"""Lines that rules set for our own losses, and that rest under another."""
+USED_REASONS = {"start": "as usual after a probe", "pretrain": "as published", "teacher": "as published"}
+
+
+def complete_reasons(plan: Plan, reasons: Mapping[str, str]) -> Reasons:
+    """A reason for every line: the rule's that chose it, else what stands behind its default.
+
+    A plan without any reasons, one that somebody has written, is left without.
+    """
+    return _default_reasons(plan) | dict(reasons) if reasons else {}
+
+
+def make_override_reasons(overrides: Mapping[str, str]) -> Reasons:
+    """Why the lines are as they are that somebody has set by name, or by bringing a loss or an augmentation."""
+    found = dict.fromkeys(overrides, "asked for")
+    if "recipe.own_loss" in overrides:
+        resting = (name for name in CUSTOM_LOSS_FIELDS if overrides.get(name) in ("0.0", "none"))
+        found |= dict.fromkeys(resting, "the loss is the program's own")
+    given = (name for name in ("recipe.own_loss", "recipe.own_augment") if name in overrides)
+    return found | dict.fromkeys(given, "a function was given")
+
+
+def drop_default_reasons(plan: Plan, written: Mapping[str, str]) -> Reasons:
+    """Of the reasons that `explained` gave, those of the rules: without what stands behind the defaults."""
+    standing = _default_reasons(plan)
+    return {name: why for name, why in written.items() if standing.get(name) != why}
+
+
+def _default_reasons(plan: Plan) -> Reasons:
+    used = {"start": plan.start.from_checkpoint, "pretrain": plan.pretrain.wanted, "teacher": plan.teacher.wanted}
+    found: Reasons = {}
+    for field in config.describe(Plan):
+        group = field.name.split(".")[0]
+        if group == "model":
+            found[field.name] = f"as {plan.model_name} has it"
+        elif group in used:
+            found[field.name] = USED_REASONS[group] if used[group] else UNUSED_REASONS[group]
+    usual = vars(DataSettings())
+    given = {name for name, value in vars(plan.data).items() if value != usual[name]} | {"source"}
+    return DEFAULT_REASONS | found | dict.fromkeys((f"data.{name}" for name in given), "given")

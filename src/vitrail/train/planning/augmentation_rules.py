@@ -1,0 +1,151 @@
+"""What a training is fed and how: batch, patches, augmentation, by the number of pictures and the length of the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ... import config
+from ...data.source import Task
+from ...model.config import ViTConfig
+from ...model.vit import parameter_count
+from .. import losses
+from ..plan import Plan, Recipe, suggest_batch_size
+from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
+
+NO_FLIP_SOURCES = ("digits", "mnist")
+
+
+DIGIT_AUGMENTATION = {"recipe.turn": 10.0, "recipe.stretch": 0.1, "recipe.move": 0.05}
+"""How signs written by hand vary, in trainings that are long for their pictures. Digits: a point in validation; solar
+cells, whose busbars are always in one place, lost as much (EXPERIMENTS.md)."""
+
+
+PROGRESSIVE_SIZE, PROGRESSIVE_UNTIL = 0.6, 0.5
+"""Of the sides of the pictures in the first part of the steps, and which part that is, where there are many pictures
+and a CPU: a fifth more steps in the same minutes, 0.3 to 0.7 points on Fashion-MNIST at 1, 3 and 10 of them
+with `pico`, nothing with `femto` at 1 (EXPERIMENTS.md)."""
+
+
+MIN_SHIFT_SIDE = 28
+"""Sides in pixels from which a picture may move by one; up to twice that its answers are averaged over such moves."""
+
+
+class AugmentationRule(NamedTuple):
+    """What a training of at least this `repetition` is fed with beyond shifts and mirrors."""
+
+    repetition: float
+    fields: Mapping[str, float]
+    """Plan fields by their dotted names."""
+    reason: str
+
+
+AUGMENTATION_RULES = (
+    AugmentationRule(
+        1_000, {"recipe.mixup": 0.2}, "showing through each other keeps pictures from being learnt by heart"
+    ),
+    AugmentationRule(
+        500_000,
+        {"recipe.mixup": 0.8, "recipe.cutmix": 1.0, "recipe.smoothing": 0.1, "model.drop_path": 0.1},
+        "pictures must be mixed, or they are learnt by heart",
+    ),
+)
+"""Shortest first. Below the first, more augmentation costs: there is too much else to learn (EXPERIMENTS.md)."""
+
+
+def memorization_score(plan: Plan, count: int) -> float:
+    """How easily a training learns its pictures by heart: epochs times parameters per picture.
+
+    Fashion-MNIST in ten minutes on two cores is 110 (18 epochs, 6 parameters a picture), solar cells 14,000 after 60
+    epochs: there a little mixing pays, and on the former a stronger diet costs. Published: CIFAR-10 for 50 epochs with
+    2.4 million parameters (2,400) took mixup of 0.2 best, 300 epochs of 2.8 million (17,000) the full mixture; solar
+    cells at 35,000 were as good with either, digits at 50,000 better with mixup of 0.2 (EXPERIMENTS.md).
+    """
+    return plan.recipe.epochs(count) * parameter_count(plan.model) / count
+
+
+def draft_recipe(
+    found: DatasetFingerprint, model: ViTConfig, wishes: TrainRequest, device: str, reasons: Reasons
+) -> Recipe:
+    """The recipe as far as the pictures, the model and the device decide it; its length is not known yet."""
+    mirror, few = found.name not in NO_FLIP_SOURCES, found.count < FEW_IMAGES
+    early = not few and device == "cpu"
+    cut = wishes.overrides.get("recipe.crop_scale", "0") not in ("0", "0.0")
+    reasons |= {
+        "recipe.batch": f"{found.count:,} training pictures",
+        "recipe.flip": "mirrored pictures mean the same; if yours do not, --recipe.flip false"
+        if mirror
+        else "a mirrored digit is another sign",
+        "recipe.keep_patches": "few pictures: missing patches keep it from learning them by heart"
+        if few
+        else "half of the patches teach nearly as much at half the price",
+        "recipe.crop_padding": "the resized crop moves pictures already" if cut else "one pixel in 28",
+    }
+    small = MIN_SHIFT_SIDE <= min(model.image_size) < 2 * MIN_SHIFT_SIDE
+    if small:
+        reasons["recipe.shift"] = "three times the work of an answer, half a point on Fashion-MNIST"
+    if early:
+        why_small = "early steps cost less: a fifth more in the same minutes, 0.4 points on Fashion-MNIST (pico)"
+        reasons |= dict.fromkeys(("recipe.small_size", "recipe.small_until"), why_small)
+    class_weights, why = losses.choose_class_weights(found.task, found.ratio)
+    reasons |= why
+    if few and found.task == "classes":
+        reasons["recipe.smoothing"] = "few pictures: kept with the missing patches on digits"
+    return Recipe(
+        batch=suggest_batch_size(found.count),
+        keep_patches=0.6 if few else 0.5,
+        keep_until=0.9 if few else 0.7,
+        small_size=PROGRESSIVE_SIZE if early else 1.0,
+        small_until=PROGRESSIVE_UNTIL if early else 0.0,
+        smoothing=0.1 if few and found.task == "classes" else 0.0,
+        class_weights=class_weights,
+        crop_padding=0 if cut else min(model.image_size) // MIN_SHIFT_SIDE,
+        flip=mirror,
+        mirror=mirror,
+        shift=int(small),
+    )
+
+
+def apply_step_budget(plan: Plan, count: int, wishes: TrainRequest, reasons: Reasons) -> Plan:
+    """The plan with the steps or epochs that were asked for; minutes are turned into steps when the pace is known."""
+    recipe = plan.recipe
+    if wishes.epochs is not None:
+        distinct = min(max(1, recipe.batch // recipe.repeats), count)
+        steps = max(1, math.ceil(wishes.epochs * count / distinct))
+        reasons["recipe.steps"] = f"{wishes.epochs:g} epochs of {count:,} pictures, {distinct} a step"
+    elif wishes.steps is not None:
+        steps, reasons["recipe.steps"] = wishes.steps, "asked for"
+    else:
+        return plan
+    return dataclasses.replace(plan, recipe=dataclasses.replace(recipe, steps=steps))
+
+
+def is_long_training(plan: Plan, count: int) -> bool:
+    """Whether pictures are shown so often that more variety pays."""
+    return memorization_score(plan, count) >= AUGMENTATION_RULES[0].repetition
+
+
+def describe_length(plan: Plan, count: int) -> str:
+    """How long a training is for its pictures, as the reasons tell it."""
+    return f"{plan.recipe.epochs(count):,.0f} epochs, {parameter_count(plan.model) / count:,.0f} parameters a picture"
+
+
+def choose_augmentation(plan: Plan, count: int, task: Task, wishes: TrainRequest, reasons: Reasons) -> Plan:
+    """The plan, whose length is known, with the richest diet that pays; what was asked for stays as it is."""
+    reached = memorization_score(plan, count)
+    fitting = [diet for diet in AUGMENTATION_RULES if reached >= diet.repetition]
+    seen = describe_length(plan, count)
+    if not fitting:
+        reasons.setdefault("recipe.mixup", f"{seen}: too few to learn them by heart, so more variety would cost")
+        return plan
+    diet = fitting[-1]
+    signs = DIGIT_AUGMENTATION if plan.data.source in NO_FLIP_SOURCES else {}
+    reasons |= dict.fromkeys(signs.keys() - wishes.overrides.keys(), "signs written by hand lean and vary in size")
+    offered = {**diet.fields, **signs}
+    changes = {name: value for name, value in offered.items() if name not in wishes.overrides}
+    if task != "classes":
+        changes.pop("recipe.smoothing", None)
+    reasons |= dict.fromkeys(changes.keys() & diet.fields.keys(), f"{seen}: {diet.reason}")
+    return config.override(plan, {name: repr(value) for name, value in changes.items()})

@@ -1,0 +1,213 @@
+"""How much memory a training takes: of this process as measured, of a GPU by a formula before anything lies there."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ...data.loader import ImageStore
+from ...evaluate.collect import collect
+from ...model.attention import choose_path, device_capability, should_recompute_weights
+from ...model.vit import ViT, create_model, parameter_count
+from ...report.explanations import MOST
+from .. import events as events_module
+from ..dataset import Dataset
+from ..distributed import prefetch
+from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..distributed.data_parallel import choose_strategy
+from ..events import Event, FinishEvent, RunCost
+from ..held_out import FEATURE_STATS_IMAGES, MAP_TIME_FRACTION, MIN_MAP_SECONDS
+from ..plan import MAX_COMPARED_IMAGES, MAX_VALIDATION_IMAGES, Plan
+from .throughput import Throughput
+
+# What a run will take: seconds and memory, told with the plan, and compared with what happened at the end.
+
+TIMED_IMAGES = 250
+"""Pictures whose answers are timed."""
+REPORT_SECONDS = 4.0
+"""Figures with intervals, the bundle, the sheet and the report page, with the libraries that they import."""
+MAP_PASSES = 6
+"""Answers that one map for the report costs: two or three, of one picture at a time."""
+REPORT_BYTES = 30 * 2**20
+"""What those libraries take in memory, on top of the training's highest point."""
+
+
+class RunTimer:
+    """How long the parts of a run take, from the moment that it is made."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.decoding = 0.0
+
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self.began
+
+    @contextmanager
+    def decodes(self) -> Iterator[None]:
+        """What happens in this block decodes the training pictures."""
+        began = time.perf_counter()
+        yield
+        self.decoding = time.perf_counter() - began
+
+    def kept(self, events: Iterator[Event], folder: Path, plan: Plan, predicted: RunCost | None) -> Iterator[Event]:
+        """The events of a run, whose cost is written into its folder: predicted at once, actual when it has ended.
+
+        A run that was interrupted and went on later has no actual cost: nobody timed it as a whole.
+        """
+        prepared = self.elapsed()
+        events_module.write_cost(folder, predicted)
+        for event in events:
+            if isinstance(event, FinishEvent):
+                after = self.elapsed() - prepared - event.seconds
+                events_module.write_cost(
+                    folder, predicted, RunCost(prepared, event.seconds, after, measure_peak_memory(plan.compute.device))
+                )
+            yield event
+
+
+def estimate_cost(
+    plan: Plan,
+    pace: Throughput,
+    spent: float,
+    watch: RunTimer,
+    pictures: ImageStore,
+    dataset: Dataset,
+    team: RankGroup = SINGLE_PROCESS,
+) -> RunCost:
+    """The cost of the run that this plan describes on this machine, from what its beginning took.
+
+    Args:
+        pace: of a plan without steps `settle.NO_STEPS`.
+        spent: seconds of the training that come before its first step: pre-training, teacher, features and probes.
+        pictures: the training pictures; a fresh model answers some of them to see how long that takes.
+        team: on GPUs each process needs memory for its part.
+    """
+    answer = _measure_inference_seconds(plan, pictures)
+    decoded = watch.decoding / max(len(pictures.indices), 1)
+    val, test = (len(dataset.splits[split]) for split in ("val", "test"))
+    looks = min(val, MAX_VALIDATION_IMAGES) * plan.recipe.looks * answer
+    familiar = min(FEATURE_STATS_IMAGES, len(dataset.splits["train"])) if val else 0
+    views = plan.recipe.views.count
+    training = plan.recipe.steps * pace.mean + spent
+    held_out = (val + test) * (views * answer + decoded) + val * decoded + familiar * (answer + decoded)
+    tuned = plan.start.from_checkpoint and plan.recipe.steps > 0
+    finalists = 2 * val if val > MAX_COMPARED_IMAGES else 0
+    compared = min(val, MAX_COMPARED_IMAGES) * (1 + len(plan.start.average)) + finalists if tuned else 0
+    maps = min(2 * MOST * MAP_PASSES * answer, max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * training))
+    on_gpu = torch.device(plan.compute.device).type != "cpu"
+    return RunCost(
+        preparation=watch.elapsed(),
+        training=training,
+        evaluation=looks + compared * (views * answer + decoded) + held_out + maps + REPORT_SECONDS,
+        memory=_estimate_gpu_memory(plan, pictures, team)
+        if on_gpu
+        else measure_peak_memory(plan.compute.device) + REPORT_BYTES,
+        step_seconds=tuple(seconds for _, seconds in pace.phases),
+    )
+
+
+def _estimate_gpu_memory(plan: Plan, pictures: ImageStore, team: RankGroup) -> int:
+    """Bytes that a process needs on its GPU."""
+    device = plan.compute.device
+    sharded = choose_strategy(plan.compute.engine, team, parameter_count(plan.model), device)[0] == "fsdp"
+    steps = estimate_training_memory(plan, team.world if sharded else 1, team.world)
+    return steps + prefetch.gpu_cache_bytes(pictures, device)
+
+
+def _measure_inference_seconds(plan: Plan, pictures: ImageStore) -> float:
+    """Seconds to answer one view of a picture; the first batch warms up."""
+    rows, device = pictures.indices[:TIMED_IMAGES], plan.compute.device
+    model = create_model(plan.model, plan.seed).to(device)
+    seconds = 0.0
+    for _ in range(2):
+        began = time.perf_counter()
+        collect(model, pictures, rows, plan.image, TIMED_IMAGES, device, plan.compute.number_format)
+        seconds = time.perf_counter() - began
+    return seconds / len(rows)
+
+
+GPU_OVERHEAD = 1.15
+"""On a GPU, of everything together: buffers of the libraries, and holes between pieces of memory."""
+CPU_FRAGMENTATION = 1.3
+"""On a processor, of what comes and goes in a step; weights and moments lie still (benchmarks/cost_model.py)."""
+
+
+def measure_peak_memory(device: str) -> int:
+    """The most bytes held so far: by torch on a GPU, by this process on a CPU."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:  # not the figure that getrusage has: a new process begins there with the peak of the one that started it
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024
+    except (OSError, StopIteration):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def estimate_training_memory(plan: Plan, shares: int = 1, world: int = 1) -> int:
+    """Bytes that a training needs on each of its devices at the highest point of a step.
+
+    They are the weights, their gradients, the optimisers' moments and the running mean, all in float32; the weights
+    once more in the format of the products; what the forward pass of a part of the batch keeps for the backward pass,
+    and again one block's share of it for that block's gradients. Weights in shares are gathered a block at a time, and
+    the next one while that one computes.
+
+    Args:
+        shares: devices among which weights, gradients and moments are parted, as FSDP2 does; 1 has them whole.
+        world: processes that share the plan's batch.
+    """
+    blocks = max(plan.model.depth, 1)
+    forward = estimate_activation_memory(plan) / world * (1 + 1 / blocks)
+    whole = estimate_weight_memory(plan)
+    gathered = 2 * whole / blocks if shares > 1 else 0.0
+    if plan.compute.device == "cpu":
+        return round(whole / shares + gathered + CPU_FRAGMENTATION * forward)
+    return round(GPU_OVERHEAD * (whole / shares + gathered + forward))
+
+
+def estimate_activation_memory(plan: Plan) -> int:
+    """Bytes that the forward pass of a step with all patches keeps for the backward pass.
+
+    Counted per block, with b bytes a number in the products' format and 4 in norms. Of every token: the input of the
+    first norm (4 D), what it gives (b D), queries, keys and values (3 b D), the turned queries and keys (2 b D). Of
+    every token that comes out, which in the last block may be those alone that the head reads: the input of the second
+    norm (4 D), what it gives (b D), what attention gives (b D), and the MLP's hidden numbers before and after its
+    activation (2 b M; gates have twice as many); in the open path the scaled queries (b D) and a row of weights per
+    head, unless these are made again on the way back.
+    """
+    model, b = plan.model, 4 if plan.compute.number_format == "float32" else 2
+    D, M, T = model.width, model.mlp_width, model.tokens
+    inner = model.attention_width
+    looked_at = 4 * D + b * (D + (5 if model.rotary != "none" else 3) * inner)
+    given = 4 * D + b * (D + inner + (2 if model.mlp == "plain" else 4) * M)
+    path = choose_path(
+        model.attention, device_capability(plan.compute.device), plan.compute.number_format, T, gradients=True
+    )
+    remade = not model.relative and not model.attention_dropout and should_recompute_weights(inner, T)
+    if model.relative or (path == "open" and not remade):
+        weight = b if plan.compute.device == "cpu" or b == 4 else 6  # a GPU's softmax keeps float32 beside bfloat16
+        given += b * inner + model.heads * T * weight
+    tokens = T * model.depth
+    fewer = 0 if model.pool_blocks > 1 or model.read_tokens is None or not model.depth else T - model.read_tokens
+    numbers = tokens * looked_at + (tokens - fewer) * given
+    if model.recompute and model.depth:
+        numbers = tokens * b * D + T * (looked_at + given)
+    return -(-plan.recipe.batch // plan.recipe.accumulate) * numbers
+
+
+def estimate_weight_memory(plan: Plan) -> int:
+    """Bytes of all weights, gradients, moments and the mean."""
+    with torch.device("meta"):
+        parameters = dict(ViT(plan.model).named_parameters())
+    every = sum(parameter.numel() for parameter in parameters.values())
+    matrices = sum(p.numel() for name, p in parameters.items() if ".blocks." in name and p.ndim >= 2)
+    once = matrices if plan.recipe.optimizer == "muon" else 0
+    copies = 2 + bool(plan.recipe.ema)
+    cast = 0 if plan.compute.number_format == "float32" else 2 * every  # once a step, for all its products
+    return 4 * (copies * every + once + 2 * (every - once)) + cast

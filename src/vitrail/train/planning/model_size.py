@@ -1,0 +1,113 @@
+"""Which model reads the pictures, at which size and in which patches: the first lines of a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from ...errors import UsageError
+from ...model.config import ViTConfig
+from ...model.registry import config_from_name
+from ...runtime import Runtime
+from ..plan import Plan
+from ..request import FEW_IMAGES, DatasetFingerprint, Reasons, TrainRequest
+
+MAX_OWN_SIDE = 64
+"""Pictures whose shorter side is no longer are read at their own size."""
+REDUCED_SIDE, REDUCED_SIDE_FEW = 64, 96
+"""Sides that larger pictures are reduced to; few pictures are seen so often that the finer size pays."""
+PATCH_ROWS, REDUCED_PATCH_ROWS = 7, 8
+"""How often patches cut the short side of small pictures, and of reduced ones: about 49 and 64 patches."""
+FEMTO_BELOW_STEPS = 4_000
+"""Steps of `pico` below which `femto` learns more: it makes half as many again in the same time (EXPERIMENTS.md)."""
+
+
+def choose_model(
+    found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, reasons: Reasons
+) -> tuple[str, ViTConfig]:
+    """A named model: the one asked for, or a small one on the pictures' grid. Outputs and channels follow the data."""
+    if wishes.model is not None:
+        name, reasons["model_name"] = wishes.model, "asked for"
+    else:
+        name = _suggest_model_name(found, wishes, runtime, reasons)
+    base = config_from_name(name)
+    size = wishes.image_size if wishes.model is not None and wishes.image_size else base.image_size
+    channels = wishes.channels or found.channels
+    if channels != found.channels and {channels, found.channels} != {1, 3}:
+        raise UsageError(
+            f"--channels {channels} cannot be made of pictures with {found.channels}; only grey and colour (1 and 3) "
+            f"turn into each other. Leave it out, or use {found.channels}."
+        )
+    reasons["model.channels"] = "as the pictures are" if wishes.channels is None else "asked for"
+    return name, dataclasses.replace(base, image_size=size, channels=channels, outputs=found.classes)
+
+
+def shrink_for_few_steps(plan: Plan, wishes: TrainRequest, reasons: Reasons) -> Plan:
+    """The plan with the next smaller model where its minutes are few steps, and nobody asked for a shape.
+
+    What learns before the training, from the model as it was drafted, keeps that model.
+    """
+    asked = wishes.model is not None or any(name.startswith("model.") for name in wishes.overrides)
+    drafted = "_pico_" in plan.model_name and not plan.pretrain.wanted and not plan.teacher.wanted
+    if asked or not drafted or plan.recipe.steps >= FEMTO_BELOW_STEPS:
+        return plan
+    name = plan.model_name.replace("_pico_", "_femto_")
+    reasons["model_name"] = (
+        f"femto learns more where the minutes are fewer than {FEMTO_BELOW_STEPS:,} steps of pico; "
+        f"at the pace measured just now they are {plan.recipe.steps:,}"
+    )
+    smaller, kept = config_from_name(name), plan.model
+    model = dataclasses.replace(smaller, image_size=kept.image_size, channels=kept.channels, outputs=kept.outputs)
+    return dataclasses.replace(plan, model_name=name, model=model)
+
+
+def _suggest_model_name(found: DatasetFingerprint, wishes: TrainRequest, runtime: Runtime, reasons: Reasons) -> str:
+    """The name of a small model whose patches cut the pictures about seven times seven, reduced ones eight by eight."""
+    size, rows = _choose_image_size(found, wishes, reasons)
+    patch, whole = choose_patch(size, rows)
+    if whole != size:
+        if wishes.image_size is not None:
+            raise UsageError(
+                f"No patch near {patch} divides {size[0]}x{size[1]}. Use {whole[0]}x{whole[1]}, or --model."
+            )
+        reasons["model.image_size"] += f", to the nearest whole patches {whole[0]} x {whole[1]}"
+    reasons["model.patch"] = f"{whole[0] // patch} rows of {whole[1] // patch}: 49 to 64 patches teach most per second"
+    shape = "pico" if runtime.device == "cpu" else "micro"
+    more = "more pictures seen beat more parameters" if shape == "pico" else "a GPU has time for more parameters"
+    reasons["model_name"] = f"{shape}: {more}"
+    pixels = f"{whole[0]}" if whole[0] == whole[1] else f"{whole[0]}x{whole[1]}"
+    return f"vit_{shape}_patch{patch}_{pixels}"
+
+
+def _choose_image_size(
+    found: DatasetFingerprint, wishes: TrainRequest, reasons: Reasons
+) -> tuple[tuple[int, int], int]:
+    """Height and width to read, and how often patches should cut the shorter."""
+    if wishes.image_size is not None:
+        reasons["model.image_size"] = "asked for"
+        return wishes.image_size, PATCH_ROWS if min(wishes.image_size) <= MAX_OWN_SIDE else REDUCED_PATCH_ROWS
+    short = min(found.height, found.width)
+    if short <= MAX_OWN_SIDE:
+        reasons["model.image_size"] = f"the pictures' own size, {found.height} x {found.width}"
+        return (found.height, found.width), PATCH_ROWS
+    side = REDUCED_SIDE_FEW if found.count < FEW_IMAGES and short >= REDUCED_SIDE_FEW else REDUCED_SIDE
+    few = side == REDUCED_SIDE_FEW
+    why = "so few pictures are seen often at this size too" if few else "minutes from scratch can use this"
+    told = found.height == found.width or "image.fit" in wishes.overrides
+    square = "" if told else ", made square: --image.fit crop cuts instead"
+    reasons["model.image_size"] = f"the pictures are {found.height} high, {found.width} wide{square}; {why}"
+    return (side, side), REDUCED_PATCH_ROWS
+
+
+def choose_patch(size: tuple[int, int], rows: int = PATCH_ROWS) -> tuple[int, tuple[int, int]]:
+    """The patch side that cuts the short side about so many times, and the nearest size that it divides.
+
+    A patch that divides the size as it is wins if it is no more than half as large again, or as small.
+    """
+    short = min(size)
+    near = max(min(short, 2), round(short / rows))  # a token of a single pixel says little
+    dividing = [side for side in range(1, short + 1) if size[0] % side == 0 and size[1] % side == 0]
+    patch = min(dividing, key=lambda side: abs(math.log(side / near)))
+    if abs(math.log(patch / near)) > math.log(1.5):
+        patch = near
+    return patch, (max(1, round(size[0] / patch)) * patch, max(1, round(size[1] / patch)) * patch)

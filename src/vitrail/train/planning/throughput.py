@@ -1,0 +1,79 @@
+"""How long a step takes here: a few real ones on a copy of the model, before the number of steps is fixed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+from dataclasses import dataclass
+
+from ...data.loader import ImageStore
+from ...errors import ResourceError
+from ...model.vit import create_model
+from ...runtime import memory_is_full
+from .. import loop
+from ..dataset import Dataset
+from ..distill.distillation import build_teacher
+from ..distributed.collectives import SINGLE_PROCESS, RankGroup
+from ..loop import build_train_state, train_steps
+from ..plan import Plan, ProgressiveStage
+
+MEASURED_STEPS, WARM_UP = 12, 2
+MIN_MEASURED_STEPS, ENOUGH_SECONDS = 3, 5.0
+TRIAL_STEPS = 1_000_000  # steps of the trial's recipe: enough to begin a phase anywhere
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """Mean seconds of a step in each phase of a recipe, making the batch included."""
+
+    phases: tuple[tuple[ProgressiveStage, float], ...]
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a step, over the whole training."""
+        return sum(phase.share * seconds for phase, seconds in self.phases)
+
+
+def measure_throughput(
+    plan: Plan, pictures: ImageStore, dataset: Dataset, team: RankGroup = SINGLE_PROCESS
+) -> Throughput:
+    """Train a copy of the model for at most fourteen steps in each phase; the last, with all to see, comes first.
+
+    Raises:
+        ResourceError: the memory is full; the message says what would fit.
+    """
+    long = dataclasses.replace(plan, recipe=dataclasses.replace(plan.recipe, steps=TRIAL_STEPS))
+    phases = plan.recipe.phases()
+    try:
+        found = {phase: team.told(_measure_stage(long, pictures, dataset, phase, team)) for phase in reversed(phases)}
+        return Throughput(tuple((phase, found[phase]) for phase in phases))
+    except (MemoryError, RuntimeError) as error:
+        if not memory_is_full(error):
+            raise
+    # Outside of the handler: the exception holds the frames that hold the memory.
+    count = loop.images_per_forward(plan, team.world)
+    advice = loop.advise_smaller_batch(
+        build_train_state(create_model(plan.model, plan.seed), plan, team), plan, "the same with", team.world
+    )
+    raise ResourceError(f"The memory is full in the first steps: {count} pictures at once do not fit. {advice}")
+
+
+def _measure_stage(
+    plan: Plan, pictures: ImageStore, dataset: Dataset, phase: ProgressiveStage, team: RankGroup
+) -> float:
+    """The first steps warm up and are not counted."""
+    learner = build_train_state(create_model(plan.model, plan.seed), plan, team)
+    learner.lesson = build_teacher(plan, dataset)
+    steps = train_steps(
+        learner, pictures, dataset.learnt("train"), plan,
+        math.ceil(phase.begin * plan.recipe.steps), dataset.blocks("train"), dataset.source.task, team=team,
+        brought=dataset.brought,
+    )  # fmt: skip
+    list(itertools.islice(steps, WARM_UP))
+    began, counted = time.perf_counter(), 0
+    for counted, _ in enumerate(itertools.islice(steps, MEASURED_STEPS), 1):
+        if team.world == 1 and counted >= MIN_MEASURED_STEPS and time.perf_counter() - began > ENOUGH_SECONDS:
+            break  # of a large model few steps tell as much
+    return (time.perf_counter() - began) / counted

@@ -1,0 +1,202 @@
+"""The masked autoencoder: a ViT's encoder sees a few patches, a small decoder paints the others (He et al. 2021)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt8
+from torch import Generator, Tensor, nn
+
+from ...data.preprocess import normalize, preprocess_image
+from ...model.attention import TokenPositions
+from ...model.config import ViTConfig
+from ...model.init import initialise
+from ...model.positions import fixed_table
+from ...model.tokens import gather_tokens, pad_to_patches, patchify, unpatchify
+from ...model.vit import Encoder, ViT
+from ...randomness import derive, permutation, uniform
+from ...spec import ImageSpec
+from .. import contact_sheet
+from ..dataset import Dataset
+from ..plan import DECODER_HEAD_WIDTH, Plan, PretrainSettings
+
+EPSILON = 1e-6
+"""Added to a patch's variance before it is divided by, as in the paper's code."""
+
+
+class PatchMasks(NamedTuple):
+    """The patches of each picture in two parts, each in reading order."""
+
+    visible: Int[Tensor, "B n"]
+    hidden: Int[Tensor, "B m"]
+
+
+class MaskedAutoencoder(nn.Module):
+    """From pictures and masks to the numbers of the hidden patches [B, m, C * p * p].
+
+    The parts of `model` that see a picture are trained here themselves, under the names they have there; its pooling
+    and its head are left alone. The class token and its like go through the decoder too, so that they learn.
+    """
+
+    def __init__(self, model: ViT, settings: PretrainSettings, seed: int):
+        super().__init__()
+        self.tokens = model.tokens
+        self.positions = model.positions
+        self.rotary = model.rotary
+        self.encoder = model.encoder
+        self.decoder = MAEDecoder(model.config, settings)
+        self.decoder.fill(torch.Generator().manual_seed(derive(seed, "decoder")))
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], visible: Int[Tensor, "B n"], hidden: Int[Tensor, "B m"]
+    ) -> Float[Tensor, "B m P"]:
+        x, grid = self.tokens(images, visible)  # [B, R + n, D]
+        x = self.positions(x, grid, visible)
+        x = self.encoder(x, TokenPositions(grid, visible, self.rotary(grid, x, visible)))
+        return self.decoder(x, visible, hidden)
+
+
+class MAEDecoder(nn.Module):
+    """Encoded tokens, and a mask token for each hidden patch, through a few narrow blocks to pixels.
+
+    Attention does not care for order, so hidden patches stand behind the visible ones; fixed 2-D waves say where each
+    of them belongs.
+    """
+
+    table: Tensor
+
+    def __init__(self, config: ViTConfig, settings: PretrainSettings):
+        super().__init__()
+        self.config = decoder_config(config, settings)
+        self.grid = config.grid
+        self.embed = nn.Linear(config.width, settings.decoder_width)
+        self.mask_token = nn.Parameter(torch.empty(1, 1, settings.decoder_width))
+        self.encoder = Encoder(self.config)
+        self.predict = nn.Linear(settings.decoder_width, config.patch_numbers)
+        self.register_buffer("table", fixed_table("sincos2d", config.grid, settings.decoder_width, 0), persistent=False)
+
+    def fill(self, generator: Generator) -> None:
+        """Give every parameter its initial value: normal of deviation 0.02, biases zeros, norms ones."""
+        initialise(self.encoder, self.config, generator)
+        for layer in (self.embed, self.predict):
+            nn.init.trunc_normal_(layer.weight, std=0.02, generator=generator)
+            nn.init.zeros_(layer.bias)
+        nn.init.trunc_normal_(self.mask_token, std=0.02, generator=generator)
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], visible: Int[Tensor, "B n"], hidden: Int[Tensor, "B m"]
+    ) -> Float[Tensor, "B m P"]:
+        x = self.embed(x)  # [B, R + n, d]
+        prefix = x.shape[1] - visible.shape[1]
+        table = self.table.to(x.dtype).expand(len(x), -1, -1)  # [B, N, d]
+        seen = x[:, prefix:] + gather_tokens(table, visible)
+        asked = self.mask_token.to(x.dtype) + gather_tokens(table, hidden)  # [B, m, d]
+        x = self.encoder(torch.cat([x[:, :prefix], seen, asked], dim=1), TokenPositions(self.grid, None, None))
+        return self.predict(x[:, -hidden.shape[1] :])
+
+
+def decoder_config(config: ViTConfig, settings: PretrainSettings) -> ViTConfig:
+    """The shape of the decoder's blocks: plain ones, whatever the model's are."""
+    return ViTConfig(
+        image_size=config.image_size,
+        patch=config.patch,
+        channels=config.channels,
+        pad=config.pad,
+        width=settings.decoder_width,
+        depth=settings.decoder_depth,
+        heads=settings.decoder_width // DECODER_HEAD_WIDTH,
+        mlp_width=4 * settings.decoder_width,
+        outputs=0,
+        class_token=False,
+        positions="none",
+        pool="mean",
+        recompute=config.recompute,
+    )
+
+
+def draw_masks(seed: int, epoch: int, keys: Int64[np.ndarray, " B"], patches: int, visible: int) -> PatchMasks:
+    """Which patches of each picture are seen and which are hidden, as (seed, epoch, picture) say."""
+    order = uniform(seed, "masked patches", epoch, keys, patches).argsort(axis=1)
+    parts = (np.sort(order[:, :visible], axis=1), np.sort(order[:, visible:], axis=1))
+    return PatchMasks(*(torch.from_numpy(part) for part in parts))
+
+
+def reconstruction_loss(
+    painted: Float[Tensor, "B m P"], aims: Float[Tensor, "B m P"]
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """(total, weight): the sum over hidden patches of the mean squared error of their numbers; each patch weighs 1."""
+    total = (painted.float() - aims).square().mean(-1).sum()
+    return total, torch.full_like(total, aims.shape[0] * aims.shape[1])
+
+
+def make_reconstruction_targets(
+    images: Float[Tensor, "B C H W"], hidden: Int[Tensor, "B m"], patch: tuple[int, int], normalise: bool
+) -> Float[Tensor, "B m P"]:
+    """The numbers of the hidden patches as they are to be painted, float32."""
+    flat = gather_tokens(patchify(pad_to_patches(images, patch), patch).float(), hidden)
+    if not normalise:
+        return flat
+    mean, deviation = patch_mean_std(flat)
+    return (flat - mean) / deviation
+
+
+def patch_mean_std(flat: Float[Tensor, "B m P"]) -> tuple[Float[Tensor, "B m 1"], Float[Tensor, "B m 1"]]:
+    """Mean and deviation of each patch."""
+    return flat.mean(-1, keepdim=True), (flat.var(-1, keepdim=True) + EPSILON).sqrt()
+
+
+# The picture of a pre-training: what the encoder was shown of a few pictures, and what the decoder made of it.
+
+PRETRAINING_PLOT = "pretraining.png"
+SHOWN_IMAGES = 8
+GREY = 128
+
+
+def write_reconstructions(path: Path, autoencoder: MaskedAutoencoder, dataset: Dataset, plan: Plan) -> None:
+    """Draw eight held-out pictures (of the training, where none is held out): as they are, masked, and repainted."""
+    split = next((name for name in ("val", "train") if len(dataset.splits[name])), "train")
+    held = dataset.splits[split]
+    rows = held[permutation(plan.seed, "painted", 0, len(held))[:SHOWN_IMAGES]]
+    images = torch.stack([preprocess_image(dataset.source.pictures[row], plan.image) for row in rows.tolist()])
+    masked, painted = reconstruct_images(autoencoder, images, rows, plan)
+    captions = [split, "seen", "painted"]
+    contact_sheet.draw_image_grid(path, torch.cat([images, masked, painted]), [text for text in captions for _ in rows])
+
+
+@torch.no_grad()
+def reconstruct_images(
+    autoencoder: MaskedAutoencoder, images: UInt8[Tensor, "B C H W"], rows: np.ndarray, plan: Plan
+) -> tuple[UInt8[Tensor, "B C H W"], UInt8[Tensor, "B C H W"]]:
+    """The pictures with their hidden patches in grey, and with what the decoder paints in their place.
+
+    A decoder that paints normalised patches does not know their mean and deviation; they are given back here.
+    """
+    model, device = plan.model, plan.compute.device
+    visible, hidden = draw_masks(plan.seed, 0, rows, model.grid.patches, plan.pretrain.visible(model.grid.patches))
+    given = normalize(images, plan.image)
+    was_training = autoencoder.training
+    autoencoder.eval()
+    painted = autoencoder(given.to(device), visible.to(device), hidden.to(device)).float().cpu()
+    autoencoder.train(was_training)
+    normal, bytes_ = (patchify(pad_to_patches(each, model.patch), model.patch) for each in (given, images.float()))
+    where = hidden.unsqueeze(-1).expand(-1, -1, normal.shape[-1])  # [B, m, P]
+    if plan.pretrain.normalise:
+        mean, deviation = patch_mean_std(gather_tokens(normal, hidden))
+        painted = painted * deviation + mean
+    masked = _patches_to_images(bytes_.scatter(1, where, float(GREY)), plan).byte()
+    return masked, denormalise_to_bytes(_patches_to_images(normal.scatter(1, where, painted), plan), plan.image)
+
+
+def _patches_to_images(flat: Float[Tensor, "B N P"], plan: Plan) -> Float[Tensor, "B C H W"]:
+    """Flat patches as pictures, without what was padded."""
+    whole = unpatchify(flat, plan.model.patch, plan.model.grid, plan.model.channels)
+    return whole[..., : plan.image.height, : plan.image.width]
+
+
+def denormalise_to_bytes(values: Float[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B C H W"]:
+    """The inverse of `normalise`, rounded and cut to 0..255."""
+    std, mean = (torch.tensor(each).view(1, -1, 1, 1) for each in (spec.std, spec.mean))
+    return (values * std + mean).mul(255).round().clamp(0, 255).byte()

@@ -1,0 +1,157 @@
+"""The phase itself: from a fresh model to one whose encoder has learnt from pictures, kept as `start.safetensors`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...data.loader import Batch, ImageStore
+from ...data.preprocess import normalize
+from ...errors import DataError
+from ...model.vit import ViT, create_model
+from ...randomness import derive
+from .. import phase
+from .. import phase as preludes
+from ..batch_augment import augment_batch, make_crop
+from ..dataset import Dataset
+from ..events import Event, Note
+from ..losses import Loss
+from ..phase import TrainingPhase, load_module
+from ..plan import Plan, Recipe, suggest_batch_size
+from ..run_folder import RunFolder
+from . import mae
+from .mae import MaskedAutoencoder, draw_masks, make_reconstruction_targets, reconstruction_loss
+from .unlabelled_images import PretrainingImages, gather_pretraining_images, open_extra_images
+
+PHASE_NAME, PHASE_TITLE = "pretrain", "pre-training"
+
+
+def pretrain(run: RunFolder, plan: Plan, model: ViT, dataset: Dataset, pictures: ImageStore) -> Iterator[Event]:
+    """Pre-train `model` as the plan says, from where it stands; at once if that has been done in this run.
+
+    Afterwards the weights that the training begins with lie in the run folder.
+
+    Raises:
+        InterruptedRun, DivergedError, ResourceError: see `prelude.pursue`.
+    """
+    if not plan.pretrain.steps:
+        return
+    if phase.is_phase_done(run, PHASE_NAME):
+        load_module(run.path / phase.START_WEIGHTS_FILE, model)
+        return
+    looked_at = load_pretraining_images(plan, dataset, pictures)
+    for text in looked_at.notes:
+        yield Note(text)
+    autoencoder = MaskedAutoencoder(model, plan.pretrain, plan.seed)
+    yield from preludes.run_phase(run, make_pretraining_phase(plan, autoencoder, looked_at))
+    try:
+        mae.write_reconstructions(run.figures / mae.PRETRAINING_PLOT, autoencoder, dataset, plan)
+    except DataError as error:  # the training decides about pictures that cannot be read
+        yield Note(f"There is no picture of the pre-training: {error}")
+    phase.save_start_weights(run, PHASE_NAME, model, plan, dataset)
+    preludes.remove_phase_checkpoints(run, PHASE_NAME)
+    yield Note(
+        f"Pre-training is done; the weights that the training begins with are in {run.path / phase.START_WEIGHTS_FILE}."
+    )
+
+
+def load_pretraining_images(plan: Plan, dataset: Dataset, pictures: ImageStore) -> PretrainingImages:
+    """What the phase looks at.
+
+    Raises:
+        DataError: see `unlabelled.shown`.
+    """
+    return gather_pretraining_images(
+        plan, dataset, pictures, make_crop(make_pretraining_recipe(plan), derive_pretraining_seed(plan))
+    )
+
+
+def set_pretrain_batch_size(plan: Plan, dataset: Dataset, reasons: dict[str, str]) -> Plan:
+    """The plan with a batch for the pictures of pre-training, which may be many more than those that have labels."""
+    if plan.pretrain.batch:
+        return plan
+    count = len(dataset.splits["train"])
+    more = len(open_extra_images(plan.pretrain.pictures, plan.data)) if plan.pretrain.pictures else 0
+    count += more
+    reasons["pretrain.batch"] = f"{'at most ' if more else ''}{count:,} pictures"
+    return dataclasses.replace(plan, pretrain=dataclasses.replace(plan.pretrain, batch=suggest_batch_size(count)))
+
+
+def measure_pretraining_step(plan: Plan, dataset: Dataset, pictures: ImageStore) -> float:
+    """Of pre-training here, on a model of its own."""
+    autoencoder = MaskedAutoencoder(create_model(plan.model, plan.seed), plan.pretrain, plan.seed)
+    return preludes.measure_phase_step(
+        make_pretraining_phase(plan, autoencoder, load_pretraining_images(plan, dataset, pictures), steps=1000)
+    )
+
+
+def make_pretraining_phase(
+    plan: Plan, autoencoder: MaskedAutoencoder, looked_at: PretrainingImages, steps: int = 0
+) -> TrainingPhase:
+    """The masked autoencoding of a plan; with `steps` of that length."""
+    autoencoder.to(plan.compute.device)
+    forward = torch.compile(autoencoder) if plan.compute.compile else autoencoder
+    recipe, seed, settings, model = (
+        make_pretraining_recipe(plan, steps),
+        derive_pretraining_seed(plan),
+        plan.pretrain,
+        plan.model,
+    )
+    patches = model.grid.patches
+
+    def loss_of(batch: Batch, step: int, epoch: int) -> Loss:
+        images = normalize(augment_batch(batch, recipe, seed, epoch, plan.compute.device), plan.image)
+        hiding = draw_masks(seed, epoch, batch.keys, patches, settings.visible(patches))
+        visible, hidden = (part.to(images.device) for part in hiding)
+        aims = make_reconstruction_targets(images, hidden, model.patch, settings.normalise)
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=plan.compute.number_format == "bfloat16"):
+            painted: Tensor = forward(images, visible, hidden)
+        return reconstruction_loss(painted, aims)
+
+    return TrainingPhase(
+        name=PHASE_NAME,
+        title=PHASE_TITLE,
+        plan=plan,
+        module=autoencoder,
+        recipe=recipe,
+        seed=seed,
+        loss_of=loss_of,
+        pictures=looked_at.pictures,
+        targets=np.zeros(len(looked_at.pictures.indices), np.int64),
+        blocks=looked_at.blocks,
+        advice=f"Lower its rates, for example --pretrain.rate {settings.rate / 3:.2g}, and begin again.",
+        seen=looked_at.digest,
+        names=looked_at.names,
+    )
+
+
+def make_pretraining_recipe(plan: Plan, steps: int = 0) -> Recipe:
+    """Rates, batch and crops of the phase: those of the training but for what [pretrain] says."""
+    recipe, settings = plan.recipe, plan.pretrain
+    return Recipe(
+        steps=steps or max(settings.steps, 1),
+        batch=settings.batch or recipe.batch // recipe.repeats,
+        optimizer=recipe.optimizer,
+        muon_rate=recipe.muon_rate * settings.rate,
+        momentum=recipe.momentum,
+        rate=recipe.rate * settings.rate,
+        weight_decay=recipe.weight_decay,
+        warmup=settings.warmup,
+        decay="cosine",
+        clip=recipe.clip,
+        skip_spikes=recipe.skip_spikes,
+        crop_padding=0 if settings.crop_scale else recipe.crop_padding,
+        flip=recipe.flip,
+        flip_vertical=recipe.flip_vertical,
+        crop_scale=settings.crop_scale,
+        save_every=recipe.save_every,
+    )
+
+
+def derive_pretraining_seed(plan: Plan) -> int:
+    """Where the phase's randomness starts."""
+    return derive(plan.seed, PHASE_NAME)

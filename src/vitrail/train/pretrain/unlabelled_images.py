@@ -1,0 +1,200 @@
+"""The pictures of pre-training: those of the training split, and further ones that nobody has labelled."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from ...data.decoding.decode import read_file_bytes, read_image
+from ...data.decoding.decoded_image import IMAGE_EXTENSIONS, SIGNATURE_BYTES, sniff_format
+from ...data.loader import ImageStore, InMemoryImageStore, load_images
+from ...data.open import BUILT_IN, find_folder_reader, open_source
+from ...data.parallel import map_in_order
+from ...data.preprocess import preprocess_image
+from ...data.random_crop import RandomResizedCrop
+from ...data.settings import DataSettings
+from ...data.source import MANIFEST_EXTENSIONS, ImageInput, Source
+from ...data.sources.class_folders import open_class_folders
+from ...errors import DataError
+from ...spec import ImageSpec
+from ..dataset import MEMORY, RESIDENT_BYTES, Dataset
+from ..plan import Plan
+
+
+@dataclass(frozen=True)
+class PretrainingImages:
+    """What pre-training looks at."""
+
+    pictures: ImageStore
+    blocks: Int64[np.ndarray, " n"] | None
+    names: Sequence[str]
+    """Of the rows that `pictures` are read by."""
+    notes: tuple[str, ...] = ()
+    digest: str = ""
+    """A hash of the further pictures; empty where there are none."""
+
+
+def gather_pretraining_images(
+    plan: Plan, dataset: Dataset, trained_on: ImageStore, cut: RandomResizedCrop | None
+) -> PretrainingImages:
+    """The pictures of the train split and those of `pretrain.pictures` that are not in the data, in whichever split.
+
+    What --exclude or --skip-bad has taken out of the data is not taken in again.
+
+    Raises:
+        DataError: `pretrain.pictures` cannot be opened, holds none, or holds one that cannot be read.
+    """
+    if plan.pretrain.pictures:
+        return _add_extra_images(plan, dataset, cut)
+    blocks, names = dataset.blocks("train"), dataset.source.ids
+    if isinstance(trained_on, InMemoryImageStore):  # the same pixels, cut in another way
+        spec = plan.image
+        again = InMemoryImageStore(trained_on.images, trained_on.indices, cut, spec.interpolation, spec.antialias)
+        return PretrainingImages(again, blocks, names)
+    return PretrainingImages(dataset.training_pictures(plan.image, cut, plan.compute.workers), blocks, names)
+
+
+def _add_extra_images(plan: Plan, dataset: Dataset, cut: RandomResizedCrop | None) -> PretrainingImages:
+    more = open_extra_images(plan.pretrain.pictures, plan.data)
+    arrays = plan.data.source == MEMORY or any(_stores_pixels(each) for each in (dataset.source, more))
+    known = set(_hash_images(dataset.source, arrays))
+    marks = list(_hash_images(more, arrays))
+    new = np.array([row for row, mark in enumerate(marks) if mark not in known], dtype=np.int64)
+    left = {"that are in the data already": len(more) - len(new)}
+    if plan.data.skip_bad:
+        good = np.fromiter(
+            map_in_order(partial(_is_readable, spec=plan.image), _select_images(more, new)), bool, len(new)
+        )
+        left["that cannot be read"] = int((~good).sum())
+        new = new[good]
+    train = dataset.splits["train"]
+    pictures = [*_select_images(dataset.source, train), *_select_images(more, new)]
+    source = Source(
+        name=more.name,
+        classes=("",),
+        pictures=pictures,
+        targets=np.zeros(len(pictures), np.int64),
+        ids=[*(dataset.source.ids[row] for row in train.tolist()), *(more.ids[row] for row in new.tolist())],
+    )
+    note = f"Pre-training adds {len(new):,} pictures of {plan.pretrain.pictures} to {len(train):,} for training"
+    told = " and ".join(f"{count:,} {why}" for why, count in left.items() if count)
+    rows = np.arange(len(pictures))
+    try:
+        loaded = load_images(source, rows, plan.image, RESIDENT_BYTES, plan.compute.workers, cut, training=True)
+    except DataError as error:
+        raise DataError(f"{error} Mend or remove it, or leave out what cannot be read with --skip-bad.") from error
+    digest = hashlib.sha256(b"".join(marks[row] for row in new.tolist())).hexdigest()
+    notes = (*more.notes, f"{note}{f', and leaves out {told}' if told else ''}.")
+    return PretrainingImages(loaded, None, source.ids, notes, digest)
+
+
+def open_extra_images(name: str, settings: DataSettings) -> Source:
+    """Pictures from a folder, however they lie in it, or from a source; of the folder's labels nothing is asked.
+
+    Raises:
+        DataError: there is nothing of that name, it holds no pictures, or cannot be read.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir() and find_folder_reader(path) is open_class_folders:
+        return _open_image_folder(path)
+    try:
+        return open_source(name, DataSettings(source=name, data_root=settings.data_root if name in BUILT_IN else ""))
+    except DataError as error:
+        other = (
+            " Without labels, name the folder of its pictures." if path.suffix.lower() in MANIFEST_EXTENSIONS else ""
+        )
+        raise DataError(
+            "--pretrain.pictures takes a folder of pictures, however they lie in it, or what a training takes as its "
+            f"SOURCE. {error}{other}"
+        ) from error
+
+
+def _open_image_folder(folder: Path) -> Source:
+    """All pictures in a folder and its folders, by their endings, or by their first bytes where they have none."""
+    files, links = [], 0
+    for place, inside, names in os.walk(folder):
+        links += sum(Path(place, each).is_symlink() for each in inside)
+        files += [path for path in (Path(place, name) for name in names) if _is_image(path)]
+    linked = f"Links to folders are not followed: {links:,} in {folder}. Name what they lead to by itself."
+    if not files:
+        raise DataError(
+            f"There are no pictures in {folder} or its folders. {f'{linked} ' if links else ''}"
+            "Leave --pretrain.pictures out, or name others."
+        )
+    files.sort()
+    return Source(
+        name=folder.resolve().name,
+        classes=("",),
+        pictures=files,
+        targets=np.zeros(len(files), np.int64),
+        ids=[str(file.relative_to(folder)) for file in files],
+        notes=(linked,) if links else (),
+    )
+
+
+def _is_image(path: Path) -> bool:
+    if path.name[0] == "." or path.suffix:
+        return path.name[0] != "." and path.suffix.lower() in IMAGE_EXTENSIONS
+    if not path.is_file():  # a pipe would be waited for
+        return False
+    try:
+        with path.open("rb") as file:
+            return sniff_format(file.read(SIGNATURE_BYTES)) is not None
+    except OSError:
+        return False
+
+
+def _select_images(source: Source, rows: Int64[np.ndarray, " n"]) -> Sequence[ImageInput]:
+    return [source.pictures[row] for row in rows.tolist()]
+
+
+def _is_readable(picture: ImageInput, spec: ImageSpec) -> bool:
+    try:
+        preprocess_image(picture, spec)
+    except DataError:
+        return False
+    return True
+
+
+def _stores_pixels(source: Source) -> bool:
+    """Whether a source gives pixels, and not encoded files: the first of its pictures that can be had tells."""
+    for picture in source.pictures:
+        try:
+            return isinstance(_read_stored(picture), np.ndarray)
+        except DataError:
+            continue
+    return False
+
+
+def _hash_images(source: Source, values: bool) -> Iterator[bytes]:
+    """A hash of what each picture stores: of the file's bytes, or of the values in it."""
+    return map_in_order(_hash_values if values else _hash_bytes, source.pictures)
+
+
+def _read_stored(picture: ImageInput) -> bytes | np.ndarray:
+    if isinstance(picture, np.ndarray):
+        return picture
+    return read_file_bytes(picture) if isinstance(picture, Path) else picture.fetch()
+
+
+def _hash_bytes(picture: ImageInput) -> bytes:
+    try:
+        content = _read_stored(picture)
+    except DataError as error:
+        return str(error).encode()  # its turn to be refused comes when it is decoded
+    return hashlib.sha256(content if isinstance(content, bytes) else content.tobytes()).digest()
+
+
+def _hash_values(picture: ImageInput) -> bytes:
+    try:
+        values = read_image(picture, ImageSpec()).values
+    except DataError as error:
+        return str(error).encode()
+    return hashlib.sha256(f"{values.dtype} {values.shape} ".encode() + values.tobytes()).digest()

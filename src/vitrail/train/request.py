@@ -1,0 +1,56 @@
+"""What a plan is made from: what the user asked for, and what was seen of the training pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..data.settings import DataSettings
+from ..data.source import Task
+from ..spec import Window
+
+FEW_IMAGES = 5000
+"""Below this, a training of minutes sees each picture so often that it could learn them by heart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """What the user asked for; None leaves the choice to the plan."""
+
+    data: DataSettings
+    model: str | None = None
+    minutes: float | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    image_size: tuple[int, int] | None = None
+    channels: int | None = None
+    pretrain: bool = False
+    weights: str = "auto"
+    """A checkpoint to begin from; auto takes a recommended one that is on this machine, none takes none."""
+    seed: int = 0
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    """Plan fields by their dotted names, as text."""
+
+
+@dataclass(frozen=True)
+class DatasetFingerprint:
+    """What the plan needs to know of the training pictures."""
+
+    name: str
+    count: int
+    classes: int
+    height: int
+    width: int
+    channels: int
+    low: float
+    high: float
+    range_reason: str = ""
+    window: Window = "none"
+    window_reason: str = ""
+    task: Task = "classes"
+    ratio: float = 1.0
+    """Pictures of the commonest class for each of the rarest."""
+
+
+Reasons = dict[str, str]
+"""Dotted names of plan fields, and why each has its value: the comments of plan.toml."""

@@ -1,0 +1,224 @@
+"""A teacher that somebody has trained: found, judged by its outputs, and kept in the run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from ..checkpoints import bundle
+from ..checkpoints.bundle import find_bundle, resolve_model
+from ..checkpoints.load import load_checkpoint
+from ..data.augment.crops import resize_images
+from ..data.preprocess import normalize
+from ..data.source import Task
+from ..errors import UsageError
+from ..evaluate.scaling import Scaling, scaling_in
+from ..files.hub import is_hub_name
+from ..model.vit import ViT
+from ..spec import ImageSpec
+from .dataset import Dataset
+from .losses import Loss
+from .plan import Plan
+from .run_folder import RunFolder
+
+TEACHER_FOLDER = "teacher"
+"""Of a run: the teacher as a bundle, so that a run can be continued when the teacher has gone."""
+
+
+@dataclass(frozen=True)
+class TeacherModel:
+    """A trained model with what its outputs mean."""
+
+    model: ViT
+    spec: ImageSpec
+    task: str
+    classes: tuple[str, ...]
+    info: Mapping[str, object]
+
+
+def load_teacher(plan: Plan, run: RunFolder | None = None) -> TeacherModel:
+    """The teacher of a plan: as the run has kept it, else from where the plan names it.
+
+    Raises:
+        UsageError: there is nothing at that path.
+        DamagedFileError: it cannot be trusted.
+    """
+    kept = None if run is None else run.path / TEACHER_FOLDER
+    name = str(kept) if kept is not None and bundle.is_bundle(kept) else str(Path(plan.teacher.model).expanduser())
+    place = resolve_model(plan.teacher.model if is_hub_name(plan.teacher.model) and name != str(kept) else name)
+    if place is None:
+        raise UsageError(f"There is no teacher at {name}. Give a run folder, a bundle, a weights file, or cnn.")
+    folder = find_bundle(place.path)
+    if folder is None:
+        loaded = load_checkpoint(place.path)
+        return TeacherModel(loaded.model, loaded.spec, loaded.task, loaded.classes, {})
+    opened = bundle.load_bundle(folder)
+    return TeacherModel(opened.model, opened.spec, opened.task, opened.classes, opened.info)
+
+
+def save_teacher(run: RunFolder, teacher: TeacherModel) -> None:
+    """Write it into the run folder, unless it is there."""
+    path = run.path / TEACHER_FOLDER
+    if not path.exists():
+        names = teacher.classes or tuple(map(str, range(teacher.model.config.outputs)))
+        bundle.save_bundle(path, teacher.model, teacher.spec, teacher.task, names, teacher.info)
+
+
+def match_output_order(teacher: TeacherModel, dataset: Dataset) -> tuple[int, ...]:
+    """Which of its outputs is the first of the data, the second, and so on; empty where they are in the same order.
+
+    Raises:
+        UsageError: its task or its classes are others.
+    """
+    source = dataset.source
+    if teacher.task != source.task:
+        raise UsageError(
+            f"The teacher answers a task of {teacher.task}, and {source.name} is one of {source.task}. Choose another "
+            "teacher, or --teacher.kind features."
+        )
+    if set(teacher.classes) != set(source.classes) or len(teacher.classes) != len(source.classes):
+        raise UsageError(
+            f"The teacher knows {_join_names(teacher.classes)}, and {source.name} has "
+            f"{_join_names(source.classes)}: its "
+            "answers would mean something else. Choose a teacher of the same outputs, or --teacher.kind features."
+        )
+    order = tuple(teacher.classes.index(name) for name in source.classes)
+    return () if order == tuple(range(len(order))) else order
+
+
+def check_teacher_images(teacher: TeacherModel, plan: Plan) -> None:
+    """Refuse a teacher that reads other values than the pictures of this run hold.
+
+    One of features sees them between black and white of this run, as a checkpoint does that a training begins from.
+
+    Raises:
+        UsageError: another value range or window, or channels that cannot be made of the run's.
+    """
+    theirs, ours = teacher.spec, plan.image
+    same = (theirs.low, theirs.high, theirs.window) == (ours.low, ours.high, ours.window)
+    if plan.teacher.kind != "features" and not same:
+        raise UsageError(
+            f"The teacher takes {theirs.low:g} to {theirs.high:g} (window {theirs.window}) for black to white, and "
+            f"this run {ours.low:g} to {ours.high:g} (window {ours.window}), so it would see other pictures. "
+            "Train it with the same --data.range, or choose another teacher."
+        )
+    if theirs.channels != ours.channels and {theirs.channels, ours.channels} != {1, 3}:
+        raise UsageError(
+            f"The teacher reads {theirs.channels} channels, which cannot be made of this run's {ours.channels}."
+        )
+
+
+def find_output_scalings(teacher: TeacherModel, dataset: Dataset) -> tuple[Scaling, Scaling] | None:
+    """Its scale and that of the data, where numbers are learnt."""
+    ours = dataset.scaling
+    if ours is None:
+        return None
+    columns = len(dataset.source.classes)
+    theirs = scaling_in(teacher.info, columns, "The teacher")
+    if theirs is None:
+        theirs = Scaling((0.0,) * columns, (1.0,) * columns)  # it answers in units by itself
+    order = match_output_order(teacher, dataset) or tuple(range(columns))
+    return Scaling(*(tuple(part[number] for number in order) for part in (theirs.mean, theirs.deviation))), ours
+
+
+def _join_names(names: tuple[str, ...]) -> str:
+    if not names:
+        return "no names of its outputs"
+    return ", ".join(names[:6]) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")
+
+
+# What a teacher says of a batch, and the loss of not agreeing with it.
+
+
+@dataclass(frozen=True)
+class DistillationTeacher:
+    """A teacher that answers for the pictures that the model is shown, as it is shown them."""
+
+    network: nn.Module
+    """In evaluation mode, on the device."""
+    spec: ImageSpec
+    """What it reads."""
+    task: Task
+    weight: float
+    """Part of the loss that follows it."""
+    temperature: float
+    order: tuple[int, ...] = ()
+    """Which of its outputs is the model's first, second, ...; empty where the order is the same."""
+    scales: tuple[Scaling, Scaling] | None = None
+    """For numbers: its scale, and the one that the model learns on."""
+
+    @torch.no_grad()
+    def answers(self, images: UInt8[Tensor, "B C H W"]) -> Float[Tensor, "B K"]:
+        """Its outputs in the order and on the scale of the model's, float32.
+
+        Args:
+            images: augmented and mixed, of the model's size, with all their patches.
+        """
+        said: Tensor = self.network(normalize(adapt_images(images, self.spec), self.spec)).float()
+        said = said[:, list(self.order)] if self.order else said
+        if self.scales is None:
+            return said
+        theirs, ours = self.scales
+        values = said.double() * _make_row(theirs.deviation, said) + _make_row(theirs.mean, said)
+        return ((values - _make_row(ours.mean, said)) / _make_row(ours.deviation, said)).float()
+
+    def disagreement(self, outputs: Float[Tensor, "B K"], said: Float[Tensor, "B K"]) -> Loss:
+        """(total, weight) of not agreeing with what it has said; see `disagreement`."""
+        return distillation_loss(outputs, said, self.task, self.temperature)
+
+    def blended(self, labels: Float[Tensor, ""], teacher: Float[Tensor, ""]) -> Float[Tensor, ""]:
+        """The mean loss of the labels and that of the teacher, in the shares of the plan."""
+        return (1 - self.weight) * labels + self.weight * teacher
+
+
+def adapt_images(images: UInt8[Tensor, "B C H W"], spec: ImageSpec) -> UInt8[Tensor, "B c h w"]:
+    """Pictures with another model's size and channels: grey is repeated, colour weighed to grey as the eye does."""
+    if tuple(images.shape[-2:]) != spec.size:
+        images = resize_images(images, spec.size, spec.interpolation, spec.antialias)
+    if images.shape[1] == 1 and spec.channels == 3:
+        return images.expand(-1, 3, -1, -1)
+    if images.shape[1] == 3 and spec.channels == 1:
+        eye = torch.tensor([0.299, 0.587, 0.114], device=images.device).view(1, 3, 1, 1)
+        return (images * eye).sum(1, keepdim=True).round().byte()
+    return images
+
+
+def distillation_loss(
+    outputs: Float[Tensor, "B K"], said: Float[Tensor, "B K"], task: Task, temperature: float
+) -> Loss:
+    """(total, weight): how far the model is from its teacher, summed over pictures, each of which weighs 1.
+
+    classes  T^2 KL(softmax(said / T) || softmax(outputs / T)): the gradient keeps its size for any temperature T
+    labels   T^2 times the mean over labels of the same, for the two answers yes and no
+    number   the mean over columns of (outputs - said)^2, without a temperature
+
+    Source: Hinton, Vinyals and Dean 2015, "Distilling the Knowledge in a Neural Network".
+    """
+    ours, theirs = outputs.float(), said.float()
+    if task == "number":
+        total = (ours - theirs).square().mean(1).sum()
+    elif task == "classes":
+        total = _kl_divergence(*((each / temperature).log_softmax(1) for each in (ours, theirs))) * temperature**2
+    else:
+        divergence = _kl_divergence(*(_binary_log_probabilities(each / temperature) for each in (ours, theirs)))
+        total = divergence * temperature**2 / ours.shape[1]
+    return total, torch.full_like(total, len(outputs))
+
+
+def _kl_divergence(ours: Tensor, theirs: Tensor) -> Float[Tensor, ""]:
+    """KL of our logarithms of probabilities from theirs, summed."""
+    return F.kl_div(ours, theirs, reduction="sum", log_target=True)
+
+
+def _binary_log_probabilities(logits: Float[Tensor, "B K"]) -> Float[Tensor, "2 B K"]:
+    return torch.stack([F.logsigmoid(logits), F.logsigmoid(-logits)])
+
+
+def _make_row(numbers: Sequence[float], like: Tensor) -> Float[Tensor, "1 K"]:
+    return torch.tensor([numbers], dtype=torch.float64, device=like.device)

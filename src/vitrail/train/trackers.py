@@ -1,0 +1,337 @@
+"""All trackers of a run, fed by one thread, so that no step waits for a network and none can end a training."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import ResourceError
+from ..files import atomic
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+# What every tracker can do, and under what it files a run.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackedRun:
+    """What a tracker is told when it is opened."""
+
+    folder: Path
+    """The run folder."""
+    name: str
+    """Of the run, as people will see it."""
+    project: str
+    """What was asked for; may be empty."""
+    settings: Mapping[str, object]
+    """The plan, each field by its dotted name."""
+    known_as: str = ""
+    """The tracker's own word for this run, if it had it before; a resumed run goes on under it."""
+
+
+class Tracker(ABC):
+    """One place that takes a run's numbers. Whatever it raises ends its part in the run, and never the run."""
+
+    known_as: str = ""
+    """Its own word for this run, kept in the run folder; empty if it needs none."""
+
+    @abstractmethod
+    def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
+        """Take a row of the curves.
+
+        Args:
+            axis: what `step` counts: "step" for the training, another name for what comes before it.
+        """
+
+    @abstractmethod
+    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+        """Take the figures of the held-out pictures, of a run that ended after so many steps."""
+
+    @abstractmethod
+    def close(self, whole: bool) -> None:
+        """Wait until all is delivered.
+
+        Args:
+            whole: whether the run came to its end.
+        """
+
+
+# TensorBoard: event files in RUN/tensorboard; `tensorboard --logdir runs` shows all runs side by side.
+
+TENSORBOARD_FOLDER = "tensorboard"
+
+
+class TensorBoardTracker(Tracker):
+    """One writer for each axis, made when its first row comes.
+
+    A writer forgets what an earlier process of the run wrote from that row on: a resume does those steps again.
+    """
+
+    def __init__(self, filed: TrackedRun):
+        import tensorboard  # noqa: F401  # torch's writer needs it, and says so less clearly
+
+        self._folder: Path = filed.folder / TENSORBOARD_FOLDER
+        self._settings = filed.settings
+        self._writers: dict[str, SummaryWriter] = {}
+
+    def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
+        """Add one point to each curve."""
+        self._add(axis, step, numbers, step)
+
+    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+        """Add the figures as points at the last step."""
+        self._add("step", step, figures, step + 1)
+
+    def _add(self, axis: str, step: int, numbers: Mapping[str, float], forget_from: int) -> None:
+        if axis not in self._writers:
+            self._writers[axis] = self._writer(axis, forget_from)
+        for name, number in numbers.items():
+            self._writers[axis].add_scalar(name, number, step)
+
+    def _writer(self, axis: str, forget_from: int) -> SummaryWriter:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = self._folder if axis == "step" else self._folder / axis.removesuffix("_step")
+        fresh = not any(folder.glob("events.out.tfevents.*"))
+        writer = SummaryWriter(str(folder), purge_step=forget_from)
+        if axis == "step" and fresh:
+            rows = "".join(f"| {name} | {value} |\n" for name, value in self._settings.items())
+            writer.add_text("plan", f"| field | value |\n|---|---|\n{rows}", 0)
+        return writer
+
+    def close(self, whole: bool) -> None:
+        """Write what is still in memory."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+# MLflow: one run of an experiment, resumed under its id; MLFLOW_TRACKING_URI says where.
+
+MAX_PARAM_LENGTH = 6000
+"""Signs of a parameter that MLflow takes."""
+PARAMS_PER_REQUEST = 100
+"""Parameters that it takes in one request."""
+
+
+class MLflowTracker(Tracker):
+    """Its client is asked directly, so that no run of the user's own program is touched."""
+
+    def __init__(self, filed: TrackedRun):
+        from mlflow import MlflowClient
+        from mlflow.entities import Param, RunStatus
+
+        self._client = MlflowClient()
+        self._ended = {True: RunStatus.to_string(RunStatus.FINISHED), False: RunStatus.to_string(RunStatus.KILLED)}
+        if filed.known_as:
+            self.known_as = filed.known_as
+            self._client.update_run(self.known_as, RunStatus.to_string(RunStatus.RUNNING))
+            return
+        title = filed.project or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "vitrail"
+        found = self._client.get_experiment_by_name(title)
+        experiment = self._client.create_experiment(title) if found is None else found.experiment_id
+        self.known_as = str(self._client.create_run(experiment, run_name=filed.name).info.run_id)
+        fields = [Param(name, str(value)[:MAX_PARAM_LENGTH]) for name, value in filed.settings.items()]
+        for first in range(0, len(fields), PARAMS_PER_REQUEST):
+            self._client.log_batch(self.known_as, params=fields[first : first + PARAMS_PER_REQUEST])
+
+    def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
+        """Log one row in one request."""
+        from mlflow.entities import Metric
+
+        now = int(1000 * time.time())
+        self._client.log_batch(self.known_as, [Metric(name, number, now, step) for name, number in numbers.items()])
+
+    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log the figures at the last step."""
+        self.record("step", step, figures)
+
+    def close(self, whole: bool) -> None:
+        """Say how the run ended."""
+        self._client.set_terminated(self.known_as, self._ended[whole])
+
+
+# Weights & Biases: one run, resumed under its id; its own environment variables say where and as whom.
+
+
+class WandbTracker(Tracker):
+    """Every row names its own step, so that a resumed run may repeat some."""
+
+    def __init__(self, filed: TrackedRun):
+        import wandb
+
+        self._run = wandb.init(
+            project=filed.project or os.environ.get("WANDB_PROJECT") or "vitrail",
+            name=filed.name,
+            id=filed.known_as or None,
+            resume="allow",
+            dir=str(filed.folder),
+            config=dict(filed.settings),
+            settings=wandb.Settings(console="off"),
+        )
+        self.known_as = str(self._run.id)
+        self._axes: set[str] = set()
+
+    def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
+        """Log one row, drawn over its own axis."""
+        if axis not in self._axes:
+            self._axes.add(axis)
+            self._run.define_metric(axis, hidden=True)
+            self._run.define_metric("*" if axis == "step" else f"{axis.removesuffix('step')}*", step_metric=axis)
+        self._run.log({axis: step, **numbers})
+
+    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+        """Put the figures into the run's summary."""
+        self._run.summary.update(dict(figures))
+
+    def close(self, whole: bool) -> None:
+        """Finish the run; one that was stopped counts as failed until it goes on."""
+        self._run.finish(exit_code=0 if whole else 1)
+
+
+# trackio: a local database with a page, or a Space if its environment variables say so.
+
+
+class TrackioTracker(Tracker):
+    """It speaks on standard output, which is for answers; here it is sent to standard error."""
+
+    def __init__(self, filed: TrackedRun):
+        import trackio
+
+        self.known_as = filed.known_as or filed.name
+        with redirect_stdout(sys.stderr):
+            self._run = trackio.init(
+                project=filed.project or "vitrail", name=self.known_as, config=dict(filed.settings), resume="allow"
+            )
+
+    def record(self, axis: str, step: int, numbers: Mapping[str, float]) -> None:
+        """Log one row."""
+        self._run.log(dict(numbers), step=step)
+
+    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+        """Log the figures at the last step."""
+        self._run.log(dict(figures), step=step)
+
+    def close(self, whole: bool) -> None:
+        """Wait until the database has all rows."""
+        with redirect_stdout(sys.stderr):
+            self._run.finish()
+
+
+TRACKER_CLASSES: dict[str, Callable[[TrackedRun], Tracker]] = {
+    "tensorboard": TensorBoardTracker,
+    "wandb": WandbTracker,
+    "mlflow": MLflowTracker,
+    "trackio": TrackioTracker,
+}
+RUN_IDS_FILE = "tracked.json"
+"""In the run folder: each tracker's own word for the run."""
+CLOSE_TIMEOUT = 60.0
+"""Seconds that a run which is over waits for its trackers."""
+
+
+class _TrackerRow(NamedTuple):
+    axis: str
+    step: int
+    numbers: Mapping[str, float]
+    last: bool = False
+
+
+class Trackers:
+    """Takes rows as metrics.jsonl holds them. Without trackers it does nothing."""
+
+    def __init__(self) -> None:
+        self._trackers: dict[str, Tracker] = {}
+        self._told: list[str] = []
+        self._rows: Queue[_TrackerRow | None] = Queue()
+        self._feeder: Thread | None = None
+        self._whole = False
+
+    def open(self, names: tuple[str, ...], filed: TrackedRun) -> None:
+        """Begin, or go on, with these trackers; one that cannot be opened is told of and left out."""
+        known = _read_run_ids(filed.folder)
+        for name in names:
+            with self._leaving_out(name):
+                self._trackers[name] = TRACKER_CLASSES[name](replace(filed, known_as=known.get(name, "")))
+        known |= {name: tracker.known_as for name, tracker in self._trackers.items() if tracker.known_as}
+        if known:
+            with suppress(ResourceError, OSError):
+                atomic.write_json(filed.folder / RUN_IDS_FILE, known)
+        if self._trackers:
+            self._feeder = Thread(target=self._feed, name="trackers", daemon=True)
+            self._feeder.start()
+
+    def record(self, row: Mapping[str, float]) -> None:
+        """Pass on a row of the curves; one of what comes before the training has a step of its own beside `step`."""
+        if self._feeder is not None:
+            axis = next((name for name in row if name.endswith("_step")), "step")
+            numbers = {name: number for name, number in row.items() if name not in ("step", axis)}
+            self._rows.put(_TrackerRow(axis, int(row[axis]), numbers))
+
+    def conclude(self, step: int, figures: Mapping[str, float]) -> None:
+        """Pass on the figures of the held-out pictures."""
+        if self._feeder is not None:
+            self._rows.put(_TrackerRow("step", step, figures, last=True))
+
+    def told(self) -> list[str]:
+        """What has gone wrong since this was asked last, in sentences."""
+        found, self._told = self._told, []
+        return found
+
+    def close(self, whole: bool = False) -> list[str]:
+        """Deliver what is left, for a minute at most; what went wrong, in sentences. A second time does nothing.
+
+        Args:
+            whole: whether the run came to its end.
+        """
+        if self._feeder is not None:
+            self._whole = whole
+            self._rows.put(None)
+            self._feeder.join(CLOSE_TIMEOUT)
+            if self._feeder.is_alive():
+                names = " and ".join(self._trackers)
+                self._told.append(
+                    f"{names} did not take all rows within {CLOSE_TIMEOUT:.0f} s; metrics.jsonl has them."
+                )
+            self._feeder = None
+        return self.told()
+
+    def _feed(self) -> None:
+        while (row := self._rows.get()) is not None:
+            for name, tracker in list(self._trackers.items()):
+                with self._leaving_out(name):
+                    if row.last:
+                        tracker.conclude(row.step, row.numbers)
+                    else:
+                        tracker.record(row.axis, row.step, row.numbers)
+        for name, tracker in list(self._trackers.items()):
+            with self._leaving_out(name):
+                tracker.close(self._whole)
+
+    @contextmanager
+    def _leaving_out(self, name: str) -> Iterator[None]:
+        """A tracker is a program of others: whatever it raises is told, and it gets no more rows."""
+        try:
+            yield
+        except Exception as error:
+            self._trackers.pop(name, None)
+            why = " ".join(str(error).split()) or type(error).__name__
+            why = why[:300].rstrip(".")
+            self._told.append(f"{name} gets no more rows: {why}. The training goes on; metrics.jsonl has them all.")
+
+
+def _read_run_ids(folder: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        return dict(json.loads((folder / RUN_IDS_FILE).read_text(encoding="utf-8")))
+    return {}

@@ -1,1 +1,0 @@
-"""Trainings from a checkpoint: features once, probes, tuning from the best of them, and the choice at the end."""
