@@ -25,8 +25,7 @@ from PIL import Image
 
 import vitrail
 from vitrail.doors.models import find
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
 from opened import CLASSIFIERS, Classifier
@@ -61,7 +60,7 @@ def main() -> None:
 def compared(run: vitrail.Run, other: Classifier) -> dict[str, object]:
     """Both comparisons with one library; every picture that is answered otherwise is listed."""
     found = find(str(run.path))
-    predictor = Predictor([Member(model=found.model, spec=found.spec, classes=found.classes)])
+    predictor = Predictor([PredictorMember(model=found.model, spec=found.spec, classes=found.classes)])
     there = pictures(AT_SIZE, (SIZE, SIZE))
     batch = torch.stack([torch.from_numpy(picture).permute(2, 0, 1) for picture in there])
     gap = np.abs(predictor.logits(batch) - other.logits([Image.fromarray(picture) for picture in there])).max()

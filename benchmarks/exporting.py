@@ -36,7 +36,7 @@ from vitrail.export.smaller import make_smaller
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
-from vitrail.predict.member import Member
+from vitrail.predict.predictor import PredictorMember
 from vitrail.runtime import cpu_name
 from vitrail.spec import ImageSpec
 
@@ -74,7 +74,7 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
     config = replace(config_from_name(size), outputs=1000)
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     names = tuple(map(str, range(config.outputs)))
-    member = Member(model=create_model(config, seed=0).eval(), spec=spec, classes=names)
+    member = PredictorMember(model=create_model(config, seed=0).eval(), spec=spec, classes=names)
     pictures = drawn(*spec.size, spec.channels, CALIBRATING)
     with tempfile.TemporaryDirectory() as name:
         found = pacing.rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
@@ -83,7 +83,7 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
     return {way: round(rate, 2) for way, rate in found.items()}
 
 
-def answerers(member: Member, pictures: np.ndarray, folder: Path) -> dict[str, Callable[[np.ndarray], object]]:
+def answerers(member: PredictorMember, pictures: np.ndarray, folder: Path) -> dict[str, Callable[[np.ndarray], object]]:
     """Everything that answers as one model does."""
     whole = written(member, "onnx", folder / "float32.onnx", resize=False)
     facts = replace(whole.facts, number_format="int8")
@@ -99,7 +99,7 @@ def answerers(member: Member, pictures: np.ndarray, folder: Path) -> dict[str, C
     }
 
 
-def eager(member: Member) -> Callable[[np.ndarray], object]:
+def eager(member: PredictorMember) -> Callable[[np.ndarray], object]:
     """The model itself and nothing around it."""
 
     @torch.inference_mode()
@@ -109,7 +109,7 @@ def eager(member: Member) -> Callable[[np.ndarray], object]:
     return logits
 
 
-def predicted(member: Member) -> Callable[[np.ndarray], object]:
+def predicted(member: PredictorMember) -> Callable[[np.ndarray], object]:
     """The model as `vitrail predict` asks it."""
     return lambda images: member.outputs(to_batch_tensor(images), torch.device("cpu"))
 

@@ -130,12 +130,12 @@ def by_pytorch(model: Path, seconds: float) -> float:
 def by_vitrail(model: Path, seconds: float) -> float:
     """The same of the predictor, with normalisation and decisions, in batches of 64 that are prepared already."""
     from vitrail.doors.predicting import open_predictor
-    from vitrail.predict.reading import Name
+    from vitrail.predict.batches import ImageName
 
     predictor = open_predictor(model)
     spec = predictor.spec
     images = torch.randint(0, 256, (64, spec.channels, *spec.size), dtype=torch.uint8)
-    names = [Name("", "")] * len(images)
+    names = [ImageName("", "")] * len(images)
     return len(images) * a_second(lambda: predictor.answer(names, images), seconds)
 
 

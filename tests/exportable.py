@@ -14,7 +14,7 @@ from vitrail.evaluate.unlike import familiar
 from vitrail.evaluate.views import Views
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
-from vitrail.predict.member import Member
+from vitrail.predict.predictor import PredictorMember
 from vitrail.spec import ImageSpec
 
 BOTH = Views(mirror=True, shift=1)
@@ -37,7 +37,7 @@ def spec_of(config: ViTConfig) -> ImageSpec:
 
 def member(
     kind: str = "class token, learned", task: str = "classes", decided: str = "nothing", views: Views = BOTH
-) -> Member:
+) -> PredictorMember:
     """A model with outputs that differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES
     config = dataclasses.replace(KINDS[kind], outputs=len(names))
@@ -46,7 +46,7 @@ def member(
     for weights in model.parameters():
         if weights.ndim > 1:
             torch.nn.init.normal_(weights, std=0.35, generator=generator)
-    found = Member(
+    found = PredictorMember(
         model=model, spec=spec_of(config), classes=names, task=task, views=views,
         scaling=Scaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
     )  # fmt: skip

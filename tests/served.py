@@ -28,7 +28,7 @@ from vitrail.evaluate import decisions, scaling
 from vitrail.evaluate.scaling import Scaling
 from vitrail.evaluate.unlike import familiar
 from vitrail.model.vit import create_model
-from vitrail.predict.member import Member
+from vitrail.predict.predictor import PredictorMember
 
 BEGINNING = 60.0
 PATHS = (
@@ -51,7 +51,7 @@ class Said(NamedTuple):
         return json.loads(self.body)
 
 
-def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated") -> Member:
+def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated") -> PredictorMember:
     """A model of 32 x 32 pixels whose answers differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES
     shape = dataclasses.replace(TINY, channels=channels, image_size=(32, 32), patch=(8, 8), outputs=len(names))
@@ -62,14 +62,14 @@ def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated
             torch.nn.init.normal_(weights, std=0.35, generator=generator)
     seen = np.random.default_rng(5).normal(size=(200, shape.width)).astype(np.float32)
     chosen = DECIDED[decided]
-    return Member(
+    return PredictorMember(
         model=model, spec=spec_of(shape), classes=names, task=task, decided=chosen,
         scaling=Scaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
         familiar=familiar(seen, None) if chosen.unlike is not None else None,
     )  # fmt: skip
 
 
-def saved(folder: Path, found: Member | None = None) -> Path:
+def saved(folder: Path, found: PredictorMember | None = None) -> Path:
     """A bundle of a small member, with everything that it has decided."""
     found = found or reading()
     info = {**found.views.notes(), decisions.KEY: config.write(found.decided), "number_format": found.number_format}

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from served import reading
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.serve.listening import listen
 from vitrail.serve.opened import Opened
 from vitrail.serve.running import Asked, StoppableServer, _allow_connections, _config
@@ -29,7 +28,7 @@ class Here:
 
 @contextmanager
 def serving_here(
-    found: Member | None = None, limits: Limits | None = None, tokens: Tokens | None = None
+    found: PredictorMember | None = None, limits: Limits | None = None, tokens: Tokens | None = None
 ) -> Iterator[Here]:
     """Ready to answer; everything is ended afterwards."""
     here, ready, problems = Here(), threading.Event(), []

@@ -35,7 +35,7 @@ def main() -> None:
     import vitrail.doors.predicting
     import vitrail.evaluate.answers
     import vitrail.evaluate.sets
-    import vitrail.predict.files
+    import vitrail.predict.image_paths
 
     until_now("import vitrail and the rest")
     assert torch and vitrail.cli.main

@@ -28,8 +28,8 @@ from vitrail import ViTClassifier
 from vitrail.cli.main import main
 from vitrail.data.preprocess import preprocess_image
 from vitrail.export.package import Package
-from vitrail.predict import exported_rows
-from vitrail.predict.onnx_file import OnnxFile
+from vitrail.predict import onnx_predictor
+from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
 
 SETTINGS = {
@@ -132,7 +132,7 @@ def package(house: House) -> Told:
         [preprocess_image(picture, file.facts.image).permute(1, 2, 0).numpy() for picture in house.pictures]
     )
     names = tuple(house.words)
-    return rows(exported_rows.table(file.facts, file.run(images), names, names).records())
+    return rows(onnx_predictor.predictions_from_outputs(file.facts, file.run(images), names, names).records())
 
 
 def server(house: House) -> Told:
@@ -164,7 +164,7 @@ DOORS: dict[str, Callable[[House], Told]] = {
     "torch.export": package,
     "command line, ONNX": lambda house: command_line(house, "--engine", "onnx"),
     "ONNX, resizing": lambda house: rows(
-        OnnxFile(house.run / "exports" / "any-size.onnx").predict(list(house.pictures)).records()
+        OnnxPredictor(house.run / "exports" / "any-size.onnx").predict(list(house.pictures)).records()
     ),
     "server": server,
     "Ray": ray,

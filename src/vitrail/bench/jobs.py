@@ -15,8 +15,7 @@ from ..data.preprocess import normalize
 from ..data.random_crop import RandomResizedCrop
 from ..evaluate.collect import ITSELF, answering, outputs_of
 from ..model.vit import ViT
-from ..predict.member import Member
-from ..predict.predictor import Predictor
+from ..predict.predictor import Predictor, PredictorMember
 from ..spec import ImageSpec
 from ..train.loop import TrainState, train_steps
 from ..train.plan import Plan
@@ -61,7 +60,7 @@ def reading(folder: Path, spec: ImageSpec, batch: int, workers: int) -> Job:
 def predicting(model: ViT, spec: ImageSpec, files: list[Path], batch: int, device: str, number_format: str) -> Job:
     """Answers for files, from their bytes to the rows of a CSV."""
     names = tuple(f"class {number}" for number in range(model.config.outputs))
-    predictor = Predictor([Member(model=model, spec=spec, classes=names, number_format=number_format)], device)
+    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, number_format=number_format)], device)
     return lambda: predictor.predict(files, batch).csv_bytes()
 
 

@@ -14,7 +14,7 @@ from ..checkpoints.bundle import find_ensemble, list_members
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import DataError, UsageError
 from ..files.suggest import suggest_path
-from ..predict.embedder import NOTHING, Embedder, Embeddings, Eye, Features, join
+from ..predict.embedder import NO_IMAGES_MESSAGE, Backbone, Embedder, Embeddings, FeatureKind, join_embeddings
 from .embedded_files import writing
 from .models import find, located
 from .opening import opening
@@ -35,14 +35,14 @@ class Embedded:
     """All features, if they were to stay in memory."""
 
 
-def kind(features: str) -> Features:
+def kind(features: str) -> FeatureKind:
     """A word as a kind of features.
 
     Raises:
         UsageError: another word.
     """
-    if features not in get_args(Features):
-        raise UsageError(f"Features are one of {', '.join(get_args(Features))}. Got {features!r}.")
+    if features not in get_args(FeatureKind):
+        raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {features!r}.")
     return cast("Features", features)
 
 
@@ -94,8 +94,8 @@ def embedded(parts: Iterable[Embeddings], to: Path | None, keep: bool) -> Embedd
             kept += [part] if keep else []
             count, shape = count + len(part), part.vectors.shape[1:]
         if not count:
-            raise DataError(NOTHING)
-    return Embedded(count=count, shape=shape, skipped=tuple(skipped), kept=join(kept) if keep else None)
+            raise DataError(NO_IMAGES_MESSAGE)
+    return Embedded(count=count, shape=shape, skipped=tuple(skipped), kept=join_embeddings(kept) if keep else None)
 
 
 def similar(asked: Embeddings, count: int, among: Embeddings | None = None) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def as_csv(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return "".join(format_csv_lines([COLUMNS, *texts])).encode("utf-8", "surrogateescape")
 
 
-def _eye(path: Path) -> Eye:
+def _eye(path: Path) -> Backbone:
     found = find(str(path))
     known = {} if found.bundle is None else bundle.read_bundle_info(found.bundle).info
-    return Eye(model=found.model, spec=found.spec, number_format=str(known.get("number_format", "float32")))
+    return Backbone(model=found.model, spec=found.spec, number_format=str(known.get("number_format", "float32")))

@@ -32,8 +32,7 @@ from ..explain.overlay import SHORTER
 from ..files import strict_json
 from ..files.suggest import suggest_path
 from ..model.vit import ViT
-from ..predict.member import Member
-from ..predict.predictor import Predictor
+from ..predict.predictor import Predictor, PredictorMember
 from ..spec import ImageSpec
 from .explained import Explained
 from .models import find, located
@@ -113,7 +112,7 @@ def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
     machine = runtime.choose(runtime.RuntimeSettings(device=device))
     runtime.apply(machine)
     if found.classes:
-        member = Member(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
+        member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
         return of_predictor(Predictor([member], machine.device), str(given))
     here = torch.device(machine.device)
     return Explainer(

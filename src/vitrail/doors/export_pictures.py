@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from ..data.decoding.decode import decode_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..predict.files import expand
+from ..predict.image_paths import expand_image_paths
 from ..randomness import derive
 from ..spec import ImageSpec
 from .evaluation import Labelled, held_out
@@ -60,7 +60,7 @@ def to_calibrate_on(
         DataError: what was named holds no picture that can be read.
     """
     if given is not None:
-        named = expand([str(given)])
+        named = expand_image_paths([str(given)])
         places = np.linspace(0, len(named) - 1, min(CALIBRATING, len(named))).astype(np.int64)
         found = [decode_image(named[place], spec) for place in places.tolist()]
         return found, f"calibrated on {len(found):,} pictures of {given}"

@@ -20,9 +20,8 @@ from typing import Any
 
 from ..errors import UsageError, VitrailError, WorkerError
 from ..evaluate.answers import join
-from ..predict.identity import identity_of
-from ..predict.parts import Made, Parts, seen
-from ..predict.predictor import Predictor
+from ..predict.chunks import ChunkContent, ChunkFolder, hash_file_stats
+from ..predict.predictor import Predictor, hash_predictor
 from ..train.distributed.collectives import GroupInfo, group_from_env
 from . import counting
 from .sharing import Asked, Outcome, answered, begin, conclude, opened
@@ -81,15 +80,15 @@ class Worker:
             facts = {"error": type(error).__name__, "text": str(error)}
             return {"part": row["part"], "table": b"", "facts": json.dumps(facts)}
 
-    def _made(self, pictures: Sequence[Path]) -> Made:
-        predictor, before = self._predictor, seen(pictures)
-        return Made.of(join(list(answered(predictor, pictures, self._asked))), before)
+    def _made(self, pictures: Sequence[Path]) -> ChunkContent:
+        predictor, before = self._predictor, hash_file_stats(pictures)
+        return ChunkContent.of(join(list(answered(predictor, pictures, self._asked))), before)
 
     @cached_property
     def _predictor(self) -> Predictor:
         os.chdir(self._here)
         predictor = opened(self._asked, self._asked.device, sharing=os.cpu_count() or 1)  # a thread for a core
-        if identity_of(predictor) != self._identity:
+        if hash_predictor(predictor) != self._identity:
             raise WorkerError(
                 f"{self._asked.model} is another model on the worker {os.uname().nodename} than where the prediction "
                 "was started. Give a path that is the same file everywhere."
@@ -113,7 +112,7 @@ def _ray() -> ModuleType:
     return module
 
 
-def _written(ray: Any, parts: Parts, todo: Sequence[int], asked: Asked) -> Iterator[int]:
+def _written(ray: Any, parts: ChunkFolder, todo: Sequence[int], asked: Asked) -> Iterator[int]:
     """The number of every part as it comes back and is written."""
     ours = not ray.is_initialized()
     if ours:
@@ -125,7 +124,9 @@ def _written(ray: Any, parts: Parts, todo: Sequence[int], asked: Asked) -> Itera
             if "error" in facts:
                 raise FAMILY.get(facts["error"], WorkerError)(facts["text"])
             skipped = tuple((path, reason) for path, reason in facts["skipped"])
-            made = Made(table=row["table"], head=facts["head"], rows=facts["rows"], skipped=skipped, seen=facts["seen"])
+            made = ChunkContent(
+                table=row["table"], head=facts["head"], rows=facts["rows"], skipped=skipped, seen=facts["seen"]
+            )
             parts.write(int(row["part"]), made)
             yield int(row["part"])
     except (ray.exceptions.RayError, ray.data.exceptions.SystemException) as error:
@@ -139,7 +140,7 @@ def _written(ray: Any, parts: Parts, todo: Sequence[int], asked: Asked) -> Itera
             ray.shutdown()
 
 
-def _rows(ray: Any, parts: Parts, todo: Sequence[int], asked: Asked) -> Iterator[dict[str, Any]]:
+def _rows(ray: Any, parts: ChunkFolder, todo: Sequence[int], asked: Asked) -> Iterator[dict[str, Any]]:
     """What the workers answer, in the order in which they are done."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False

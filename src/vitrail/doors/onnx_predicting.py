@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..errors import UsageError
-from ..predict.onnx_file import OnnxFile
+from ..predict.onnx_predictor import OnnxPredictor
 from .opening import opening
 
 ENDING = ".onnx"
@@ -18,7 +18,7 @@ def is_onnx(model: str) -> bool:
     return Path(model).suffix.lower() == ENDING
 
 
-def open_onnx(model: str, device: str, changes: Mapping[str, str]) -> OnnxFile:
+def open_onnx(model: str, device: str, changes: Mapping[str, str]) -> OnnxPredictor:
     """The file of a MODEL, ready to answer.
 
     Args:
@@ -38,6 +38,6 @@ def open_onnx(model: str, device: str, changes: Mapping[str, str]) -> OnnxFile:
         path = path / IN_RUN
         if not path.is_file():
             raise UsageError(f"{model} has no {IN_RUN}. Make it with: vitrail export {model} --to onnx")
-    found = OnnxFile(path)
+    found = OnnxPredictor(path)
     found.spec = opening(found.spec, changes)
     return found

@@ -13,8 +13,7 @@ from ..data.source import ImageInput, parse_task
 from ..data.sources.image_input import load_image_input
 from ..errors import UsageError
 from ..files.suggest import suggest_path
-from ..predict.member import Member
-from ..predict.predictor import Predictor
+from ..predict.predictor import Predictor, PredictorMember
 from .models import find, located
 from .opening import opening
 
@@ -86,5 +85,5 @@ def open_predictor(given: str | Path, device: str = "auto", sharing: int = 1) ->
             f"Answers need the names of the classes, and {given} has none beside its {found.config.outputs} outputs. "
             "Give a run folder, a bundle, or a folder whose config.json names them (id2label)."
         )
-    member = Member(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
+    member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
     return Predictor([member], machine.device)

@@ -12,8 +12,7 @@ from ..evaluate.answers import join
 from ..evaluate.finite import refuse_not_finite
 from ..evaluate.number_predictions import NumberPredictions
 from ..model.vit import ViT
-from ..predict.member import Member
-from ..predict.predictor import Predictor
+from ..predict.predictor import Predictor, PredictorMember
 from .evaluation import Counter, Labelled, answered_parts, rows_of
 
 
@@ -32,7 +31,7 @@ def features_of(
     if not isinstance(member.model, ViT):
         raise UsageError("Features are what a Vision Transformer's head reads. This model is none.")
     names = tuple(map(str, range(member.model.config.width)))
-    own = Member(
+    own = PredictorMember(
         model=Read(member.model), spec=member.spec, classes=names, task="number", number_format=member.number_format
     )
     reader = Predictor([own], predictor.device)

@@ -14,9 +14,17 @@ from ..evaluate.answers import Answers, join
 from ..evaluate.sets import refuse_without_sets, with_sets
 from ..evaluate.table_files import check_ending
 from ..plural import counted
-from ..predict.identity import identity_of
-from ..predict.parts import BATCH, ENDING, SIZE, Job, Made, Parts, names_of, seen
-from ..predict.predictor import Predictor
+from ..predict.chunks import (
+    BATCH_SIZE,
+    DEFAULT_CHUNK_SIZE,
+    FOLDER_SUFFIX,
+    ChunkContent,
+    ChunkFolder,
+    ChunkJob,
+    hash_file_stats,
+    hash_paths,
+)
+from ..predict.predictor import Predictor, hash_predictor
 from ..train.distributed.collectives import GroupInfo, group_from_env
 from . import counting
 from .predicting import open_predictor, reread
@@ -30,7 +38,7 @@ class Asked:
     pictures: Sequence[Path]
     to: Path
     """The file that the parts become; they lie beside it, in a folder of its name and `.parts`."""
-    size: int = SIZE
+    size: int = DEFAULT_CHUNK_SIZE
     """Pictures in a part."""
     sets: bool = False
     skip_bad: bool = False
@@ -117,7 +125,7 @@ def predict(asked: Asked) -> Outcome:
     return conclude(parts, asked.to, predictor.task, len(todo), len(share) - len(todo), group)
 
 
-def begin(asked: Asked, device: str, sharing: int = 1) -> tuple[Predictor, Parts]:
+def begin(asked: Asked, device: str, sharing: int = 1) -> tuple[Predictor, ChunkFolder]:
     """The model and the folder of parts, which are seen to belong together.
 
     Args:
@@ -127,11 +135,11 @@ def begin(asked: Asked, device: str, sharing: int = 1) -> tuple[Predictor, Parts
         as `predict`.
     """
     predictor = opened(asked, device, sharing)
-    job = Job(
-        model=identity_of(predictor), pictures=names_of(asked.pictures), count=len(asked.pictures), size=asked.size,
+    job = ChunkJob(
+        model=hash_predictor(predictor), pictures=hash_paths(asked.pictures), count=len(asked.pictures), size=asked.size,
         sets=asked.sets, skip_bad=asked.skip_bad, version=importlib.metadata.version("vitrail"),
     )  # fmt: skip
-    return predictor, Parts(asked.to.with_name(asked.to.name + ENDING), job, asked.pictures)
+    return predictor, ChunkFolder(asked.to.with_name(asked.to.name + FOLDER_SUFFIX), job, asked.pictures)
 
 
 def opened(asked: Asked, device: str, sharing: int = 1) -> Predictor:
@@ -148,11 +156,11 @@ def opened(asked: Asked, device: str, sharing: int = 1) -> Predictor:
 
 def answered(predictor: Predictor, pictures: Sequence[Path], asked: Asked) -> Iterator[Answers]:
     """The pictures of a part batch by batch, in the batches of a prediction without parts."""
-    for batch in predictor.parts(pictures, BATCH, asked.skip_bad):
+    for batch in predictor.parts(pictures, BATCH_SIZE, asked.skip_bad):
         yield with_sets(batch, predictor.decided) if asked.sets else batch
 
 
-def conclude(parts: Parts, to: Path, task: Task, written: int, kept: int, group: GroupInfo) -> Outcome:
+def conclude(parts: ChunkFolder, to: Path, task: Task, written: int, kept: int, group: GroupInfo) -> Outcome:
     """Join the parts if none is missing, and say how things stand."""
     missing = parts.missing()
     whole = None if missing else parts.join(to, task)
@@ -178,16 +186,16 @@ def check_place(to: Path | None) -> Path:
     return to
 
 
-def _written(parts: Parts, todo: Sequence[int], predictor: Predictor, asked: Asked) -> Iterator[Answers]:
+def _written(parts: ChunkFolder, todo: Sequence[int], predictor: Predictor, asked: Asked) -> Iterator[Answers]:
     """Every batch as it is answered; a part is written with its last one."""
     for number in todo:
         pictures = parts.pictures(number)
-        before = seen(pictures)
+        before = hash_file_stats(pictures)
         batches: list[Answers] = []
         for batch in answered(predictor, pictures, asked):
             batches.append(batch)
             yield batch
-        parts.write(number, Made.of(join(batches), before))
+        parts.write(number, ChunkContent.of(join(batches), before))
 
 
 def _device(wish: str, group: GroupInfo) -> str:

@@ -12,7 +12,7 @@ from ..data.source import Source
 from ..data.sources.class_folders import open_class_folders
 from ..errors import UsageError
 from ..evaluate.apart import Apart, apart
-from ..predict.files import expand
+from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor
 from .evaluation import ALL, Counter, Labelled, other_source
 from .reading import features_of
@@ -72,7 +72,7 @@ def _of_files(other: str | Path) -> bool:
 
 
 def _pictures(folder: Path) -> Source:
-    found = expand([str(folder)])
+    found = expand_image_paths([str(folder)])
     return Source(
         name=folder.name,
         classes=("picture",),

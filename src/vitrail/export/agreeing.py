@@ -13,9 +13,9 @@ from ..evaluate.answers import Answers
 from ..evaluate.label_predictions import LabelPredictions
 from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import Predictions
-from ..predict import exported_rows
-from ..predict.exported import Facts
-from ..predict.member import Member
+from ..predict import onnx_predictor
+from ..predict.exported import ExportMetadata
+from ..predict.predictor import PredictorMember
 from . import proving
 from .proving import BATCHES, Answerer
 
@@ -49,7 +49,7 @@ class Agreement:
 
 
 def compare(
-    answerer: Answerer, facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W C"]
+    answerer: Answerer, facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
 ) -> tuple[float, float]:
     """The share of equal answers and the largest difference of two scores; one picture at a time and five at once.
 
@@ -65,7 +65,9 @@ def compare(
         asked = pictures[: proving.ALONE] if batch == 1 else pictures
         parts = [answerer(asked[start : start + batch]) for start in range(0, len(asked), batch)]
         outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
-        found = exported_rows.table(facts, outputs, ("",) * len(asked), tuple(map(str, range(len(asked)))))
+        found = onnx_predictor.predictions_from_outputs(
+            facts, outputs, ("",) * len(asked), tuple(map(str, range(len(asked))))
+        )
         apart = proving.apart(proving.scores(found), proving.scores(expected)[: len(asked)], facts.task)
         if apart == float("inf"):
             raise DamagedFileError(
@@ -79,7 +81,7 @@ def compare(
     return same, difference
 
 
-def agreement(found: Answers, expected: Answers, member: Member) -> float:
+def agreement(found: Answers, expected: Answers, member: PredictorMember) -> float:
     """The share of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
     if isinstance(found, Predictions) and isinstance(expected, Predictions):
         return float((found.labels == expected.labels).mean())

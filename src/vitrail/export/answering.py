@@ -14,11 +14,11 @@ from ..model.attention import Attention
 from ..model.config import AttentionChoice
 from ..model.vit import ViT
 from ..predict import exported
-from ..predict.exported import REASONS
-from ..predict.member import Member
+from ..predict.exported import ABSTENTION_REASONS
+from ..predict.predictor import PredictorMember
 from .resizing import Resizing
 
-UNSURE, UNLIKE = REASONS.index("unsure"), REASONS.index("unlike")
+UNSURE, UNLIKE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASONS.index("unlike")
 
 
 class Answering(nn.Module):
@@ -38,7 +38,7 @@ class Answering(nn.Module):
 
     def __init__(
         self,
-        member: Member,
+        member: PredictorMember,
         resize: bool = False,
         attention: AttentionChoice = "open",
         number_format: str = "float32",
@@ -53,7 +53,7 @@ class Answering(nn.Module):
         self.model = _frozen(member.model, attention, NUMBER_FORMATS[number_format])
         self.distances = _distances(member)
         self.decide: nn.Module = Values(member) if member.task == "number" else Chances(member)
-        self.names = exported.outputs_of(member.task, self.distances is not None)
+        self.names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: UInt8[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
         images = images if self.resizing is None else self.resizing(images)
@@ -89,7 +89,7 @@ class Chances(nn.Module):
     temperature: Tensor
     labels: Tensor
 
-    def __init__(self, member: Member):
+    def __init__(self, member: PredictorMember):
         super().__init__()
         decided, K = member.decided, len(member.classes)
         self.task = member.task
@@ -124,7 +124,7 @@ class Values(nn.Module):
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, member: Member):
+    def __init__(self, member: PredictorMember):
         super().__init__()
         K = len(member.classes)
         mean, deviation = (0.0,) * K, (1.0,) * K
@@ -169,7 +169,7 @@ def _silent(
     return far * UNLIKE + (1 - far) * why
 
 
-def _distances(member: Member) -> Distances | None:
+def _distances(member: PredictorMember) -> Distances | None:
     """Only where they decide something."""
     if member.familiar is None or member.decided.unlike is None:
         return None

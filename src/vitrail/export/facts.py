@@ -8,14 +8,14 @@ from importlib.metadata import version
 import numpy as np
 from torch import nn
 
-from ..predict.exported import Facts
-from ..predict.member import Member
+from ..predict.exported import ExportMetadata
+from ..predict.predictor import PredictorMember
 from .answering import Answering
 
 
-def facts_of(answering: Answering, member: Member) -> Facts:
+def facts_of(answering: Answering, member: PredictorMember) -> ExportMetadata:
     """The notes of the file that a module becomes."""
-    return Facts(
+    return ExportMetadata(
         task=member.task,
         classes=member.classes,
         image=member.spec,

@@ -12,8 +12,8 @@ import torch
 
 from ..errors import UsageError
 from ..files.atomic import commit_draft, make_draft
-from ..predict.member import Member
-from ..predict.onnx_file import OnnxFile
+from ..predict.onnx_predictor import OnnxPredictor
+from ..predict.predictor import PredictorMember
 from . import onnx_graph, package
 from .answering import Answering
 from .capturing import capture
@@ -23,12 +23,12 @@ from .proving import Proof, prepared, prove, prove_resizing
 
 Kind = Literal["onnx", "pt2"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-File = OnnxFile | Package
+File = OnnxPredictor | Package
 """A file that has been written and opened again: facts, and `run` from pictures to named outputs."""
 
 
 def make(
-    member: Member, kind: Kind, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
+    member: PredictorMember, kind: Kind, out: Path, decoded: Sequence[np.ndarray], resize: bool = False
 ) -> tuple[Proof, Proof | None]:
     """Write a model as one file that answers as it does in float32.
 
@@ -54,7 +54,7 @@ def make(
     return proof, resizing
 
 
-def written(member: Member, kind: Kind, place: Path, resize: bool, number_format: str = "float32") -> File:
+def written(member: PredictorMember, kind: Kind, place: Path, resize: bool, number_format: str = "float32") -> File:
     """A file that has just been written, opened again; nothing has been compared.
 
     Args:
@@ -74,7 +74,7 @@ def written(member: Member, kind: Kind, place: Path, resize: bool, number_format
 
 def reopened(place: Path, kind: Kind) -> File:
     """A file as its users will open it, computing with as many threads as PyTorch does here."""
-    return OnnxFile(place, torch.get_num_threads()) if kind == "onnx" else Package(place)
+    return OnnxPredictor(place, torch.get_num_threads()) if kind == "onnx" else Package(place)
 
 
 def check_free(out: Path, kind: Kind) -> None:

@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from ..errors import UsageError
 from ..predict import exported
-from ..predict.exported import Facts
+from ..predict.exported import ExportMetadata
 
 OPSET = 18
 """The version of ONNX's operators that files are written in; readers since 2023 know it."""
@@ -37,7 +37,7 @@ def check_installed() -> None:
         raise UsageError(f"An ONNX file needs {', '.join(PACKAGES)}. Missing: {', '.join(missing)}. {INSTALL}")
 
 
-def write(program: ExportedProgram, facts: Facts, path: Path) -> None:
+def write(program: ExportedProgram, facts: ExportMetadata, path: Path) -> None:
     """Write a graph with its notes; weights that are too many for one file lie beside it, in NAME.data.
 
     Raises:
@@ -49,7 +49,7 @@ def write(program: ExportedProgram, facts: Facts, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's advice is for its authors
         made = torch.onnx.export(
-            program, (), input_names=[exported.IMAGES], output_names=list(facts.outputs), opset_version=OPSET,
+            program, (), input_names=[exported.INPUT_NAME], output_names=list(facts.outputs), opset_version=OPSET,
             dynamo=True, verbose=False, custom_translation_table=_translated(),
         )  # fmt: skip
     assert made is not None

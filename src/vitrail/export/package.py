@@ -12,7 +12,7 @@ from torch.export import ExportedProgram
 
 from ..errors import DamagedFileError
 from ..predict import exported
-from ..predict.exported import Facts
+from ..predict.exported import ExportMetadata
 
 NOTES = "vitrail.json"
 """The file inside the package that holds its notes."""
@@ -36,7 +36,7 @@ class Package:
             raise DamagedFileError(
                 f"{path} is no package of torch.export that Vitrail has written: {error}."
             ) from error
-        self.facts = exported.read(said, str(path))
+        self.facts = exported.parse_metadata(said, str(path))
         self.module = program.module()
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
@@ -46,6 +46,6 @@ class Package:
         return {name: output.numpy() for name, output in zip(self.facts.outputs, found, strict=True)}
 
 
-def write(program: ExportedProgram, facts: Facts, path: Path) -> None:
+def write(program: ExportedProgram, facts: ExportMetadata, path: Path) -> None:
     """Write a graph with its notes."""
     torch.export.save(program, path, extra_files={NOTES: json.dumps(facts.notes())})

@@ -14,9 +14,9 @@ from ..evaluate.answers import Answers, answers_of
 from ..evaluate.label_predictions import LabelPredictions
 from ..evaluate.number_predictions import NumberPredictions
 from ..evaluate.predictions import Predictions
-from ..predict import exported, exported_rows
-from ..predict.exported import Facts
-from ..predict.member import Member
+from ..predict import exported, onnx_predictor
+from ..predict.exported import ExportMetadata
+from ..predict.predictor import PredictorMember
 from ..spec import ImageSpec
 
 Answerer = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
@@ -48,7 +48,9 @@ class Proof:
         return f"compared on {self.pictures:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
 
 
-def prove(answerer: Answerer, facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> Proof:
+def prove(
+    answerer: Answerer, facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+) -> Proof:
     """Ask a file and the run about the same prepared pictures.
 
     Args:
@@ -66,7 +68,9 @@ def prove(answerer: Answerer, facts: Facts, member: Member, pictures: UInt8[np.n
     return Proof(len(pictures), max(proof.difference for proof in proofs), max(proof.changed for proof in proofs))
 
 
-def prove_resizing(answerer: Answerer, facts: Facts, member: Member, decoded: Sequence[np.ndarray]) -> Proof:
+def prove_resizing(
+    answerer: Answerer, facts: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
+) -> Proof:
     """Ask a file that resizes by itself about pictures as they are, and the run about the same, prepared as always.
 
     Raises:
@@ -81,7 +85,9 @@ def prepared(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray
     return np.stack([fit_array_to_tensor(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
 
 
-def said_by_run(facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> tuple[Answers, float]:
+def said_by_run(
+    facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+) -> tuple[Answers, float]:
     """What a model says of pictures of its size that a file is asked about, and how far the file may be from it.
 
     A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
@@ -91,7 +97,7 @@ def said_by_run(facts: Facts, member: Member, pictures: UInt8[np.ndarray, "n H W
     return of_run(member, pictures), TOLERANCE
 
 
-def of_run(member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
+def of_run(member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
     """What a model says of prepared pictures, in the number format of the member."""
     device = next(member.model.parameters()).device
     parts = [member.outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCHES))]
@@ -104,12 +110,16 @@ def of_run(member: Member, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
 
 
 def _compared(
-    parts: Sequence[Mapping[str, np.ndarray]], facts: Facts, member: Member, expected: Answers, tolerance: float
+    parts: Sequence[Mapping[str, np.ndarray]],
+    facts: ExportMetadata,
+    member: PredictorMember,
+    expected: Answers,
+    tolerance: float,
 ) -> Proof:
     """What a file gave in batches, against what the run says of those pictures and perhaps of more."""
     outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
     n = len(outputs[exported.ABSTAINED])
-    found = exported_rows.table(facts, outputs, ("",) * n, tuple(map(str, range(n))))
+    found = onnx_predictor.predictions_from_outputs(facts, outputs, ("",) * n, tuple(map(str, range(n))))
     difference = apart(scores(found), scores(expected)[:n], facts.task)
     if not difference <= tolerance:
         raise DamagedFileError(
@@ -120,7 +130,7 @@ def _compared(
     return Proof(n, difference, int(decided_otherwise(found, expected).sum()))
 
 
-def check_follows(outputs: Mapping[str, np.ndarray], facts: Facts, member: Member) -> None:
+def check_follows(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, member: PredictorMember) -> None:
     """Decisions of a file must be those that the run would draw from the file's own scores.
 
     Raises:
@@ -130,7 +140,7 @@ def check_follows(outputs: Mapping[str, np.ndarray], facts: Facts, member: Membe
     probabilities = outputs.get(exported.PROBABILITIES)
     of_classes = probabilities if facts.task == "classes" else None
     told = decided.abstained(of_classes, outputs.get(exported.DISTANCES), n) or ("",) * n
-    right = told == tuple(exported.REASONS[number] for number in outputs[exported.ABSTAINED].tolist())
+    right = told == tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].tolist())
     if probabilities is not None:
         classes = facts.task == "classes"
         drawn = decided.classes(probabilities, facts.classes) if classes else decided.labels(probabilities)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from ..predict import exported
-from ..predict.exported import Facts
+from ..predict.exported import ExportMetadata
 from .fusing import fuse
 
 PRODUCTS = ("MatMul", "Gemm")
@@ -22,7 +22,7 @@ BATCH = 8
 """Pictures that ranges are read from at once."""
 
 
-def quantise(source: Path, pictures: UInt8[np.ndarray, "n H W C"], facts: Facts, out: Path) -> int:
+def quantise(source: Path, pictures: UInt8[np.ndarray, "n H W C"], facts: ExportMetadata, out: Path) -> int:
     """Write the eight-bit form of a float32 file that Vitrail has written.
 
     Args:
@@ -68,4 +68,4 @@ class _Batches:
 
     def get_next(self) -> dict[str, np.ndarray] | None:
         """The input of the graph by its name."""
-        return {exported.IMAGES: self._left.pop(0)} if self._left else None
+        return {exported.INPUT_NAME: self._left.pop(0)} if self._left else None

@@ -13,7 +13,7 @@ import numpy as np
 from ..data.preprocess import to_batch_tensor
 from ..errors import UsageError
 from ..files.atomic import commit_draft, make_draft
-from ..predict.member import Member
+from ..predict.predictor import PredictorMember
 from . import pacing, quantising
 from .agreeing import Agreement, check_agrees, compare
 from .making import File, Kind, check_free, reopened, written
@@ -30,7 +30,7 @@ ABLE: dict[Kind, tuple[Precision, ...]] = {
 
 
 def make_smaller(
-    member: Member,
+    member: PredictorMember,
     kind: Kind,
     precision: Precision,
     out: Path,
@@ -90,7 +90,9 @@ def check_able(kind: Kind, precision: Precision) -> None:
         )
 
 
-def _answerers(exact: Member, whole: File, file: File, precision: str) -> dict[str, Callable[[np.ndarray], object]]:
+def _answerers(
+    exact: PredictorMember, whole: File, file: File, precision: str
+) -> dict[str, Callable[[np.ndarray], object]]:
     """Whose speed is compared: the run itself, the same kind of file in float32, and the new one."""
     device = next(exact.model.parameters()).device
     return {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, UInt8
+import torch.nn.functional as F
+from jaxtyping import Float, Float32, Int, Int64, UInt8
 from torch import Tensor
 
 from ..data.preprocess import normalize, preprocess_image
@@ -17,13 +18,12 @@ from ..errors import DataError, UsageError
 from ..evaluate.collect import NUMBER_FORMATS, answering
 from ..model.vit import ViT
 from ..spec import ImageSpec
-from .nearest import Neighbours, nearest
+from .batches import prepare_batches
 from .predictor import Predictor
-from .reading import in_batches
 
-Features = Literal["pooled", "class", "mean", "patches"]
-BATCH = 64
-NOTHING = "There is no picture to take features of, or none that can be read."
+FeatureKind = Literal["pooled", "class", "mean", "patches"]
+BATCH_SIZE = 64
+NO_IMAGES_MESSAGE = "There is no picture to take features of, or none that can be read."
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,11 +53,11 @@ class Embeddings:
                     "Pictures are compared by one vector each, and these features have one for each patch. Take "
                     "pooled, class or mean."
                 )
-        return nearest(self.vectors, (among or self).vectors, count, itself=among is not None)
+        return find_nearest(self.vectors, (among or self).vectors, count, itself=among is not None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Eye:
+class Backbone:
     """A model, how its pictures are normalised, and the number format of its products."""
 
     model: ViT
@@ -75,7 +75,7 @@ class Embedder:
         UsageError: models that read pictures of different sizes.
     """
 
-    def __init__(self, eyes: Sequence[Eye], device: str | torch.device = "cpu"):
+    def __init__(self, eyes: Sequence[Backbone], device: str | torch.device = "cpu"):
         first = eyes[0]
         for eye in eyes:
             if (eye.spec.size, eye.model.config.grid) != (first.spec.size, first.model.config.grid):
@@ -100,13 +100,13 @@ class Embedder:
         for member in predictor.members:
             if not isinstance(member.model, ViT):
                 raise UsageError("Features are taken from Vision Transformers. This model is none.")
-            eyes.append(Eye(model=member.model, spec=member.spec, number_format=member.number_format))
+            eyes.append(Backbone(model=member.model, spec=member.spec, number_format=member.number_format))
         own = cls(eyes, predictor.device)
         own.spec = predictor.spec
         return own
 
     def embed(
-        self, pictures: Sequence[ImageInput | bytes], features: Features = "pooled", skip_bad: bool = False
+        self, pictures: Sequence[ImageInput | bytes], features: FeatureKind = "pooled", skip_bad: bool = False
     ) -> Embeddings:
         """The features of all pictures, in order.
 
@@ -114,13 +114,13 @@ class Embedder:
             DataError: no pictures, or one that cannot be read, by name (unless `skip_bad`).
             UsageError: as `parts`.
         """
-        return join(list(self.parts(pictures, features, skip_bad=skip_bad)))
+        return join_embeddings(list(self.parts(pictures, features, skip_bad=skip_bad)))
 
     def parts(
         self,
         pictures: Sequence[ImageInput | bytes],
-        features: Features = "pooled",
-        batch: int = BATCH,
+        features: FeatureKind = "pooled",
+        batch: int = BATCH_SIZE,
         skip_bad: bool = False,
     ) -> Iterator[Embeddings]:
         """The same batch by batch: for progress bars and for more pictures than memory.
@@ -130,19 +130,19 @@ class Embedder:
         """
         if features == "class" and not all(eye.model.config.class_token for eye in self.eyes):
             raise UsageError("This model has no class token. Take pooled, mean or patches.")
-        for names, made, skipped in in_batches(
+        for names, made, skipped in prepare_batches(
             pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
             vectors = np.zeros((0, 0), np.float32)
             if made:
-                seen = [vectors_of(eye, torch.stack(made), self.device, features) for eye in self.eyes]
+                seen = [compute_features(eye, torch.stack(made), self.device, features) for eye in self.eyes]
                 vectors = np.concatenate(seen, axis=-1)
-                _refuse_not_finite(vectors)
+                _check_finite(vectors)
             paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
             yield Embeddings(paths=paths, ids=ids, vectors=vectors, skipped=tuple(skipped))
 
 
-def join(parts: Sequence[Embeddings]) -> Embeddings:
+def join_embeddings(parts: Sequence[Embeddings]) -> Embeddings:
     """One table from several of the same model.
 
     Raises:
@@ -150,7 +150,7 @@ def join(parts: Sequence[Embeddings]) -> Embeddings:
     """
     there = [part.vectors for part in parts if len(part)]
     if not there:
-        raise DataError(NOTHING)
+        raise DataError(NO_IMAGES_MESSAGE)
     return Embeddings(
         paths=tuple(path for part in parts for path in part.paths),
         ids=tuple(id for part in parts for id in part.ids),
@@ -159,8 +159,8 @@ def join(parts: Sequence[Embeddings]) -> Embeddings:
     )
 
 
-def vectors_of(
-    eye: Eye, images: UInt8[Tensor, "B C H W"], device: torch.device, features: Features
+def compute_features(
+    eye: Backbone, images: UInt8[Tensor, "B C H W"], device: torch.device, features: FeatureKind
 ) -> Float32[np.ndarray, " B *D"]:
     """What one model makes of prepared pictures: [B, D], or of patches [B, rows, columns, D].
 
@@ -180,9 +180,70 @@ def vectors_of(
     return values
 
 
-def _refuse_not_finite(vectors: np.ndarray) -> None:
+def _check_finite(vectors: np.ndarray) -> None:
     if bad := int(np.count_nonzero(~np.isfinite(vectors))):
         raise DataError(
             f"{bad:,} of {vectors.size:,} features are NaN or infinite, so nothing can be made of them. The model is "
             "damaged, or its number format is too small for it."
         )
+
+
+# The most similar of a set of pictures, by the cosine of the angle between their features.
+
+MAX_SIMILARITIES = 2**24
+"""Similarities that are held at once, 64 MiB of them."""
+
+
+class Neighbours(NamedTuple):
+    """For each asked vector the rows of the nearest, nearest first, and how similar they are."""
+
+    rows: Int64[np.ndarray, "m k"]
+    similarities: Float32[np.ndarray, "m k"]
+    """Cosines, from -1 to 1; 0 beside a vector of zeros, which points nowhere."""
+
+
+def find_nearest(
+    asked: Float32[np.ndarray, "m D"],
+    among: Float32[np.ndarray, "n E"],
+    count: int,
+    itself: bool = True,
+) -> Neighbours:
+    """The `count` nearest of a set, every pair compared; as many as there are, if there are fewer.
+
+    Equally similar ones among them come in the order of the set.
+
+    Args:
+        itself: False where both are the same set, and no vector shall find itself.
+
+    Raises:
+        UsageError: a count below 1, nothing to find, or features of different models.
+    """
+    others = len(among) - (not itself)
+    if count < 1:
+        raise UsageError(f"At least one nearest picture must be asked for. Got {count}.")
+    if others < 1:
+        raise UsageError(f"There is nothing to find among {len(among)} pictures{'' if itself else ' but each itself'}.")
+    if asked.shape[1] != among.shape[1]:
+        raise UsageError(
+            f"Only features of one model can be compared. Got {asked.shape[1]} numbers a picture and {among.shape[1]}."
+        )
+    known = F.normalize(torch.from_numpy(among), dim=1)
+    rows, similarities = [], []
+    for start in range(0, len(asked), lot := max(1, MAX_SIMILARITIES // len(among))):
+        part = F.normalize(torch.from_numpy(asked[start : start + lot]), dim=1) @ known.T  # [c, n]
+        if not itself:
+            part[torch.arange(len(part)), torch.arange(start, start + len(part))] = -torch.inf
+        values, places = _stable_topk(part, min(count, others))
+        rows.append(places)
+        similarities.append(values.clamp(-1, 1))
+    if not rows:
+        return Neighbours(np.zeros((0, min(count, others)), np.int64), np.zeros((0, min(count, others)), np.float32))
+    return Neighbours(torch.cat(rows).numpy(), torch.cat(similarities).numpy())
+
+
+def _stable_topk(similar: Float[Tensor, "c n"], count: int) -> tuple[Float[Tensor, "c k"], Int[Tensor, "c k"]]:
+    """The largest of each row, largest first, equal ones by their place."""
+    values, places = similar.topk(count, dim=1)
+    places, order = places.sort(dim=1)
+    values, order = values.gather(1, order).sort(dim=1, descending=True, stable=True)
+    return values, places.gather(1, order)

@@ -14,31 +14,31 @@ from .. import config
 from ..errors import DamagedFileError
 from ..spec import ImageSpec
 
-PREFIX = "vitrail."
+METADATA_PREFIX = "vitrail."
 """Before every name in a file's notes."""
-IMAGES = "images"
+INPUT_NAME = "images"
 """The only input: uint8 [B, H, W, C]."""
 PROBABILITIES, VALUES, LOGITS, DECISIONS, ABSTAINED, DISTANCES = (
     "probabilities", "values", "logits", "decisions", "abstained", "distances",
 )  # fmt: skip
-REASONS = ("", "unsure", "unlike")
+ABSTENTION_REASONS = ("", "unsure", "unlike")
 """Why a picture is not answered, by the number that stands in `abstained`."""
-Size = Literal["model", "any"]
-FORMAT = 1
+ExportedSize = Literal["model", "any"]
+METADATA_VERSION = 1
 """Raised when files of an older version can no longer be read as they are."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class ExportMetadata:
     """The notes of an exported file."""
 
-    format: int = FORMAT
+    format: int = METADATA_VERSION
     task: Literal["classes", "labels", "number"]
     classes: tuple[str, ...]
     """Names of the classes, labels or columns, in the order of the outputs."""
     image: ImageSpec
     """How a picture is brought to the model."""
-    size: Size = "model"
+    size: ExportedSize = "model"
     """model: pictures come at the model's size; any: the graph resizes them."""
     outputs: tuple[str, ...]
     """Names of the outputs, in order."""
@@ -51,10 +51,10 @@ class Facts:
 
     def notes(self) -> dict[str, str]:
         """As a file keeps them: words, each value as JSON."""
-        return {f"{PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
+        return {f"{METADATA_PREFIX}{name}": json.dumps(value) for name, value in config.write(self).items()}
 
 
-def outputs_of(task: str, distances: bool) -> tuple[str, ...]:
+def list_output_names(task: str, distances: bool) -> tuple[str, ...]:
     """Names of the outputs of a file.
 
     Args:
@@ -64,13 +64,15 @@ def outputs_of(task: str, distances: bool) -> tuple[str, ...]:
     return (*answers, ABSTAINED, *((DISTANCES,) if distances else ()))
 
 
-def read(notes: Mapping[str, str], where: str) -> Facts:
+def parse_metadata(notes: Mapping[str, str], where: str) -> ExportMetadata:
     """What a file has noted.
 
     Raises:
         DamagedFileError: nothing, something that cannot be, or what only a newer version writes.
     """
-    ours = {name.removeprefix(PREFIX): text for name, text in notes.items() if name.startswith(PREFIX)}
+    ours = {
+        name.removeprefix(METADATA_PREFIX): text for name, text in notes.items() if name.startswith(METADATA_PREFIX)
+    }
     if not ours:
         raise DamagedFileError(
             f"{where} says nothing of its classes and pictures, so Vitrail has not written it. Give a file that "
@@ -79,8 +81,10 @@ def read(notes: Mapping[str, str], where: str) -> Facts:
     try:
         values = {name: json.loads(text) for name, text in ours.items()}
         found = values.get("format")
-        if isinstance(found, int) and found > FORMAT:
-            raise DamagedFileError(f"{where} is of format {found}, expected at most {FORMAT}. Install a newer vitrail.")
-        return config.read(Facts, values, where)
+        if isinstance(found, int) and found > METADATA_VERSION:
+            raise DamagedFileError(
+                f"{where} is of format {found}, expected at most {METADATA_VERSION}. Install a newer vitrail."
+            )
+        return config.read(ExportMetadata, values, where)
     except ValueError as error:
         raise DamagedFileError(f"What {where} notes cannot be: {error} Export it again.") from error

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..checkpoints import bundle
 from ..checkpoints.bundle import find_ensemble, list_members
+from ..checkpoints.model_card import UNLABELED_KEY
 from ..data.preprocess import preprocess_image
-from ..data.source import ImageInput
+from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
+from ..evaluate import decisions
 from ..evaluate.answers import Answers, answers_of, join
+from ..evaluate.collect import answering, made_ready, outputs_of
+from ..evaluate.decisions import Decisions
 from ..evaluate.ensemble import mean_of, shared
-from .member import Member
-from .reading import Name, in_batches
+from ..evaluate.scaling import Scaling, scaling_in
+from ..evaluate.unlike import Familiar
+from ..evaluate.views import Views
+from ..spec import ImageSpec
+from .batches import ImageName, prepare_batches
 
 
 class Predictor:
@@ -33,12 +43,12 @@ class Predictor:
         UsageError: no member, or members that answer or read differently.
     """
 
-    def __init__(self, members: Sequence[Member], device: str | torch.device = "cpu"):
+    def __init__(self, members: Sequence[PredictorMember], device: str | torch.device = "cpu"):
         if not members:
             raise UsageError("A predictor needs at least one model. Got none.")
         first = members[0]
         for member in members:
-            _check_alike(first, member)
+            _check_compatible(first, member)
             member.model.to(device)
         self.members = tuple(members)
         self.device = torch.device(device)
@@ -63,13 +73,13 @@ class Predictor:
         """
         together = find_ensemble(path)
         if together is not None:
-            return cls([Member.open(folder, number_format) for folder in list_members(together)], device)
+            return cls([PredictorMember.open(folder, number_format) for folder in list_members(together)], device)
         folder = next((f for f in (Path(path), Path(path) / "model") if (f / "config.json").is_file()), None)
         if folder is None:
             raise UsageError(
                 f"A model must be a bundle (a folder with config.json) or a run folder with one in model/. Got {path}."
             )
-        return cls([Member.open(folder, number_format)], device)
+        return cls([PredictorMember.open(folder, number_format)], device)
 
     def predict(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
         """One row per picture, in order.
@@ -88,7 +98,7 @@ class Predictor:
         self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
     ) -> Iterator[Answers]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
-        for names, made, skipped in in_batches(
+        for names, made, skipped in prepare_batches(
             pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
         ):
             yield self._answered(names, torch.stack(made) if made else None, skipped)
@@ -101,7 +111,7 @@ class Predictor:
         """
         return self.alone().outputs(images, self.device)[0]
 
-    def alone(self) -> Member:
+    def alone(self) -> PredictorMember:
         """The only model.
 
         Raises:
@@ -114,13 +124,13 @@ class Predictor:
             )
         return self.members[0]
 
-    def answer(self, names: Sequence[Name], images: UInt8[Tensor, "B C H W"]) -> tuple[Answers, list[np.ndarray]]:
+    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"]) -> tuple[Answers, list[np.ndarray]]:
         """What is said of prepared pictures, and the outputs of each model [B, K] that it is said by."""
         found = [member.outputs(images, self.device) for member in self.members]
         return self._table(names, found, []), [outputs for outputs, _ in found]
 
     def _answered(
-        self, names: Sequence[Name], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
+        self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
     ) -> Answers:
         """The mean of what all models make of prepared pictures, None for no pictures."""
         nothing: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0), np.float32), None)
@@ -129,7 +139,7 @@ class Predictor:
 
     def _table(
         self,
-        names: Sequence[Name],
+        names: Sequence[ImageName],
         found: Sequence[tuple[np.ndarray, np.ndarray | None]],
         skipped: Sequence[tuple[str, str]],
     ) -> Answers:
@@ -144,7 +154,7 @@ class Predictor:
         return mean_of(tables, self.decided)
 
 
-def _check_alike(first: Member, other: Member) -> None:
+def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
     """Members share pictures and tables, so they must prepare the ones and fill the others alike."""
     ours, theirs = (replace(one.spec, mean=(0.5,), std=(0.5,)) for one in (first, other))
     if (first.classes, first.task, ours) != (other.classes, other.task, theirs):
@@ -152,3 +162,107 @@ def _check_alike(first: Member, other: Member) -> None:
             "Models that answer together must have the same classes and read the same pictures. "
             f"Got {first.classes} at {first.spec.size} and {other.classes} at {other.spec.size}."
         )
+
+
+# One model of a predictor: how it reads prepared pictures, and what turns its outputs into answers.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PredictorMember:
+    """A model with all that it needs to answer.
+
+    Raises:
+        UsageError: no class names, a scale for another task, or a cut for unlike pictures and nothing to compare with.
+    """
+
+    model: nn.Module
+    spec: ImageSpec
+    classes: tuple[str, ...]
+    """Names of the outputs."""
+    task: Task = "classes"
+    number_format: str = "float32"
+    views: Views = field(default_factory=Views)
+    """Of each picture, which its answer is averaged over."""
+    scaling: Scaling | None = None
+    """Of the task number, the scale that its numbers were learnt on."""
+    decided: Decisions = field(default_factory=Decisions)
+    familiar: Familiar | None = None
+    """What the training pictures look like to the model, if that is known."""
+
+    def __post_init__(self) -> None:
+        if not self.classes:
+            raise UsageError("A predictor needs the names of its classes. Got none.")
+        if self.scaling is not None and self.task != "number":
+            raise UsageError(f"A scale belongs to the task number and to no other. Got {self.scaling} for {self.task}.")
+        if self.decided.unlike is not None and self.familiar is None:
+            raise UsageError(
+                "A predictor that leaves pictures unlike its training unanswered needs what those look like. Got a cut "
+                f"of {self.decided.unlike:g} and nothing to compare with."
+            )
+
+    @classmethod
+    def open(cls, folder: Path, number_format: str | None = None) -> PredictorMember:
+        """The model of a bundle.
+
+        Args:
+            number_format: None takes the one the model was evaluated in where it is known, else float32.
+
+        Raises:
+            DamagedFileError: the bundle's files are not those of its manifest, or it notes what cannot be.
+            UsageError: the model has learnt from pictures only, and from no answer.
+        """
+        found = bundle.load_bundle(folder)
+        if UNLABELED_KEY in found.info:
+            raise UsageError(
+                f"The model in {folder} has seen pictures and no label, so what it would answer means nothing. Search "
+                f"by its features (vitrail embed {folder} PICTURES --to features.npy), or teach it: vitrail train "
+                f"SOURCE --weights {folder}"
+            )
+        task = parse_task(found.task)
+        return cls(
+            model=found.model,
+            spec=found.spec,
+            classes=found.classes,
+            task=task,
+            number_format=number_format or str(found.info.get("number_format", "float32")),
+            views=Views.of(found.info, str(folder / bundle.CONFIG_FILE)),
+            scaling=scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None,
+            decided=decisions.read(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
+            familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
+        )
+
+    @cached_property
+    def ready(self) -> nn.Module:
+        """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
+        return made_ready(self.model, self.number_format)
+
+    def outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
+        """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
+        with answering(self.ready):
+            outputs, seen = outputs_of(
+                self.ready, images, self.spec, device, self.number_format, self.views, self.task,
+                seen=self.familiar is not None,
+            )  # fmt: skip
+        if self.familiar is None or seen is None:
+            return outputs.cpu().numpy(), None
+        return outputs.cpu().numpy(), self.familiar.distances(seen.cpu().numpy())
+
+
+# Which model answers, as one number: equal only where everything is that its answers depend on.
+
+
+def hash_predictor(predictor: Predictor) -> str:
+    """SHA-256 of the weights, of how pictures are read, and of what turns outputs into answers."""
+    digest = hashlib.sha256()
+    digest.update(_encode_values((predictor.spec, predictor.classes, predictor.task, predictor.decided)))
+    for member in predictor.members:
+        digest.update(_encode_values((member.spec, member.number_format, member.views, member.scaling, member.decided)))
+        familiar = {} if member.familiar is None else member.familiar.tensors()
+        for name, tensor in sorted({**member.model.state_dict(), **familiar}.items()):
+            digest.update(_encode_values((name, str(tensor.dtype), tuple(tensor.shape))))
+            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _encode_values(values: tuple[object, ...]) -> bytes:
+    return repr(values).encode("utf-8", "surrogatepass") + b"\0"

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import DataError, UsageError
-from ..predict.reading import Name
+from ..predict.batches import ImageName
 from .explanations import explain
 from .inference_protocol import inferred
 from .multipart import Part, files_in
@@ -16,7 +16,7 @@ from .rows import named, with_notes
 from .service import Service
 
 
-async def one_row(service: Service, name: Name, body: bytearray | memoryview) -> dict[str, Any]:
+async def one_row(service: Service, name: ImageName, body: bytearray | memoryview) -> dict[str, Any]:
     """`POST /predict` with one picture.
 
     Raises:
@@ -76,11 +76,11 @@ async def inference(service: Service, body: bytearray) -> dict[str, Any]:
     with service.admission.pictures(1):
         images, said = await service.pictures.prepare("tensor", body)
     with service.admission.pictures(len(images)):
-        found = await service.batcher.answer([Name("", "")] * len(images), images)
+        found = await service.batcher.answer([ImageName("", "")] * len(images), images)
     return inferred(service.name, said["id"], found.outputs, said["outputs"])
 
 
-async def _row(service: Service, name: Name, body: bytearray | memoryview) -> dict[str, Any]:
+async def _row(service: Service, name: ImageName, body: bytearray | memoryview) -> dict[str, Any]:
     found, remarks = await service.answered(name, body)
     return with_notes(found.rows[0], service.model().predictor.decided, remarks)
 

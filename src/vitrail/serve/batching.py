@@ -25,7 +25,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ..predict.reading import Name
+from ..predict.batches import ImageName
 from ..runtime import use_threads
 from .refusals import RefusedError
 
@@ -56,7 +56,7 @@ class Answering(Protocol):
         """Of the CPU that computes an answer; 1 if something else does."""
         ...
 
-    def answer(self, names: Sequence[Name], images: UInt8[Tensor, "n C h w"]) -> Answered:
+    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> Answered:
         """Rows and outputs of prepared pictures."""
         ...
 
@@ -65,7 +65,7 @@ class Answering(Protocol):
 class _Asked:
     """Pictures of one request that wait for the model."""
 
-    names: Sequence[Name]
+    names: Sequence[ImageName]
     images: UInt8[Tensor, "n C h w"]
     future: asyncio.Future[Answered]
 
@@ -111,7 +111,7 @@ class Batcher:
         """Begin to read the model."""
         self._threads[0].start()
 
-    async def answer(self, names: Sequence[Name], images: UInt8[Tensor, "n C h w"]) -> Answered:
+    async def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> Answered:
         """What the model says of these pictures; if the caller is cancelled first, nothing is computed."""
         asked = _Asked(names=names, images=images, future=self._loop.create_future())
         with self._change:

@@ -38,8 +38,8 @@ def model_facts(name: str, task: Task, outputs: int, alone: bool, spec: ImageSpe
         exported.DECISIONS: ("INT64", of_labels),
         exported.ABSTAINED: ("INT64", [-1]),
     }
-    names = [one for one in exported.outputs_of(task, distances=False) if alone or one != exported.LOGITS]
-    images = {"name": exported.IMAGES, "datatype": "UINT8", "shape": [-1, spec.height, spec.width, spec.channels]}
+    names = [one for one in exported.list_output_names(task, distances=False) if alone or one != exported.LOGITS]
+    images = {"name": exported.INPUT_NAME, "datatype": "UINT8", "shape": [-1, spec.height, spec.width, spec.channels]}
     return {
         "name": name,
         "versions": [FORM],

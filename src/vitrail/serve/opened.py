@@ -22,9 +22,9 @@ from ..errors import DamagedFileError, UsageError
 from ..evaluate.number_predictions import NumberPredictions
 from ..files import strict_json
 from ..predict import exported
-from ..predict.embedder import Embedder, vectors_of
+from ..predict.batches import ImageName
+from ..predict.embedder import Embedder, compute_features
 from ..predict.predictor import Predictor
-from ..predict.reading import Name
 from ..runtime import use_threads
 from .batching import Answered
 from .explanations import methods_of, palette
@@ -57,7 +57,7 @@ class Opened:
         self._methods = [] if self.explainer is None else methods_of(self.explainer.model.config)
         self._palette = palette()
 
-    def answer(self, names: Sequence[Name], images: UInt8[Tensor, "n C h w"]) -> Answered:
+    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> Answered:
         """Rows and outputs of prepared pictures.
 
         Raises:
@@ -75,14 +75,14 @@ class Opened:
         if not isinstance(answers, NumberPredictions):
             found[exported.DECISIONS] = answers.labels.astype(np.int64)
         why = answers.abstained or ("",) * len(names)
-        found[exported.ABSTAINED] = np.array([exported.REASONS.index(one) for one in why], np.int64)
+        found[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in why], np.int64)
         return Answered(answers.records(), found)
 
     def embed(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
         """What the head reads of a picture."""
         if self.embedder is None:
             raise RefusedError(422, "Features are taken from Vision Transformers, and this model is none.")
-        seen = [vectors_of(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.eyes]
+        seen = [compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.eyes]
         vector = np.concatenate(seen)
         if not np.isfinite(vector).all():
             self._broken()
@@ -100,8 +100,8 @@ class Opened:
         images = torch.from_numpy(drawn)
         key = exported.VALUES if self.predictor.task == "number" else exported.PROBABILITIES
         try:
-            together = self.answer([Name("", "")] * len(images), images).outputs[key]
-            alone = self.answer([Name("", "")], images[:1]).outputs[key]
+            together = self.answer([ImageName("", "")] * len(images), images).outputs[key]
+            alone = self.answer([ImageName("", "")], images[:1]).outputs[key]
         except RefusedError as problem:
             raise DamagedFileError(f"{problem.sentence} Serve another copy.") from problem
         scale = max(1.0, float(np.abs(together).max()))
@@ -115,7 +115,7 @@ class Opened:
         """What answers some drawn pictures, and how many: four of 224 x 224 pixels, more of smaller ones, up to 64."""
         count = max(4, min(64, PIXELS // (self.spec.height * self.spec.width)))
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
-        return partial(self.predictor.answer, [Name("", "")] * count, images), count
+        return partial(self.predictor.answer, [ImageName("", "")] * count, images), count
 
     def about(self, limits: Limits, token: bool) -> dict[str, Any]:
         """What clients may know of the model, as `/about` says it."""

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from ..data.decoding import decoded_image as remarks
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..predict.reading import Name
+from ..predict.batches import ImageName
 
 LONGEST_NAME = 1000
 OF_FILES = {
@@ -22,15 +22,15 @@ OF_FILES = {
 """What clients are told of a file; that it was turned upright is nothing to worry about."""
 
 
-def name_of(header: bytes) -> Name:
+def name_of(header: bytes) -> ImageName:
     """What a client calls its picture: the header X-Filename, percent-encoded or plain. No file is opened by it."""
     return named(unquote(header.decode("latin-1"), errors="replace"))
 
 
-def named(path: str) -> Name:
+def named(path: str) -> ImageName:
     """A path of the client's and its last part, of bounded length."""
     short = path[:LONGEST_NAME]
-    return Name(short, short.replace("\\", "/").rpartition("/")[2])
+    return ImageName(short, short.replace("\\", "/").rpartition("/")[2])
 
 
 def with_notes(row: Mapping[str, object], decided: Decisions, said: Sequence[str]) -> dict[str, object]:

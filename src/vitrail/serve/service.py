@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from functools import partial
 
-from ..predict.reading import Name
+from ..predict.batches import ImageName
 from .admission import Admission
 from .batching import Answered, Batcher
 from .metrics import OTHER, Metrics
@@ -110,7 +110,7 @@ class Service:
         assert self.pictures is not None
         return await self.pictures.prepare("picture", body)
 
-    async def answered(self, name: Name, body: bytearray | memoryview) -> tuple[Answered, list[str]]:
+    async def answered(self, name: ImageName, body: bytearray | memoryview) -> tuple[Answered, list[str]]:
         """One picture answered, and remarks about its file."""
         made = await self.prepared(body)
         found = await self.batcher.answer([name], made.images)

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..data.decoding.decode import convert_image, parse_image
 from ..data.preprocess import fit_array_to_tensor, visible_size
 from ..errors import DataError, NoPictureError, TooLargeError
-from ..predict.exported import IMAGES
+from ..predict.exported import INPUT_NAME
 from ..spec import ImageSpec
 
 Kind = Literal["picture", "tensor"]
@@ -116,13 +116,13 @@ def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.n
             pass
         case _:
             raise DataError(
-                f'The body must be {{"inputs": [{{"name": "{IMAGES}", "shape": [B, {spec.height}, {spec.width}, '
+                f'The body must be {{"inputs": [{{"name": "{INPUT_NAME}", "shape": [B, {spec.height}, {spec.width}, '
                 f'{spec.channels}], "datatype": "UINT8", "data": [...]}}]}}.'
             )
     expected = [spec.height, spec.width, spec.channels]
-    if name != IMAGES or kind != "UINT8" or shape[1:] != expected or type(shape[0]) is not int or shape[0] < 1:
+    if name != INPUT_NAME or kind != "UINT8" or shape[1:] != expected or type(shape[0]) is not int or shape[0] < 1:
         raise DataError(
-            f"The one input is {IMAGES}, UINT8 [B, {', '.join(map(str, expected))}]. Got {name[:40]}, {kind[:20]} "
+            f"The one input is {INPUT_NAME}, UINT8 [B, {', '.join(map(str, expected))}]. Got {name[:40]}, {kind[:20]} "
             f"{str(shape)[:60]}."
         )
     if shape[0] > pictures:

@@ -15,8 +15,7 @@ from vitrail.errors import UsageError
 from vitrail.explain.truth.scores import SCORES
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(64, 64), patch=(16, 16), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
@@ -28,7 +27,7 @@ def bright(model, images, classes):
 
 
 def predictor(task: str = "classes", classes: tuple[str, ...] = synthetic.CLASSES) -> Predictor:
-    return Predictor([Member(model=create_model(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
+    return Predictor([PredictorMember(model=create_model(SHAPE, seed=3).eval(), spec=SPEC, classes=classes, task=task)])
 
 
 @pytest.mark.parametrize("tag", [False, True])
@@ -76,7 +75,11 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
 def test_what_is_no_plain_vit_is_refused():
     made = synthetic.make_synthetic_images(20, seed=0)
     stand_in = Predictor(
-        [Member(model=glyphs.StandIn(made.pictures, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES)]
+        [
+            PredictorMember(
+                model=glyphs.StandIn(made.pictures, made.targets), spec=glyphs.SPEC, classes=synthetic.CLASSES
+            )
+        ]
     )
     with pytest.raises(UsageError, match="Only a plain ViT with outputs can be measured"):
         faithfulness(stand_in, other("classes"), {"bright": bright})

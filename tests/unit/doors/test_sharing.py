@@ -8,7 +8,7 @@ import pytest
 
 from vitrail.doors import sharing
 from vitrail.errors import UsageError
-from vitrail.predict.parts import Job, Parts
+from vitrail.predict.chunks import ChunkFolder, ChunkJob
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_parts_become_a_file_of_answers(to, words):
 
 def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
     pictures = [Path(f"{k}.png") for k in range(1000)]
-    parts = Parts(tmp_path / "parts", Job(model="m", pictures="p", count=1000, size=64), pictures)
+    parts = ChunkFolder(tmp_path / "parts", ChunkJob(model="m", pictures="p", count=1000, size=64), pictures)
     assert parts.job.parts == 16 and parts.pictures(15) == pictures[960:]
     for world in (1, 3, 16, 40):
         shared = [number for rank in range(world) for number in parts.share(rank, world)]

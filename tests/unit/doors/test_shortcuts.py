@@ -16,15 +16,14 @@ from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.shortcuts import border
 from vitrail.evaluate.unlike import Familiar
 from vitrail.evaluate.views import Views
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 
 
 @pytest.mark.parametrize("tag", [True, False])
 def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
     made = synthetic.make_synthetic_images(500, seed=5, tag=tag)
     model = glyphs.StandIn(made.pictures[:300], made.targets[:300])
-    predictor = Predictor([Member(model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES)])
+    predictor = Predictor([PredictorMember(model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES)])
     given = Source(
         name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=made.targets,
         ids=tuple(map(str, range(500))),
@@ -44,7 +43,7 @@ def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
     decided = Decisions(temperature=(2.0,), unlike=3.0)
     familiar = Familiar(square, square, square)
     views = Views(mirror=True)
-    member = Member(
+    member = PredictorMember(
         model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decided=decided, familiar=familiar
     )
     predictor = Predictor([member])

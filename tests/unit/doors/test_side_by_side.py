@@ -17,8 +17,7 @@ from vitrail.errors import UsageError
 from vitrail.explain.methods import METHODS
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=24)
@@ -30,7 +29,7 @@ def explainer_of(outputs: int = 2) -> Explainer:
         config_from_name("vit_mu_patch8_16"), image_size=(16, 24), outputs=outputs, init="torch"
     )
     model, classes = create_model(shape, seed=2).eval(), ("cat", "dog")[:outputs]
-    predictor = Predictor([Member(model=model, spec=SPEC, classes=classes)]) if classes else None
+    predictor = Predictor([PredictorMember(model=model, spec=SPEC, classes=classes)]) if classes else None
     return Explainer(
         given="M", model=model, spec=SPEC, classes=classes, task="classes", device=torch.device("cpu"),
         predictor=predictor,

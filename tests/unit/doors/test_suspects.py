@@ -21,8 +21,7 @@ from vitrail.doors.reading import features_of
 from vitrail.doors.suspects import list_suspects, parted_by
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.suspect_list import COLUMNS, Listed
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.spec import ImageSpec
 
 N = 120
@@ -41,7 +40,7 @@ def one_thread() -> Iterator[None]:
 def predictor() -> Predictor:
     """An untrained model; what its head reads still tells dark from bright."""
     model = vitrail.create("vit_mu_patch8_16", outputs=2)
-    return Predictor([Member(model=model, spec=ImageSpec(height=16, width=16), classes=("yes", "no"))])
+    return Predictor([PredictorMember(model=model, spec=ImageSpec(height=16, width=16), classes=("yes", "no"))])
 
 
 def shades(n: int = N) -> tuple[np.ndarray, np.ndarray]:
@@ -149,7 +148,7 @@ def test_features_are_what_the_head_reads_and_bad_pictures_can_be_left_out(predi
 
 
 def test_another_kind_of_model_is_refused():
-    plain = Predictor([Member(model=nn.Flatten(), spec=ImageSpec(height=16, width=16), classes=("a", "b"))])
+    plain = Predictor([PredictorMember(model=nn.Flatten(), spec=ImageSpec(height=16, width=16), classes=("a", "b"))])
     with pytest.raises(UsageError, match=r"Vision Transformer"):
         features_of(plain, every(source(spoiled())))
 

@@ -15,7 +15,7 @@ from vitrail.evaluate.answers import answers_of
 from vitrail.evaluate.views import Views
 from vitrail.export.answering import Answering
 from vitrail.export.facts import facts_of, hash_of
-from vitrail.predict import exported, exported_rows
+from vitrail.predict import exported, onnx_predictor
 
 CASES = [
     *((kind, "classes", "nothing") for kind in KINDS),
@@ -40,7 +40,7 @@ def told_by_module(one, images):
         found = answering(torch.from_numpy(images))
     outputs = {name: value.numpy() for name, value in zip(answering.names, found, strict=True)}
     ids = tuple(map(str, range(len(images))))
-    return exported_rows.table(facts_of(answering, one), outputs, ("",) * len(images), ids), outputs
+    return onnx_predictor.predictions_from_outputs(facts_of(answering, one), outputs, ("",) * len(images), ids), outputs
 
 
 @pytest.mark.parametrize(("kind", "task", "decided"), CASES)
@@ -116,5 +116,5 @@ def test_the_module_leaves_the_model_as_it_was():
 
 def test_notes_come_back_as_they_were_written():
     facts = facts_of(Answering(member(decided="unlike")), member(decided="unlike"))
-    assert exported.read(facts.notes(), "file") == facts
+    assert exported.parse_metadata(facts.notes(), "file") == facts
     assert facts.outputs == ("probabilities", "logits", "decisions", "abstained", "distances")

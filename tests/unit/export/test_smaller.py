@@ -12,7 +12,7 @@ from vitrail.errors import DamagedFileError, UsageError
 from vitrail.export import agreeing, pacing
 from vitrail.export.package import Package
 from vitrail.export.smaller import make_smaller
-from vitrail.predict.onnx_file import OnnxFile
+from vitrail.predict.onnx_predictor import OnnxPredictor
 
 CASES = [("onnx", "int8"), ("onnx", "float16"), ("pt2", "bf16")]
 OTHERS = [
@@ -44,7 +44,7 @@ def test_a_smaller_file_decides_almost_as_float32_does_and_says_so(kind, precisi
     assert list(agreed.rates) == ["float32 in PyTorch", "float32 file", f"{precision} file"]
     assert all(rate > 0 for rate in agreed.rates.values())
     assert str(agreed).startswith(f"{precision} agrees with float32 in {agreed.same:.2%} of the classes of 40 pictures")
-    file = (OnnxFile if kind == "onnx" else Package)(tmp_path / f"model.{kind}")
+    file = (OnnxPredictor if kind == "onnx" else Package)(tmp_path / f"model.{kind}")
     assert file.facts.number_format == {"bf16": "bfloat16"}.get(precision, precision)
     assert file.facts.classes == ("cat", "dog", "fish")
 

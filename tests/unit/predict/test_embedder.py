@@ -13,9 +13,8 @@ from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DataError, UsageError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
-from vitrail.predict.embedder import Embedder, Embeddings, Eye, join
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.embedder import Backbone, Embedder, Embeddings, join_embeddings
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=8, width=12, channels=1, mean=(0.3,))
@@ -38,7 +37,7 @@ def model(name: str = "plain", seed: int = 0) -> ViT:
 
 
 def embedder(*names: str) -> Embedder:
-    return Embedder([Eye(model=model(name, seed), spec=SPEC) for seed, name in enumerate(names or ("plain",))])
+    return Embedder([Backbone(model=model(name, seed), spec=SPEC) for seed, name in enumerate(names or ("plain",))])
 
 
 @pytest.fixture
@@ -89,28 +88,28 @@ def test_features_are_what_their_names_say(pictures, name, features):
 def test_batches_of_any_size_give_the_same(pictures, batch):
     parts = list(embedder().parts(pictures, batch=batch))
     assert [len(part) for part in parts] == [min(batch, 5 - start) for start in range(0, 5, batch)]
-    np.testing.assert_allclose(join(parts).vectors, embedder().embed(pictures).vectors, atol=2e-6)
+    np.testing.assert_allclose(join_embeddings(parts).vectors, embedder().embed(pictures).vectors, atol=2e-6)
 
 
 @pytest.mark.parametrize(("features", "axes"), [("mean", 2), ("patches", 4)])
 def test_several_models_give_their_features_side_by_side(pictures, features, axes):
     both = embedder("plain", "registers").embed(pictures, features).vectors
     assert both.shape[-1] == 32 and both.ndim == axes
-    one = Embedder([Eye(model=model("registers", 1), spec=SPEC)]).embed(pictures, features).vectors
+    one = Embedder([Backbone(model=model("registers", 1), spec=SPEC)]).embed(pictures, features).vectors
     np.testing.assert_array_equal(both[..., 16:], one)
 
 
 def test_models_of_different_patches_cannot_look_together():
     other = create_model(ViTConfig(**{**SHAPE, "patch": (2, 2)}), 0)
     with pytest.raises(UsageError, match=r"patches of one size\. Got \(8, 12\) in \(2, 3\) .* in \(4, 6\)"):
-        Embedder([Eye(model=model(), spec=SPEC), Eye(model=other, spec=SPEC)])
+        Embedder([Backbone(model=model(), spec=SPEC), Backbone(model=other, spec=SPEC)])
 
 
 def test_a_predictor_s_own_models_are_asked(pictures):
-    predictor = Predictor([Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"))])
+    predictor = Predictor([PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"))])
     found = Embedder.of(predictor).embed(pictures)
     np.testing.assert_array_equal(found.vectors, embedder().embed(pictures).vectors)
-    foreign = Predictor([Member(model=torch.nn.Identity(), spec=SPEC, classes=("cat", "dog"))])
+    foreign = Predictor([PredictorMember(model=torch.nn.Identity(), spec=SPEC, classes=("cat", "dog"))])
     with pytest.raises(UsageError, match=r"Vision Transformers\. This model is none"):
         Embedder.of(foreign)
 

@@ -6,30 +6,30 @@ import pytest
 
 from vitrail.errors import DamagedFileError
 from vitrail.predict import exported
-from vitrail.predict.exported import FORMAT, Facts, outputs_of, read
+from vitrail.predict.exported import METADATA_VERSION, ExportMetadata, list_output_names, parse_metadata
 from vitrail.spec import ImageSpec
 
-FACTS = Facts(
+FACTS = ExportMetadata(
     task="labels", classes=("a", "b"), image=ImageSpec(height=8, width=12, channels=1, mean=(0.1,), std=(0.2,)),
-    outputs=outputs_of("labels", False), version="0.1.0", sha256="0" * 64,
+    outputs=list_output_names("labels", False), version="0.1.0", sha256="0" * 64,
 )  # fmt: skip
 
 
 def test_facts_come_back_and_other_notes_do_not_matter():
     notes = {**FACTS.notes(), "author": "somebody"}
-    assert read(notes, "file") == FACTS
-    assert all(name.startswith(exported.PREFIX) for name in FACTS.notes())
+    assert parse_metadata(notes, "file") == FACTS
+    assert all(name.startswith(exported.METADATA_PREFIX) for name in FACTS.notes())
 
 
 def test_a_file_of_somebody_else_is_refused():
     with pytest.raises(DamagedFileError, match=r"model\.onnx says nothing of its classes and pictures.*vitrail export"):
-        read({"author": "somebody"}, "model.onnx")
+        parse_metadata({"author": "somebody"}, "model.onnx")
 
 
 def test_a_newer_format_is_refused_with_the_remedy():
-    notes = {**FACTS.notes(), "vitrail.format": str(FORMAT + 1), "vitrail.colour": '"red"'}
+    notes = {**FACTS.notes(), "vitrail.format": str(METADATA_VERSION + 1), "vitrail.colour": '"red"'}
     with pytest.raises(DamagedFileError, match=r"of format 2, expected at most 1\. Install a newer vitrail"):
-        read(notes, "file")
+        parse_metadata(notes, "file")
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_newer_format_is_refused_with_the_remedy():
 )
 def test_notes_that_cannot_be_are_refused(name, text, said):
     with pytest.raises(DamagedFileError, match=f"What file notes cannot be: .*{said}"):
-        read({**FACTS.notes(), f"vitrail.{name}": text}, "file")
+        parse_metadata({**FACTS.notes(), f"vitrail.{name}": text}, "file")
 
 
 def test_the_names_of_outputs():
-    assert outputs_of("classes", True) == ("probabilities", "logits", "decisions", "abstained", "distances")
-    assert outputs_of("number", False) == ("values", "logits", "abstained")
+    assert list_output_names("classes", True) == ("probabilities", "logits", "decisions", "abstained", "distances")
+    assert list_output_names("number", False) == ("values", "logits", "abstained")

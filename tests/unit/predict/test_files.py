@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vitrail.errors import DataError
-from vitrail.predict.files import expand
+from vitrail.predict.image_paths import expand_image_paths
 
 
 @pytest.fixture
@@ -21,41 +21,45 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_gives_its_pictures_in_natural_order_without_hidden_files(folder):
-    assert expand(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
+    assert expand_image_paths(["a"]) == [Path("a/2.png"), Path("a/10.png"), Path("a/b/1.JPG")]
 
 
 def test_files_keep_the_order_in_which_they_are_named_and_may_repeat(folder):
-    assert expand(["one.jpeg", "a/2.png", "one.jpeg"]) == [Path("one.jpeg"), Path("a/2.png"), Path("one.jpeg")]
+    assert expand_image_paths(["one.jpeg", "a/2.png", "one.jpeg"]) == [
+        Path("one.jpeg"),
+        Path("a/2.png"),
+        Path("one.jpeg"),
+    ]
 
 
 def test_a_file_that_is_named_outright_needs_no_picture_ending(folder):
-    assert expand(["a/notes.txt"]) == [Path("a/notes.txt")]
+    assert expand_image_paths(["a/notes.txt"]) == [Path("a/notes.txt")]
 
 
 def test_patterns_reach_into_folders(folder):
-    assert expand(["a/*.png"]) == [Path("a/2.png"), Path("a/10.png")]
-    assert expand(["**/*.JPG"]) == [Path("a/b/1.JPG")]
+    assert expand_image_paths(["a/*.png"]) == [Path("a/2.png"), Path("a/10.png")]
+    assert expand_image_paths(["**/*.JPG"]) == [Path("a/b/1.JPG")]
 
 
 def test_a_file_with_a_pattern_in_its_name_is_that_file(folder):
     (folder / "x[1].png").write_bytes(b"")
-    assert expand(["x[1].png"]) == [Path("x[1].png")]
+    assert expand_image_paths(["x[1].png"]) == [Path("x[1].png")]
 
 
 def test_a_list_is_read_from_its_own_folder(folder):
     (folder / "a" / "list.txt").write_text("2.png\n\nb/1.JPG\n")
-    assert expand(["@a/list.txt"]) == [Path("a/2.png"), Path("a/b/1.JPG")]
+    assert expand_image_paths(["@a/list.txt"]) == [Path("a/2.png"), Path("a/b/1.JPG")]
 
 
 def test_a_list_saved_by_a_windows_editor_is_read_too(folder):
     (folder / "list.txt").write_bytes(b"\xef\xbb\xbfone.jpeg\r\na/2.png\r\n")
-    assert expand(["@list.txt"]) == [Path("one.jpeg"), Path("a/2.png")]
+    assert expand_image_paths(["@list.txt"]) == [Path("one.jpeg"), Path("a/2.png")]
 
 
 @pytest.mark.parametrize("text", ["one.jpeg\na/2.png\n", "one.jpeg\0a/2.png\0"])
 def test_standard_input_gives_lines_or_what_find_print0_writes(text, folder, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert expand(["-"]) == [Path("one.jpeg"), Path("a/2.png")]
+    assert expand_image_paths(["-"]) == [Path("one.jpeg"), Path("a/2.png")]
 
 
 @pytest.mark.parametrize(
@@ -74,14 +78,14 @@ def test_no_pictures_is_an_error_that_says_where(argument, message, folder):
     (folder / "blank.txt").write_text("\n\n")
     (folder / "wrong.txt").write_text("one.jpeg\nmissing.png\n")
     with pytest.raises(DataError, match=message):
-        expand([argument])
+        expand_image_paths([argument])
 
 
 def test_films_are_found_in_folders_by_their_endings(folder):
     for name in ("films/2.dcm", "films/10.DICOM"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"")
-    assert expand(["films"]) == [Path("films/2.dcm"), Path("films/10.DICOM")]
+    assert expand_image_paths(["films"]) == [Path("films/2.dcm"), Path("films/10.DICOM")]
 
 
 @pytest.mark.parametrize("argument", ["a.tar", "*.tar", "@list.txt"])
@@ -90,4 +94,4 @@ def test_a_shard_is_refused_with_what_to_do_instead(argument, folder):
     (folder / "list.txt").write_text("one.jpeg\na.tar\n")
     words = r"^a\.tar is a tar file, .*tar -xf a\.tar -C pictures.*`vitrail evaluate MODEL a\.tar`"
     with pytest.raises(DataError, match=words):
-        expand([argument])
+        expand_image_paths([argument])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.errors import UsageError
-from vitrail.predict import nearest as module
-from vitrail.predict.nearest import nearest
+from vitrail.predict import embedder as module
+from vitrail.predict.embedder import find_nearest
 
 
 def cosine(one: np.ndarray, other: np.ndarray) -> float:
@@ -34,11 +34,11 @@ def test_every_pair_is_compared(m, n, count, itself, lot):
     generator = np.random.default_rng(m * 1000 + n * 10 + count)
     among = generator.normal(size=(n, 5)).astype(np.float32)
     asked = generator.normal(size=(m, 5)).astype(np.float32) if itself else among
-    cells, module.CELLS = module.CELLS, lot
+    cells, module.MAX_SIMILARITIES = module.MAX_SIMILARITIES, lot
     try:
-        found = nearest(asked, among, count, itself)
+        found = find_nearest(asked, among, count, itself)
     finally:
-        module.CELLS = cells
+        module.MAX_SIMILARITIES = cells
     np.testing.assert_allclose(found.similarities, slowly(asked, among, count, itself), atol=1e-6)
     for place, (rows, similarities) in enumerate(zip(found.rows, found.similarities, strict=True)):
         assert len(set(rows.tolist())) == len(rows) and (itself or place not in rows)
@@ -47,20 +47,20 @@ def test_every_pair_is_compared(m, n, count, itself, lot):
 
 def test_equally_similar_ones_come_in_order_and_zeros_point_nowhere():
     among = np.array([[0, 2], [1, 0], [0, 1], [0, 0]], np.float32)
-    found = nearest(np.array([[0, 5], [0, 0]], np.float32), among, 4)
+    found = find_nearest(np.array([[0, 5], [0, 0]], np.float32), among, 4)
     assert found.rows.tolist() == [[0, 2, 1, 3], [0, 1, 2, 3]]
     assert found.similarities.tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
 
 
 def test_nothing_asked_gives_nothing():
-    assert nearest(np.zeros((0, 2), np.float32), np.ones((3, 2), np.float32), 2).rows.shape == (0, 2)
+    assert find_nearest(np.zeros((0, 2), np.float32), np.ones((3, 2), np.float32), 2).rows.shape == (0, 2)
 
 
 def test_what_cannot_be_found_is_refused():
     vectors = np.ones((1, 3), np.float32)
     with pytest.raises(UsageError, match=r"At least one nearest picture must be asked for\. Got 0"):
-        nearest(vectors, vectors, 0)
+        find_nearest(vectors, vectors, 0)
     with pytest.raises(UsageError, match=r"nothing to find among 1 pictures but each itself"):
-        nearest(vectors, vectors, 1, itself=False)
+        find_nearest(vectors, vectors, 1, itself=False)
     with pytest.raises(UsageError, match=r"Got 3 numbers a picture and 4"):
-        nearest(vectors, np.ones((2, 4), np.float32), 1)
+        find_nearest(vectors, np.ones((2, 4), np.float32), 1)

@@ -19,7 +19,7 @@ from vitrail.errors import DamagedFileError, DataError
 from vitrail.evaluate.views import Views
 from vitrail.export.making import make
 from vitrail.model.vit import create_model
-from vitrail.predict.onnx_file import OnnxFile
+from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
 
 FEW = [
@@ -90,25 +90,25 @@ def test_outputs_far_from_zero_stay_numbers(tmp_path):
     assert outputs.min() < -150 and outputs.max() > 150
     proof, _ = make(one, "onnx", tmp_path / "model.onnx", list(images))
     assert proof.difference < 1e-4
-    found = OnnxFile(tmp_path / "model.onnx").run(images)
+    found = OnnxPredictor(tmp_path / "model.onnx").run(images)
     assert np.isfinite(found["logits"]).all()
     np.testing.assert_allclose(found["logits"], outputs, rtol=1e-3, atol=0.05)
 
 
 def test_files_get_the_same_rows_as_from_the_predictor(grey, paths):
     one, place = grey
-    found, expected = OnnxFile(place).predict(paths, batch=3), Predictor([one]).predict(paths)
+    found, expected = OnnxPredictor(place).predict(paths, batch=3), Predictor([one]).predict(paths)
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4)
     assert (found.paths, found.ids, found.classes) == (expected.paths, expected.ids, expected.classes)
     np.testing.assert_array_equal(found.labels, expected.labels)
-    assert len(OnnxFile(place).predict([])) == 0
+    assert len(OnnxPredictor(place).predict([])) == 0
 
 
 def test_an_unreadable_picture_is_named_or_left_out(grey, paths):
     paths[2].write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"2\.png"):
-        OnnxFile(grey[1]).predict(paths)
-    found = OnnxFile(grey[1]).predict(paths, skip_bad=True)
+        OnnxPredictor(grey[1]).predict(paths)
+    found = OnnxPredictor(grey[1]).predict(paths, skip_bad=True)
     assert len(found) == 6 and found.skipped[0][0] == str(paths[2])
 
 
@@ -139,7 +139,7 @@ def test_pictures_of_any_size_where_the_graph_resizes(fit, fraction, tmp_path):
     ]
     proof, resized = make(one, "onnx", tmp_path / "model.onnx", decoded, resize=True)
     assert proof.difference < 0.01 and resized is not None and resized.difference < 0.01
-    found, expected = OnnxFile(tmp_path / "model.onnx").predict(decoded), Predictor([one]).predict(decoded)
+    found, expected = OnnxPredictor(tmp_path / "model.onnx").predict(decoded), Predictor([one]).predict(decoded)
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4 if fraction == 1 else 0.01)
 
 
@@ -148,7 +148,7 @@ def test_a_graph_without_our_notes_is_refused(grey, tmp_path):
     del model.metadata_props[:]
     onnx.save(model, tmp_path / "bare.onnx")
     with pytest.raises(DamagedFileError, match="says nothing of its classes and pictures"):
-        OnnxFile(tmp_path / "bare.onnx")
+        OnnxPredictor(tmp_path / "bare.onnx")
 
 
 def test_a_graph_with_other_outputs_than_it_says_is_refused(grey, tmp_path):
@@ -156,7 +156,7 @@ def test_a_graph_with_other_outputs_than_it_says_is_refused(grey, tmp_path):
     del model.graph.output[-1]
     onnx.save(model, tmp_path / "short.onnx")
     with pytest.raises(DamagedFileError, match=r"must give probabilities, logits, decisions, abstained\. It gives"):
-        OnnxFile(tmp_path / "short.onnx")
+        OnnxPredictor(tmp_path / "short.onnx")
 
 
 def test_a_model_that_the_runtime_refuses_is_told_with_its_reason(grey, tmp_path):
@@ -164,7 +164,7 @@ def test_a_model_that_the_runtime_refuses_is_told_with_its_reason(grey, tmp_path
     model.graph.node[0].op_type = "NoSuchOperator"
     onnx.save(model, tmp_path / "odd.onnx")
     with pytest.raises(DamagedFileError, match=r"ONNX Runtime cannot open .*odd\.onnx: .*NoSuchOperator"):
-        OnnxFile(tmp_path / "odd.onnx")
+        OnnxPredictor(tmp_path / "odd.onnx")
 
 
 @pytest.mark.parametrize("ending", ["", ".jsonl", ".parquet"])

@@ -24,8 +24,7 @@ from vitrail.evaluate.unlike import familiar
 from vitrail.evaluate.views import Views
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
-from vitrail.predict.member import Member
-from vitrail.predict.predictor import Predictor
+from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=8, width=12, channels=1)
@@ -40,7 +39,9 @@ def model() -> ViT:
 
 
 def predictor(mirror: bool = False) -> Predictor:
-    return Predictor([Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=Views(mirror=mirror))])
+    return Predictor(
+        [PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=Views(mirror=mirror))]
+    )
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_wrong_arguments_are_named(tmp_path):
     with pytest.raises(UsageError, match=r"at least 1\. Got 0"):
         predictor().predict([], batch=0)
     with pytest.raises(UsageError, match=r"names of its classes\. Got none"):
-        Member(model=model(), spec=SPEC, classes=())
+        PredictorMember(model=model(), spec=SPEC, classes=())
     with pytest.raises(UsageError, match="must be a bundle"):
         Predictor.open(tmp_path)
 
@@ -184,7 +185,7 @@ def test_a_bundle_whose_scale_does_not_fit_and_a_scale_of_no_numbers_are_refused
     with pytest.raises(DamagedFileError, match="mean and deviation of 3 training targets"):
         Predictor.open(tmp_path)
     with pytest.raises(UsageError, match="belongs to the task number"):
-        Member(model=model(), spec=SPEC, classes=("a", "b", "c"), scaling=Scaling((0.0,), (1.0,)))
+        PredictorMember(model=model(), spec=SPEC, classes=("a", "b", "c"), scaling=Scaling((0.0,), (1.0,)))
 
 
 def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
@@ -205,7 +206,7 @@ def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
 
 
 def test_models_that_answer_differently_do_not_answer_together():
-    first = Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"))
+    first = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"))
     with pytest.raises(UsageError, match=r"same classes and read the same pictures"):
         Predictor([first, replace(first, classes=("cat", "dog", "hen"))])
     with pytest.raises(UsageError, match=r"same classes and read the same pictures"):
@@ -233,11 +234,11 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
     answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])
     assert answers.abstained == (*("unlike",) * 7, "")
     with pytest.raises(UsageError, match=r"nothing to compare with"):
-        Member(model=own, spec=SPEC, classes=("cat", "dog", "fish"), decided=Decisions(unlike=2.0))
+        PredictorMember(model=own, spec=SPEC, classes=("cat", "dog", "fish"), decided=Decisions(unlike=2.0))
 
 
 def test_matrices_are_cast_once_where_answers_are_bfloat16():
-    one = Member(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), number_format="bfloat16")
+    one = PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), number_format="bfloat16")
     assert one.ready is one.ready and one.ready is not one.model
     assert one.ready.head.linear.weight.dtype == torch.bfloat16 and one.model.head.linear.weight.dtype == torch.float32
     plain = replace(one, number_format="float32")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitrail.predict.reading import Name
+from vitrail.predict.batches import ImageName
 from vitrail.serve.batching import Answered, Batcher
 from vitrail.serve.refusals import RefusedError
 
@@ -59,7 +59,7 @@ async def begin(batcher: Batcher, model: Gated, *values: int) -> list[asyncio.Ta
     """One request alone in the model, then the others, all of them waiting."""
     tasks = []
     for value in values:
-        tasks.append(asyncio.create_task(batcher.answer([Name("", "")], picture(value))))
+        tasks.append(asyncio.create_task(batcher.answer([ImageName("", "")], picture(value))))
         await asyncio.to_thread(model.entered.wait, 10)
     await asyncio.sleep(0.02)
     return tasks
@@ -80,7 +80,7 @@ def test_a_lone_request_goes_at_once_and_whoever_waits_goes_together():
 def test_no_batch_is_larger_than_the_limit_unless_one_request_is():
     async def play(batcher, model, batches):
         tasks = await begin(batcher, model, *range(7))
-        many = asyncio.create_task(batcher.answer([Name("", "")] * 5, picture(9, 5)))
+        many = asyncio.create_task(batcher.answer([ImageName("", "")] * 5, picture(9, 5)))
         await asyncio.sleep(0.02)
         model.gate.set()
         await asyncio.gather(*tasks)
@@ -107,7 +107,7 @@ def test_an_error_reaches_everybody_of_its_batch_and_nobody_else():
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert found[0].rows == [{"first": 1}]
         assert [str(one) for one in found[1:]] == ["broken", "broken"] and found[1] is not found[2]
-        assert (await batcher.answer([Name("", "")], picture(3))).rows == [{"first": 3}]
+        assert (await batcher.answer([ImageName("", "")], picture(3))).rows == [{"first": 3}]
 
     run(play)
 
@@ -119,7 +119,7 @@ def test_errands_take_the_model_for_themselves_between_batches():
         (first,) = await begin(batcher, model, 1)
         errands = [asyncio.create_task(batcher.do(lambda n=n: order.append(n) or n)) for n in range(3)]
         errands[1].cancel()
-        second = asyncio.create_task(batcher.answer([Name("", "")], picture(2)))
+        second = asyncio.create_task(batcher.answer([ImageName("", "")], picture(2)))
         second.add_done_callback(lambda _: order.append("batch"))
         await asyncio.sleep(0.02)
         model.gate.set()
@@ -161,7 +161,7 @@ def test_a_lone_request_always_has_the_first_thread():
         model.gate.set()
         answer, model.answer = model.answer, lambda *asked: names.add(threading.current_thread().name) or answer(*asked)
         for value in range(20):
-            await batcher.answer([Name("", "")], picture(value))
+            await batcher.answer([ImageName("", "")], picture(value))
 
     assert run(play, threads=2).used == [2] * 20
     assert names == {"vitrail-model"}
@@ -182,7 +182,7 @@ def test_an_errand_waits_for_both_threads_and_neither_begins_beside_it():
             return 1
 
         wanted = asyncio.create_task(batcher.do(errand))
-        later = [asyncio.create_task(batcher.answer([Name("", "")], picture(value))) for value in (3, 4, 5)]
+        later = [asyncio.create_task(batcher.answer([ImageName("", "")], picture(value))) for value in (3, 4, 5)]
         await asyncio.sleep(0.02)
         model.gate.set()
         await until(lambda: order)
@@ -203,7 +203,7 @@ def test_with_two_threads_an_error_stays_in_its_batch_and_both_go_on():
         model.gate.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert str(found[0]) == "broken" and found[1].rows == [{"first": 1}]
-        more = [batcher.answer([Name("", "")], picture(value)) for value in range(9)]
+        more = [batcher.answer([ImageName("", "")], picture(value)) for value in range(9)]
         assert [one.rows[0]["first"] for one in await asyncio.gather(*more)] == list(range(9))
 
     run(play, threads=2)

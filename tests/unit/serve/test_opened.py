@@ -13,15 +13,15 @@ from vitrail.doors.explaining import Asked, of_pictures
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.views import Views
 from vitrail.explain.methods import METHODS
+from vitrail.predict.batches import ImageName
 from vitrail.predict.predictor import Predictor
-from vitrail.predict.reading import Name
 from vitrail.serve.explanations import WORDS, explain, methods_of
 from vitrail.serve.inference_protocol import model_facts
 from vitrail.serve.opened import Opened
 from vitrail.serve.refusals import RefusedError
 from vitrail.serve.settings import Limits
 
-NAMES = [Name(f"{n}.png", f"{n}") for n in range(5)]
+NAMES = [ImageName(f"{n}.png", f"{n}") for n in range(5)]
 SQUARE = (8.0, 8.0)
 """Rows and columns of a picture's own that are seen."""
 

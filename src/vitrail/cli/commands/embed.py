@@ -85,9 +85,9 @@ class Embed(Command):
         """The features of some pictures, counted as they come."""
         from ...doors import counting
         from ...doors.embedding import embedded
-        from ...predict.files import expand
+        from ...predict.image_paths import expand_image_paths
 
-        pictures = expand(paths)
+        pictures = expand_image_paths(paths)
         parts = embedder.parts(pictures, self.features, skip_bad=self.skip_bad)
         return embedded(counting.answered(parts, len(pictures)), to, keep=self.nearest > 0)
 

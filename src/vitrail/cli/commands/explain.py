@@ -150,12 +150,12 @@ class Explain(Command):
         from ...doors.models import find
         from ...doors.wishes import pixels
         from ...explain.classic.shown import Choices
-        from ...predict.files import expand
+        from ...predict.image_paths import expand_image_paths
         from ..output import print_json
 
         self._refuse(f"--figure {name}", NOT_FIGURE)
         size = None if self.image_size is None else pixels(self.image_size)
-        pictures = expand(self.paths) if self.paths else []
+        pictures = expand_image_paths(self.paths) if self.paths else []
         of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
         path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{of}{name}.png"
         written = draw_classic(find(self.model), name, pictures, path, size, Choices(layer=self.layer))
@@ -210,9 +210,9 @@ class Explain(Command):
         from ...doors.explained import stems
         from ...doors.explaining import Asked, explained, fingerprint, open_explainer
         from ...doors.side_by_side import ALL, by_all
-        from ...predict.files import expand
+        from ...predict.image_paths import expand_image_paths
 
-        pictures = expand(self.paths)
+        pictures = expand_image_paths(self.paths)
         explainer = open_explainer(self.model, self.device)
         asked = Asked(
             method=None if self.method == ALL else self.method, of=self.class_, layer=self.layer, heads=self.heads,

@@ -69,12 +69,12 @@ class Predict(Command):
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...doors import counting
         from ...plural import counted
-        from ...predict.files import expand
+        from ...predict.image_paths import expand_image_paths
         from ..output import print_json
 
         if self._shared():
             return self._in_parts()
-        predictions = self._answers(expand(self.paths))
+        predictions = self._answers(expand_image_paths(self.paths))
         if self.to is not None:
             predictions.write(self.to)
         if self.json:
@@ -104,13 +104,13 @@ class Predict(Command):
 
     def _in_parts(self) -> int:
         from ...doors import counting, on_ray, sharing
-        from ...predict.files import expand
-        from ...predict.parts import SIZE
+        from ...predict.chunks import DEFAULT_CHUNK_SIZE
+        from ...predict.image_paths import expand_image_paths
         from ..output import print_json
 
         asked = sharing.Asked(
-            model=self.model, to=sharing.check_place(self.to), pictures=expand(self.paths), sets=self.sets,
-            size=self.part_size or SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
+            model=self.model, to=sharing.check_place(self.to), pictures=expand_image_paths(self.paths), sets=self.sets,
+            size=self.part_size or DEFAULT_CHUNK_SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
         )  # fmt: skip
         outcome = on_ray.predict(asked) if self.engine == "ray" else sharing.predict(asked)
         if self.json:
@@ -127,12 +127,14 @@ class Predict(Command):
     def _by_onnx(self, pictures: Sequence[Path]) -> Answers:
         from ...doors import counting
         from ...doors.onnx_predicting import open_onnx
-        from ...predict.exported_rows import join
+        from ...predict.onnx_predictor import join_exported_predictions
 
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
         file = open_onnx(self.model, self.device, dict(self.changes))
-        return join(list(counting.answered(file.parts(pictures, skip_bad=self.skip_bad), len(pictures))))
+        return join_exported_predictions(
+            list(counting.answered(file.parts(pictures, skip_bad=self.skip_bad), len(pictures)))
+        )
 
     def _by_torch(self, pictures: Sequence[Path]) -> Answers:
         from ...doors import counting

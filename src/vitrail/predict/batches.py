@@ -14,21 +14,21 @@ from ..data.source import ImageInput
 from ..errors import DataError, UsageError
 from ..evaluate.table import path_of
 
-READERS = 4
+NUM_READERS = 4
 """Threads that make the next batch ready while the model works on this one."""
-Made = TypeVar("Made")
+PreparedT = TypeVar("PreparedT")
 
 
-class Name(NamedTuple):
+class ImageName(NamedTuple):
     """What a row of answers calls its picture."""
 
     path: str
     id: str
 
 
-def in_batches(
-    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], Made], skip_bad: bool
-) -> Iterator[tuple[list[Name], list[Made], list[tuple[str, str]]]]:
+def prepare_batches(
+    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], PreparedT], skip_bad: bool
+) -> Iterator[tuple[list[ImageName], list[PreparedT], list[tuple[str, str]]]]:
     """Batch by batch the names of the pictures that could be read, what was made of them, and what was left out.
 
     Args:
@@ -40,9 +40,9 @@ def in_batches(
     """
     if batch < 1:
         raise UsageError(f"batch must be at least 1. Got {batch}.")
-    for rows in _ahead(pictures, batch, make):
-        names: list[Name] = []
-        images: list[Made] = []
+    for rows in _prepare_ahead(pictures, batch, make):
+        names: list[ImageName] = []
+        images: list[PreparedT] = []
         skipped: list[tuple[str, str]] = []
         for name, image in rows:
             if not isinstance(image, DataError):
@@ -55,31 +55,31 @@ def in_batches(
         yield names, images, skipped
 
 
-def _ahead(
-    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], Made]
-) -> Iterator[list[tuple[Name, Made | DataError]]]:
+def _prepare_ahead(
+    pictures: Sequence[ImageInput | bytes], batch: int, make: Callable[[ImageInput | bytes], PreparedT]
+) -> Iterator[list[tuple[ImageName, PreparedT | DataError]]]:
     """Batches in order, one of them being made ready while the last one is answered."""
 
-    def made(picture: ImageInput | bytes) -> Made | DataError:
+    def made(picture: ImageInput | bytes) -> PreparedT | DataError:
         try:
             return make(picture)
         except DataError as problem:
             return problem
 
-    workers = Workers(READERS)
-    ahead: deque[Callable[[], Made | DataError]] = deque()
+    workers = Workers(NUM_READERS)
+    ahead: deque[Callable[[], PreparedT | DataError]] = deque()
     todo = iter(pictures)
     try:
         for start in range(0, len(pictures), batch):
             ahead.extend(workers.begin(made, picture) for picture in islice(todo, 2 * batch - len(ahead)))
             here = range(start, min(start + batch, len(pictures)))
-            yield [(_named(pictures[i], i), ahead.popleft()()) for i in here]
+            yield [(_image_name(pictures[i], i), ahead.popleft()()) for i in here]
     finally:
         workers.close()
 
 
-def _named(picture: ImageInput | bytes, position: int) -> Name:
+def _image_name(picture: ImageInput | bytes, position: int) -> ImageName:
     """A file is called by its name, an array by its place in what was asked."""
     if isinstance(picture, np.ndarray | bytes):
-        return Name("", str(position))
-    return Name(path_of(picture), picture.name)
+        return ImageName("", str(position))
+    return ImageName(path_of(picture), picture.name)

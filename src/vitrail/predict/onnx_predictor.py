@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,17 @@ from ..data.decoding.decode import decode_image
 from ..data.preprocess_numpy import fit_array
 from ..data.source import ImageInput
 from ..errors import DamagedFileError, UsageError
+from ..evaluate import label_predictions, number_predictions, predictions
+from ..evaluate.label_predictions import LabelPredictions
+from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import Predictions
 from ..files import onnx_guard
 from . import exported
-from .exported_rows import Table, join, table
-from .reading import Name, in_batches
+from .batches import ImageName, prepare_batches
+from .exported import ExportMetadata
 
 
-class OnnxFile:
+class OnnxPredictor:
     """A file that `vitrail export` wrote.
 
     Args:
@@ -34,8 +38,8 @@ class OnnxFile:
         if not path.is_file():
             raise UsageError(f"An ONNX file is needed at {path}. `vitrail export RUN --to onnx` makes one.")
         onnx_guard.check_onnx_file(path)
-        self._session = session(path, threads)
-        self.facts = exported.read(self._session.get_modelmeta().custom_metadata_map, str(path))
+        self._session = open_session(path, threads)
+        self.facts = exported.parse_metadata(self._session.get_modelmeta().custom_metadata_map, str(path))
         self.spec = self.facts.image
         """How pictures are prepared."""
         given = tuple(output.name for output in self._session.get_outputs())
@@ -44,25 +48,29 @@ class OnnxFile:
 
     def run(self, images: UInt8[np.ndarray, "B H W C"]) -> dict[str, np.ndarray]:
         """All outputs by name, for pictures of a size that the file reads."""
-        found = self._session.run(list(self.facts.outputs), {exported.IMAGES: np.ascontiguousarray(images)})
+        found = self._session.run(list(self.facts.outputs), {exported.INPUT_NAME: np.ascontiguousarray(images)})
         return dict(zip(self.facts.outputs, found, strict=True))
 
-    def parts(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Iterator[Table]:
+    def parts(
+        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+    ) -> Iterator[ExportedPredictions]:
         """One row per picture, batch by batch, as `Predictor.parts` gives them.
 
         Raises:
             DataError: a picture that cannot be read, unless `skip_bad`.
         """
-        for names, made, skipped in in_batches(pictures, batch, self._prepared, skip_bad):
+        for names, made, skipped in prepare_batches(pictures, batch, self._prepared, skip_bad):
             yield self._answered(names, made, skipped)
 
-    def predict(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Table:
+    def predict(
+        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+    ) -> ExportedPredictions:
         """All rows at once.
 
         Raises:
             as `parts`.
         """
-        return join(list(self.parts(pictures, batch, skip_bad)) or [self._answered([], [], [])])
+        return join_exported_predictions(list(self.parts(pictures, batch, skip_bad)) or [self._answered([], [], [])])
 
     def _prepared(self, picture: ImageInput | bytes) -> np.ndarray:
         """At the model's size; only where the graph resizes that again by its own rule, as it was decoded."""
@@ -70,9 +78,11 @@ class OnnxFile:
         resized_again = self.facts.size == "any" and self.spec.crop_fraction != 1
         return values if resized_again else fit_array(values, self.spec)
 
-    def _answered(self, names: list[Name], images: list[np.ndarray], skipped: list[tuple[str, str]]) -> Table:
+    def _answered(
+        self, names: list[ImageName], images: list[np.ndarray], skipped: list[tuple[str, str]]
+    ) -> ExportedPredictions:
         paths, ids = tuple(name.path for name in names), tuple(name.id for name in names)
-        return table(self.facts, self._outputs(images), paths, ids, tuple(skipped))
+        return predictions_from_outputs(self.facts, self._outputs(images), paths, ids, tuple(skipped))
 
     def _outputs(self, images: list[np.ndarray]) -> dict[str, np.ndarray]:
         """Pictures of one shape are answered together, others one by one."""
@@ -85,7 +95,7 @@ class OnnxFile:
         return {name: np.concatenate([row[name] for row in rows]) for name in self.facts.outputs}
 
 
-def session(path: Path, threads: int | None = None) -> Any:
+def open_session(path: Path, threads: int | None = None) -> Any:
     """ONNX Runtime's session of a file whose structure has been checked, on the CPU.
 
     Raises:
@@ -106,3 +116,46 @@ def session(path: Path, threads: int | None = None) -> Any:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no family but this
         raise DamagedFileError(f"ONNX Runtime cannot open {path}: {error}. Use another copy.") from error
+
+
+# From the outputs of an exported file to the rows that every door gives; torch is not needed for it.
+
+ExportedPredictions = Predictions | LabelPredictions | NumberPredictions
+
+
+def predictions_from_outputs(
+    facts: ExportMetadata,
+    outputs: Mapping[str, np.ndarray],
+    paths: tuple[str, ...],
+    ids: tuple[str, ...],
+    skipped: tuple[tuple[str, str], ...] = (),
+) -> ExportedPredictions:
+    """The rows that the outputs of a file say, as every door gives them."""
+    why = tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].astype(int).tolist())
+    abstained = why if any(why) else ()
+    if facts.task == "number":
+        values = outputs[exported.VALUES]
+        return NumberPredictions(
+            paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=facts.classes, values=values,
+            abstained=abstained,
+        )  # fmt: skip
+    probabilities, decided = outputs[exported.PROBABILITIES], outputs[exported.DECISIONS]
+    if facts.task == "labels":
+        return LabelPredictions(
+            paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
+            probabilities=probabilities, answered=decided.astype(bool), abstained=abstained,
+        )  # fmt: skip
+    return Predictions(
+        paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
+        probabilities=probabilities, answered=decided.astype(np.int64).reshape(len(paths)), abstained=abstained,
+    )  # fmt: skip
+
+
+def join_exported_predictions(parts: Sequence[ExportedPredictions]) -> ExportedPredictions:
+    """One table from those of one file, in the order given."""
+    first = parts[0]
+    if isinstance(first, Predictions):
+        return predictions.join([part for part in parts if isinstance(part, Predictions)])
+    if isinstance(first, LabelPredictions):
+        return label_predictions.join([part for part in parts if isinstance(part, LabelPredictions)])
+    return number_predictions.join([part for part in parts if isinstance(part, NumberPredictions)])

@@ -23,13 +23,13 @@ from ..evaluate.answers import Answers, read_csv
 from ..files import atomic
 from ..files.checksums import sha256
 
-ENDING = ".parts"
+FOLDER_SUFFIX = ".parts"
 """Of the folder, after the name of the file that its parts become."""
-JOB = "parts.json"
-BATCH = 64
+JOB_FILE = "parts.json"
+BATCH_SIZE = 64
 """Pictures that go through the model at once, with and without parts: so that the last digit is the same."""
-SIZE = 16 * BATCH
-WORDS = {
+DEFAULT_CHUNK_SIZE = 16 * BATCH_SIZE
+JOB_FIELD_MESSAGES = {
     "model": "another model, or other page and size limits for opening files",
     "pictures": "another list of pictures",
     "count": "another list of pictures",
@@ -42,7 +42,7 @@ WORDS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class ChunkJob:
     """What all parts of a folder belong to.
 
     Raises:
@@ -55,7 +55,7 @@ class Job:
     """As `names_of` gives it."""
     count: int
     """Pictures in the list."""
-    size: int = SIZE
+    size: int = DEFAULT_CHUNK_SIZE
     """Pictures in a part; the last one has what is left."""
     sets: bool = False
     skip_bad: bool = False
@@ -63,10 +63,11 @@ class Job:
     """Of Vitrail."""
 
     def __post_init__(self) -> None:
-        if self.size < BATCH or self.size % BATCH:
-            near = max(BATCH, round(self.size / BATCH) * BATCH)
+        if self.size < BATCH_SIZE or self.size % BATCH_SIZE:
+            near = max(BATCH_SIZE, round(self.size / BATCH_SIZE) * BATCH_SIZE)
             raise UsageError(
-                f"--part-size must be a multiple of {BATCH}, so that pictures go through the model in the same batches "
+                f"--part-size must be a multiple of {BATCH_SIZE}, so that pictures go through the model in the same "
+                f"batches "
                 f"as without parts and get the same answers to the last digit. Got {self.size}; use {near}."
             )
 
@@ -82,7 +83,7 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class ChunkContent:
     """The content of one part."""
 
     table: bytes
@@ -96,7 +97,7 @@ class Made:
     """The pictures as they were before they were answered, by `seen`."""
 
     @classmethod
-    def of(cls, answers: Answers, seen: str) -> Made:
+    def of(cls, answers: Answers, seen: str) -> ChunkContent:
         """The content of a part that holds these answers."""
         return cls(
             table=answers.csv_bytes(),
@@ -108,14 +109,14 @@ class Made:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Joined:
+class JoinedChunks:
     """The file that all parts became."""
 
     rows: int
     skipped: tuple[tuple[str, str], ...]
 
 
-class Parts:
+class ChunkFolder:
     """The folder in which the parts of a job lie; it is made if need be.
 
     Raises:
@@ -123,13 +124,13 @@ class Parts:
         ResourceError: the disk is full or read-only, or permission is missing.
     """
 
-    def __init__(self, folder: Path, job: Job, pictures: Sequence[Path]):
+    def __init__(self, folder: Path, job: ChunkJob, pictures: Sequence[Path]):
         self.folder, self.job = Path(folder), job
         self._pictures = pictures
         self._began = time.time()
-        if not (self.folder / JOB).is_file():
-            _refuse_other_things(self.folder)
-            atomic.write_json(self.folder / JOB, asdict(job))
+        if not (self.folder / JOB_FILE).is_file():
+            _check_folder_is_ours(self.folder)
+            atomic.write_json(self.folder / JOB_FILE, asdict(job))
         self._refuse_another_job()
 
     def share(self, rank: int, world: int) -> range:
@@ -152,7 +153,7 @@ class Parts:
         table = self._table(number)
         if not table.is_file() or sha256(table) != facts.get("sha256"):
             return False
-        return not unchanged or facts.get("seen") == seen(self.pictures(number))
+        return not unchanged or facts.get("seen") == hash_file_stats(self.pictures(number))
 
     def missing(self) -> list[int]:
         """The parts that are not whole yet; their content is looked at only when something lies in place of each."""
@@ -160,7 +161,7 @@ class Parts:
         absent = [number for number in numbers if not self._notes(number).is_file()]
         return absent or [number for number in numbers if not self.is_whole(number, unchanged=False)]
 
-    def write(self, number: int, made: Made) -> None:
+    def write(self, number: int, made: ChunkContent) -> None:
         """Put a part into its place: the table, then what makes it count.
 
         Raises:
@@ -179,7 +180,7 @@ class Parts:
         atomic.write_bytes(self._table(number), made.table)
         atomic.write_bytes(self._notes(number), json.dumps(facts, indent=2).encode() + b"\n")
 
-    def join(self, out: Path, task: Task) -> Joined:
+    def join(self, out: Path, task: Task) -> JoinedChunks:
         """Write all parts as one file, the one that a single process would have written.
 
         Args:
@@ -196,7 +197,7 @@ class Parts:
             table_files.write(out, (read_csv(self._table(number), task) for number in range(self.job.parts)))
         atomic.remove_leftovers(self.folder, before=self._began)
         skipped = tuple((path, reason) for facts in all_facts for path, reason in facts["skipped"])
-        return Joined(rows=sum(facts["rows"] for facts in all_facts), skipped=skipped)
+        return JoinedChunks(rows=sum(facts["rows"] for facts in all_facts), skipped=skipped)
 
     def _copy(self, out: Path, heads: Sequence[int]) -> None:
         """The bytes of all tables, the first one with its header."""
@@ -213,11 +214,11 @@ class Parts:
         return self.folder / f"part-{number:05d}.json"
 
     def _facts(self, number: int) -> dict[str, Any]:
-        return _read(self._notes(number))
+        return _read_json_object(self._notes(number))
 
     def _refuse_another_job(self) -> None:
-        theirs, ours = _read(self.folder / JOB), asdict(self.job)
-        differing = list(dict.fromkeys(WORDS[name] for name in ours if theirs.get(name) != ours[name]))
+        theirs, ours = _read_json_object(self.folder / JOB_FILE), asdict(self.job)
+        differing = list(dict.fromkeys(JOB_FIELD_MESSAGES[name] for name in ours if theirs.get(name) != ours[name]))
         if differing:
             raise UsageError(
                 f"{self.folder} holds parts of another prediction ({', '.join(differing)}), which cannot be joined "
@@ -225,7 +226,7 @@ class Parts:
             )
 
 
-def names_of(pictures: Iterable[Path]) -> str:
+def hash_paths(pictures: Iterable[Path]) -> str:
     """SHA-256 of the paths of pictures, in their order."""
     digest = hashlib.sha256()
     for picture in pictures:
@@ -233,7 +234,7 @@ def names_of(pictures: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def seen(pictures: Iterable[Path]) -> str:
+def hash_file_stats(pictures: Iterable[Path]) -> str:
     """SHA-256 of the sizes and dates of files; one that is not there counts too."""
     digest = hashlib.sha256()
     for picture in pictures:
@@ -245,7 +246,7 @@ def seen(pictures: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def _refuse_other_things(folder: Path) -> None:
+def _check_folder_is_ours(folder: Path) -> None:
     ours = (".", "part")  # unfinished files, and what another process has written since we looked
     if folder.exists() and not (folder.is_dir() and all(path.name.startswith(ours) for path in folder.iterdir())):
         raise UsageError(
@@ -253,7 +254,7 @@ def _refuse_other_things(folder: Path) -> None:
         )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json_object(path: Path) -> dict[str, Any]:
     """What a small file of ours says; nothing if it is absent or damaged."""
     try:
         found = json.loads(path.read_bytes())

@@ -12,7 +12,7 @@ from ..data.decoding.decoded_image import IMAGE_EXTENSIONS
 from ..errors import DataError
 
 
-def expand(arguments: Sequence[str]) -> list[Path]:
+def expand_image_paths(arguments: Sequence[str]) -> list[Path]:
     """Pictures in the order named; those of one folder or pattern in natural order (2.png before 10.png).
 
     Each argument is a file (taken whatever its ending), a folder (searched to the bottom, hidden files left out), a
@@ -24,12 +24,12 @@ def expand(arguments: Sequence[str]) -> list[Path]:
     """
     found: list[Path] = []
     for argument in arguments:
-        found.extend(_pictures(argument))
-    _refuse_shards(found)
+        found.extend(_expand_argument(argument))
+    _reject_shards(found)
     return found
 
 
-def _refuse_shards(paths: Iterable[Path]) -> None:
+def _reject_shards(paths: Iterable[Path]) -> None:
     shard = next((path for path in paths if path.suffix.lower() == ".tar"), None)
     if shard is not None:
         raise DataError(
@@ -39,24 +39,24 @@ def _refuse_shards(paths: Iterable[Path]) -> None:
         )
 
 
-def _pictures(argument: str) -> list[Path]:
+def _expand_argument(argument: str) -> list[Path]:
     path = Path(argument)
     if argument == "-":
-        return _lines(sys.stdin.read(), Path(), "standard input")
+        return _parse_path_list(sys.stdin.read(), Path(), "standard input")
     if path.is_dir():
-        return _in_folder(path)
+        return _list_folder(path)
     if path.exists():
         return [path]
     if argument.startswith("@"):
-        return _listed(Path(argument[1:]))
+        return _read_list_file(Path(argument[1:]))
     if glob.has_magic(argument):
-        return _matching(argument)
+        return _match_pattern(argument)
     raise DataError(f"There is no picture, folder, pattern or @list at {argument}. Check the path.")
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     inside = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_EXTENSIONS and path.is_file())
-    found = _natural(path for path in inside if not _hidden(path.relative_to(folder)))
+    found = _sort_naturally(path for path in inside if not _is_hidden(path.relative_to(folder)))
     if not found:
         raise DataError(
             f"The folder {folder} must hold pictures ({', '.join(sorted(IMAGE_EXTENSIONS))}). It holds none."
@@ -64,22 +64,22 @@ def _in_folder(folder: Path) -> list[Path]:
     return found
 
 
-def _matching(pattern: str) -> list[Path]:
-    found = _natural(path for path in map(Path, glob.iglob(pattern, recursive=True)) if path.is_file())
+def _match_pattern(pattern: str) -> list[Path]:
+    found = _sort_naturally(path for path in map(Path, glob.iglob(pattern, recursive=True)) if path.is_file())
     if not found:
         raise DataError(f"The pattern {pattern} must match at least one file. It matches none.")
     return found
 
 
-def _listed(path: Path) -> list[Path]:
+def _read_list_file(path: Path) -> list[Path]:
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except OSError as problem:
         raise DataError(f"A list of pictures is needed at {path}. {problem.strerror or problem}.") from problem
-    return _lines(text, path.parent, str(path))
+    return _parse_path_list(text, path.parent, str(path))
 
 
-def _lines(text: str, folder: Path, where: str) -> list[Path]:
+def _parse_path_list(text: str, folder: Path, where: str) -> list[Path]:
     lines = text.split("\0") if "\0" in text else text.splitlines()
     found = [folder / line for line in lines if line.strip()]
     if not found:
@@ -90,9 +90,9 @@ def _lines(text: str, folder: Path, where: str) -> list[Path]:
     return found
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _natural(paths: Iterable[Path]) -> list[Path]:
+def _sort_naturally(paths: Iterable[Path]) -> list[Path]:
     return sorted(paths, key=lambda path: [(text, int(n or 0)) for text, n in re.findall(r"(\D*)(\d*)", str(path))])
