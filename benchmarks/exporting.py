@@ -30,9 +30,9 @@ import torch
 from vitrail.data.preprocess import normalize, to_batch_tensor
 from vitrail.doors.export_pictures import drawn, to_calibrate_on, to_compare_on
 from vitrail.doors.predicting import open_predictor
-from vitrail.export import pacing, quantising
-from vitrail.export.making import reopened, written
-from vitrail.export.smaller import make_smaller
+from vitrail.export import quantize, verify
+from vitrail.export.build import reopen_file, write_and_reopen
+from vitrail.export.quantize import export_reduced_precision
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
@@ -77,7 +77,7 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
     member = PredictorMember(model=create_model(config, seed=0).eval(), spec=spec, classes=names)
     pictures = drawn(*spec.size, spec.channels, CALIBRATING)
     with tempfile.TemporaryDirectory() as name:
-        found = pacing.rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
+        found = verify.measure_rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
     for way, rate in found.items():
         print(f"{size:24} {way:20} {rate:9.1f} pictures/s  {rate / found['PyTorch float32']:5.2f}x")
     return {way: round(rate, 2) for way, rate in found.items()}
@@ -85,17 +85,17 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
 
 def answerers(member: PredictorMember, pictures: np.ndarray, folder: Path) -> dict[str, Callable[[np.ndarray], object]]:
     """Everything that answers as one model does."""
-    whole = written(member, "onnx", folder / "float32.onnx", resize=False)
+    whole = write_and_reopen(member, "onnx", folder / "float32.onnx", resize=False)
     facts = replace(whole.facts, number_format="int8")
-    quantising.quantise(folder / "float32.onnx", pictures, facts, folder / "int8.onnx")
+    quantize.quantize_onnx(folder / "float32.onnx", pictures, facts, folder / "int8.onnx")
     return {
         "PyTorch float32": eager(member),
         "predict float32": predicted(member),
         "predict bf16": predicted(replace(member, number_format="bfloat16")),
-        "pt2 float32": written(member, "pt2", folder / "float32.pt2", resize=False).run,
-        "pt2 bf16": written(member, "pt2", folder / "bf16.pt2", False, "bfloat16").run,
+        "pt2 float32": write_and_reopen(member, "pt2", folder / "float32.pt2", resize=False).run,
+        "pt2 bf16": write_and_reopen(member, "pt2", folder / "bf16.pt2", False, "bfloat16").run,
         "ONNX float32": whole.run,
-        "ONNX int8": reopened(folder / "int8.onnx", "onnx").run,
+        "ONNX int8": reopen_file(folder / "int8.onnx", "onnx").run,
     }
 
 
@@ -123,7 +123,7 @@ def agreements(run: Path) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as name:
         for kind, precision in SMALLER:
             out = Path(name) / f"{precision}.{kind}"
-            agreed = make_smaller(member, kind, precision, out, pictures, calibration, force=True)
+            agreed = export_reduced_precision(member, kind, precision, out, pictures, calibration, force=True)
             print(agreed)
             found[f"{kind} {precision}"] = {
                 "pictures": agreed.pictures,

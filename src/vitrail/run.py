@@ -36,7 +36,7 @@ from .evaluate.sets import with_sets
 from .evaluate.shortcuts import Shortcuts
 from .evaluate.slices import Slices
 from .evaluate.suspect_list import Listed
-from .export.smaller import Precision
+from .export.quantize import ExportPrecision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
 from .train import cross_validation
@@ -306,7 +306,7 @@ class Run:
         to: str,
         out: str | Path | None = None,
         resize: bool = False,
-        precision: Precision = "float32",
+        precision: ExportPrecision = "float32",
         calibrate: str | Path | None = None,
         force: bool = False,
         layout: str | None = None,

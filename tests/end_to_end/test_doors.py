@@ -27,7 +27,7 @@ from served import reading, saved, serving
 from vitrail import ViTClassifier
 from vitrail.cli.main import main
 from vitrail.data.preprocess import preprocess_image
-from vitrail.export.package import Package
+from vitrail.export.build import Pt2File
 from vitrail.predict import onnx_predictor
 from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
@@ -127,7 +127,7 @@ def estimator(house: House) -> Told:
 
 def package(house: House) -> Told:
     """A torch.export file, asked by hand."""
-    file = Package(house.run / "exports" / "model.pt2")
+    file = Pt2File(house.run / "exports" / "model.pt2")
     images = np.stack(
         [preprocess_image(picture, file.facts.image).permute(1, 2, 0).numpy() for picture in house.pictures]
     )

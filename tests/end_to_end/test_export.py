@@ -15,7 +15,7 @@ from end_to_end.test_wrong_inputs import sentence
 from parity.opened import CLASSIFIERS
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.models import find
-from vitrail.export import agreeing, onnx_graph, pacing
+from vitrail.export import build, verify
 from vitrail.predict.predictor import Predictor
 
 
@@ -118,7 +118,7 @@ def test_a_file_that_is_there_is_not_overwritten(vitrail, run):
 
 
 def test_without_the_packages_for_onnx_they_are_named(vitrail, run, monkeypatch):
-    monkeypatch.setattr(onnx_graph, "PACKAGES", ("onnx", "no_such_package"))
+    monkeypatch.setattr(build, "ONNX_PACKAGES", ("onnx", "no_such_package"))
     answer = vitrail("export", run, "--to", "onnx")
     assert "Missing: no_such_package. Get them with: pip install 'vitrail[export]'" in sentence(answer, 2)
 
@@ -155,8 +155,8 @@ def test_an_onnx_file_is_what_is_made_when_nothing_is_said_and_predict_answers_w
 @pytest.fixture
 def quick(monkeypatch):
     """Speed is measured once, on one picture."""
-    monkeypatch.setattr(pacing, "ROUNDS", 1)
-    monkeypatch.setattr(pacing, "BATCH", 1)
+    monkeypatch.setattr(verify, "NUM_ROUNDS", 1)
+    monkeypatch.setattr(verify, "RATE_BATCH_SIZE", 1)
 
 
 def test_int8_is_fitted_to_the_run_s_training_pictures_and_says_how_fast_it_is(vitrail, run, quick):
@@ -181,7 +181,7 @@ def test_int8_can_be_fitted_to_other_pictures(vitrail, run, flowers, quick):
 
 
 def test_a_smaller_file_that_decides_otherwise_leaves_nothing_and_an_exit_code(vitrail, run, quick, monkeypatch):
-    monkeypatch.setattr(agreeing, "LEAST", 1.01)
+    monkeypatch.setattr(verify, "MIN_AGREEMENT", 1.01)
     answer = vitrail("export", run, "--to", "pt2", "--precision", "bf16")
     assert "pictures are answered as in float32, and 101% is asked for. Nothing is kept." in sentence(answer, 4)
     assert not list((run / "exports").iterdir())

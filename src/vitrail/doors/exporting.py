@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import UsageError
-from ..export import making
-from ..export.agreeing import Agreement
-from ..export.making import Kind
-from ..export.smaller import PRECISIONS, Precision, check_able, make_smaller
+from ..export import build
+from ..export.build import ExportFormat
+from ..export.quantize import EXPORT_PRECISIONS, ExportPrecision, check_precision_support, export_reduced_precision
+from ..export.verify import PrecisionAgreement
 from . import converting
 from .export_pictures import PICTURES, Decoded, to_calibrate_on, to_compare_on
 from .models import find
 from .predicting import open_predictor
 
-TARGETS = (*making.KINDS, *converting.TARGETS)
+TARGETS = (*build.EXPORT_FORMATS, *converting.TARGETS)
 MORE_PICTURES = 500
 """On which a file of fewer bits is compared with the model."""
 
@@ -33,7 +33,7 @@ class Exported:
     """That were compared."""
     changed: int = 0
     """Pictures on a threshold that the file decides otherwise."""
-    agreement: Agreement | None = None
+    agreement: PrecisionAgreement | None = None
     """Of a file of fewer bits, how often it decides as float32 does, and how fast."""
     notes: tuple[str, ...]
     """The proof in words, and what a person should know about the file."""
@@ -49,7 +49,7 @@ class Wish:
 
     resize: bool = False
     """Let it take pictures of any size."""
-    precision: Precision = "float32"
+    precision: ExportPrecision = "float32"
     """In which its matrices are multiplied."""
     calibrate: str | Path | None = None
     """A picture, folder, pattern or @list.txt that int8 is fitted to; None takes the run's training pictures."""
@@ -57,8 +57,8 @@ class Wish:
     """Keep a file of fewer bits although too many decisions differ from float32."""
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise UsageError(f"A precision is one of {', '.join(PRECISIONS)}. Got {self.precision!r}.")
+        if self.precision not in EXPORT_PRECISIONS:
+            raise UsageError(f"A precision is one of {', '.join(EXPORT_PRECISIONS)}. Got {self.precision!r}.")
         if self.calibrate is not None and self.precision != "int8":
             raise UsageError(f"Only int8 is fitted to pictures. Got --calibrate with --precision {self.precision}.")
         if self.force and self.precision == "float32":
@@ -100,7 +100,7 @@ def export(
     )  # fmt: skip
 
 
-def default_out(given: str, to: str, precision: Precision = "float32") -> Path:
+def default_out(given: str, to: str, precision: ExportPrecision = "float32") -> Path:
     """Where an export goes when nobody says: into the run's `exports/`, or beside another model."""
     kind = _kind(to)
     ending = "" if precision == "float32" else f"-{precision}"
@@ -113,7 +113,7 @@ def default_out(given: str, to: str, precision: Precision = "float32") -> Path:
     return beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}.{kind}")
 
 
-def _kind(to: str) -> Kind | None:
+def _kind(to: str) -> ExportFormat | None:
     """Which file a target is; None for a folder or file of another library.
 
     Raises:
@@ -121,17 +121,17 @@ def _kind(to: str) -> Kind | None:
     """
     if to not in TARGETS:
         raise UsageError(f"A model can be exported as {', '.join(TARGETS[:-1])} or {TARGETS[-1]}. Got {to!r}.")
-    return next((known for known in making.KINDS if known == to), None)
+    return next((known for known in build.EXPORT_FORMATS if known == to), None)
 
 
-def _as_file(given: str, kind: Kind, out: Path, wish: Wish, trained_on: object | None) -> Exported:
-    making.check_free(out, kind)
-    check_able(kind, wish.precision)
+def _as_file(given: str, kind: ExportFormat, out: Path, wish: Wish, trained_on: object | None) -> Exported:
+    build.check_export_path(out, kind)
+    check_precision_support(kind, wish.precision)
     if wish.precision != "float32":
         return _as_smaller_file(given, kind, out, wish, trained_on)
     member = open_predictor(given, "cpu").alone()
     pictures, whose = to_compare_on(Path(given), member.spec, wish.resize, trained_on, PICTURES)
-    proof, resized = making.make(member, kind, out, pictures, wish.resize)
+    proof, resized = build.export_file(member, kind, out, pictures, wish.resize)
     notes = [str(proof), whose]
     if resized is not None:
         notes.append(f"resizing by itself, {resized}")
@@ -144,14 +144,14 @@ def _as_file(given: str, kind: Kind, out: Path, wish: Wish, trained_on: object |
     )  # fmt: skip
 
 
-def _as_smaller_file(given: str, kind: Kind, out: Path, wish: Wish, trained_on: object | None) -> Exported:
+def _as_smaller_file(given: str, kind: ExportFormat, out: Path, wish: Wish, trained_on: object | None) -> Exported:
     member = open_predictor(given, "cpu").alone()
     calibration: list[Decoded] = []
     fitted = ""
     if wish.precision == "int8":
         calibration, fitted = to_calibrate_on(Path(given), member.spec, wish.calibrate, trained_on)
     pictures, whose = to_compare_on(Path(given), member.spec, wish.resize, trained_on, MORE_PICTURES)
-    agreed = make_smaller(member, kind, wish.precision, out, pictures, calibration, wish.resize, wish.force)
+    agreed = export_reduced_precision(member, kind, wish.precision, out, pictures, calibration, wish.resize, wish.force)
     notes = tuple(note for note in (str(agreed), whose, fitted) if note)
     return Exported(
         path=out, to=kind, difference=agreed.difference, pictures=agreed.pictures, agreement=agreed, notes=notes

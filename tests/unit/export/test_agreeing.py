@@ -11,18 +11,23 @@ import torch
 
 from exportable import member, pictures
 from vitrail.errors import DamagedFileError
-from vitrail.export.agreeing import Agreement, agreement, check_agrees, compare
-from vitrail.export.answering import Answering
-from vitrail.export.facts import facts_of
-from vitrail.export.pacing import rates
-from vitrail.export.proving import of_run
+from vitrail.export.build import make_metadata
+from vitrail.export.module import ExportModule
+from vitrail.export.verify import (
+    PrecisionAgreement,
+    check_agreement,
+    compare_with_float32,
+    measure_agreement,
+    measure_rates,
+    predict_with_member,
+)
 
 
 class Noisy:
     """The module as a file would be, with its first output changed for some pictures before it decides."""
 
     def __init__(self, one, change):
-        self.answering, self.change = Answering(one), change
+        self.answering, self.change = ExportModule(one), change
 
     def __call__(self, images):
         with torch.inference_mode():
@@ -34,7 +39,7 @@ class Noisy:
 
 def compared(one, change, count=20):
     file = Noisy(one, change)
-    return compare(file, facts_of(file.answering, one), one, pictures(one.spec, count))
+    return compare_with_float32(file, make_metadata(file.answering, one), one, pictures(one.spec, count))
 
 
 def swapped(outputs):
@@ -52,7 +57,7 @@ def test_the_same_answers_agree_wholly():
 
 def test_every_picture_that_is_answered_otherwise_counts():
     one = member()
-    labels = of_run(one, pictures(one.spec, 20)).labels
+    labels = predict_with_member(one, pictures(one.spec, 20)).labels
     otherwise = sum(label != 2 for label in labels[::5])
     same, difference = compared(one, swapped)
     assert otherwise > 0 and same == pytest.approx(1 - otherwise / 20) and difference > 0.01
@@ -60,17 +65,19 @@ def test_every_picture_that_is_answered_otherwise_counts():
 
 def test_labels_count_one_by_one():
     one = member("mean, indexed", "labels", "labels")
-    found = of_run(one, pictures(one.spec, 4))
+    found = predict_with_member(one, pictures(one.spec, 4))
     flipped = np.array(found.labels)
     flipped[0, 0] = ~flipped[0, 0].astype(bool)
-    assert agreement(dataclasses.replace(found, answered=flipped.astype(bool)), found, one) == pytest.approx(11 / 12)
+    assert measure_agreement(dataclasses.replace(found, answered=flipped.astype(bool)), found, one) == pytest.approx(
+        11 / 12
+    )
 
 
 def test_numbers_are_the_same_within_a_twentieth_of_their_deviation():
     one = member(task="number")  # deviations 5, 1 and 0.1
-    found = of_run(one, pictures(one.spec, 4))
+    found = predict_with_member(one, pictures(one.spec, 4))
     moved = found.values + np.array([0.2, 0.049, 0.006], np.float32)
-    assert agreement(dataclasses.replace(found, values=moved), found, one) == pytest.approx(2 / 3)
+    assert measure_agreement(dataclasses.replace(found, values=moved), found, one) == pytest.approx(2 / 3)
 
 
 def test_scores_that_are_no_numbers_are_refused():
@@ -92,11 +99,11 @@ def test_decisions_must_follow_from_the_scores_of_the_file():
 def test_ninety_nine_in_a_hundred_are_enough():
     rates_found = {"float32 file": 1234.5}
     facts = {"precision": "int8", "task": "labels", "pictures": 200, "difference": 0.01, "rates": rates_found}
-    check_agrees(Agreement(same=0.99, **facts))
+    check_agreement(PrecisionAgreement(same=0.99, **facts))
     said = r"In int8 only 98\.90% of the yes and no of labels of 200 pictures .* and 99% is asked for.*--force"
     with pytest.raises(DamagedFileError, match=said):
-        check_agrees(Agreement(same=0.989, **facts))
-    assert str(Agreement(same=0.99, **facts)).endswith("pictures per second: float32 file 1.23e+03")
+        check_agreement(PrecisionAgreement(same=0.989, **facts))
+    assert str(PrecisionAgreement(same=0.99, **facts)).endswith("pictures per second: float32 file 1.23e+03")
 
 
 def test_answerers_take_turns_and_the_slower_one_is_told():
@@ -109,6 +116,6 @@ def test_answerers_take_turns_and_the_slower_one_is_told():
     def quick(images):
         asked.append(("quick", images.shape))
 
-    found = rates({"slow": slow, "quick": quick}, np.zeros((3, 2, 2, 1), np.uint8), rounds=2, batch=4)
+    found = measure_rates({"slow": slow, "quick": quick}, np.zeros((3, 2, 2, 1), np.uint8), rounds=2, batch=4)
     assert asked == [("slow", (4, 2, 2, 1)), ("quick", (4, 2, 2, 1))] * 3
     assert 100 < found["slow"] <= 200 < found["quick"]

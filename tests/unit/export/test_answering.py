@@ -13,8 +13,8 @@ from kinds import KINDS
 from vitrail.data.preprocess import to_batch_tensor
 from vitrail.evaluate.answers import answers_of
 from vitrail.evaluate.views import Views
-from vitrail.export.answering import Answering
-from vitrail.export.facts import facts_of, hash_of
+from vitrail.export.build import hash_model, make_metadata
+from vitrail.export.module import ExportModule
 from vitrail.predict import exported, onnx_predictor
 
 CASES = [
@@ -35,12 +35,14 @@ def told_by_run(one, images):
 
 
 def told_by_module(one, images):
-    answering = Answering(one)
+    answering = ExportModule(one)
     with torch.inference_mode():
         found = answering(torch.from_numpy(images))
     outputs = {name: value.numpy() for name, value in zip(answering.names, found, strict=True)}
     ids = tuple(map(str, range(len(images))))
-    return onnx_predictor.predictions_from_outputs(facts_of(answering, one), outputs, ("",) * len(images), ids), outputs
+    return onnx_predictor.predictions_from_outputs(
+        make_metadata(answering, one), outputs, ("",) * len(images), ids
+    ), outputs
 
 
 @pytest.mark.parametrize(("kind", "task", "decided"), CASES)
@@ -101,20 +103,20 @@ def test_every_view_is_looked_at():
 
 def test_the_hash_names_the_weights():
     one, other = member().model, member().model
-    assert hash_of(one) == hash_of(other)
+    assert hash_model(one) == hash_model(other)
     with torch.no_grad():
         other.head.linear.bias[0] += 1e-3
-    assert hash_of(one) != hash_of(other)
+    assert hash_model(one) != hash_model(other)
 
 
 def test_the_module_leaves_the_model_as_it_was():
     one = member("two heads, recomputed")
-    Answering(one)
+    ExportModule(one)
     assert one.model.encoder.recompute and next(one.model.parameters()).requires_grad
     assert one.model.encoder.blocks[0].attention.choice == "auto"
 
 
 def test_notes_come_back_as_they_were_written():
-    facts = facts_of(Answering(member(decided="unlike")), member(decided="unlike"))
+    facts = make_metadata(ExportModule(member(decided="unlike")), member(decided="unlike"))
     assert exported.parse_metadata(facts.notes(), "file") == facts
     assert facts.outputs == ("probabilities", "logits", "decisions", "abstained", "distances")

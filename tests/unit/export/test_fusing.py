@@ -13,8 +13,8 @@ import pytest
 from onnx import numpy_helper
 
 from exportable import member, pictures
-from vitrail.export import fusing, quantising
-from vitrail.export.making import written
+from vitrail.export import quantize
+from vitrail.export.build import write_and_reopen
 
 PRODUCT, ATTENTION = "MatMulIntegerToFloat", "QAttention"
 COUNTS = {
@@ -35,11 +35,11 @@ def quantised(tmp_path_factory):
     @cache
     def made(kind: str) -> bytes:
         one, folder = member(kind), tmp_path_factory.mktemp("quantised")
-        whole = written(one, "onnx", folder / "float32.onnx", resize=False)
+        whole = write_and_reopen(one, "onnx", folder / "float32.onnx", resize=False)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(quantising, "fuse", lambda model: {})
+            patch.setattr(quantize, "fuse_operators", lambda model: {})
             facts = replace(whole.facts, number_format="int8")
-            quantising.quantise(folder / "float32.onnx", pictures(one.spec, 20), facts, folder / "int8.onnx")
+            quantize.quantize_onnx(folder / "float32.onnx", pictures(one.spec, 20), facts, folder / "int8.onnx")
         return (folder / "int8.onnx").read_bytes()
 
     return lambda kind: (onnx.load_from_string(made(kind)), pictures(member(kind).spec, 6, seed=1))
@@ -53,7 +53,7 @@ def logits(model, images):
 def test_fused_graphs_answer_as_before_and_count_what_they_hold(kind, quantised):
     model, images = quantised(kind)
     before = logits(model, images)
-    assert fusing.fuse(model) == COUNTS[kind]
+    assert quantize.fuse_operators(model) == COUNTS[kind]
     found = Counter(node.op_type for node in model.graph.node)
     assert {name: found[name] for name in COUNTS[kind]} == COUNTS[kind]
     onnx.checker.check_model(model)
@@ -62,7 +62,7 @@ def test_fused_graphs_answer_as_before_and_count_what_they_hold(kind, quantised)
 
 def test_nothing_stays_that_nobody_reads(quantised):
     model, _ = quantised("mean, indexed")
-    fusing.fuse(model)
+    quantize.fuse_operators(model)
     read = {name for node in model.graph.node for name in node.input} | {"logits"}
     assert {tensor.name for tensor in model.graph.initializer} <= read
     answers = {answer.name for answer in model.graph.output}
@@ -75,7 +75,7 @@ def test_an_attention_of_another_scale_is_left_as_it_is(quantised):
         if not tensor.dims and np.isclose(float(numpy_helper.to_array(tensor)), 8**-0.5):
             tensor.CopyFrom(numpy_helper.from_array(np.float32(0.3), tensor.name))
     before = logits(model, images)
-    assert fusing.fuse(model) == {PRODUCT: 8}
+    assert quantize.fuse_operators(model) == {PRODUCT: 8}
     np.testing.assert_allclose(logits(model, images), before, atol=1e-4 * float(np.abs(before).max()))
 
 
@@ -98,22 +98,22 @@ def test_an_attention_with_a_computed_part_is_left_as_it_is(kind, quantised):
     nodes = [*copies, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    assert fusing.fuse(model) == {PRODUCT: 8}
+    assert quantize.fuse_operators(model) == {PRODUCT: 8}
     np.testing.assert_allclose(logits(model, images), before, atol=1e-4 * float(np.abs(before).max()))
 
 
 def test_a_graph_of_floats_stays_as_it_is(tmp_path):
-    written(member(), "onnx", tmp_path / "float32.onnx", resize=False)
+    write_and_reopen(member(), "onnx", tmp_path / "float32.onnx", resize=False)
     model = onnx.load(tmp_path / "float32.onnx")
     before = [node.output[0] for node in model.graph.node]
-    assert fusing.fuse(model) == {}
+    assert quantize.fuse_operators(model) == {}
     assert [node.output[0] for node in model.graph.node] == before
     assert [known.domain for known in model.opset_import] == [""]
 
 
 def test_a_guard_against_division_by_zero_is_written_however_small_it_is(tmp_path):
     one = member("soft splits")  # its random features underflow: 0 / (0 + 1e-8)
-    written(one, "onnx", tmp_path / "float32.onnx", resize=False)
+    write_and_reopen(one, "onnx", tmp_path / "float32.onnx", resize=False)
     session = onnxruntime.InferenceSession(tmp_path / "float32.onnx")
     images = np.stack(list(pictures(one.spec)))
     assert all(np.isfinite(found).all() for found in session.run(None, {"images": images}))
@@ -123,7 +123,7 @@ def test_a_guard_against_division_by_zero_is_written_however_small_it_is(tmp_pat
     ("kind", "joined", "times"), [("mean, indexed", "Gelu", 2), ("probe, no class token", "FastGelu", 3)]
 )
 def test_gelu_is_written_as_onnx_runtime_knows_it(kind, joined, times, tmp_path):
-    written(member(kind), "onnx", tmp_path / "float32.onnx", resize=False)
+    write_and_reopen(member(kind), "onnx", tmp_path / "float32.onnx", resize=False)
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.optimized_model_filepath = str(tmp_path / "joined.onnx")

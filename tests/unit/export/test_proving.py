@@ -10,16 +10,16 @@ import torch
 
 from exportable import member, pictures
 from vitrail.errors import DamagedFileError
-from vitrail.export.answering import Answering
-from vitrail.export.facts import facts_of
-from vitrail.export.proving import Proof, prove, prove_resizing
+from vitrail.export.build import make_metadata
+from vitrail.export.module import ExportModule
+from vitrail.export.verify import VerificationResult, verify_file, verify_resizing
 
 
 class Recorded:
     """The module as a file would be, with its outputs changed on the way; the sizes of the batches that were asked."""
 
     def __init__(self, one, change=lambda outputs: None, resize=False):
-        self.answering, self.change, self.batches = Answering(one, resize), change, []
+        self.answering, self.change, self.batches = ExportModule(one, resize), change, []
 
     def __call__(self, images):
         self.batches.append(len(images))
@@ -32,7 +32,7 @@ class Recorded:
 
 def proof_of(one, change=lambda outputs: None, count=12):
     file = Recorded(one, change)
-    return prove(file, facts_of(file.answering, one), one, pictures(one.spec, count)), file
+    return verify_file(file, make_metadata(file.answering, one), one, pictures(one.spec, count)), file
 
 
 def test_one_and_five_at_a_time():
@@ -102,11 +102,11 @@ def test_a_file_that_resizes_is_compared_on_pictures_as_they_are():
     large = dataclasses.replace(one.spec, height=19, width=13)
     file = Recorded(one, resize=True)
     decoded = [*pictures(large, 4), *pictures(dataclasses.replace(one.spec, height=7, width=30), 3)]
-    proof = prove_resizing(file, facts_of(file.answering, one), one, decoded)
+    proof = verify_resizing(file, make_metadata(file.answering, one), one, decoded)
     assert proof.pictures == 7 and proof.difference < 0.01
 
 
 def test_a_proof_in_words():
-    assert str(Proof(1200, 1.234e-6, 0)) == (
+    assert str(VerificationResult(1200, 1.234e-6, 0)) == (
         "compared on 1,200 pictures: scores differ by at most 1.2e-06, every decision is the same"
     )

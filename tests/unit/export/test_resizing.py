@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitrail.data.preprocess import fit_images, to_batch_tensor
-from vitrail.export.resizing import Resizing
+from vitrail.export.module import GraphResize
 from vitrail.spec import ImageSpec
 
 SIZES = [(12, 20), (40, 33), (100, 21), (7, 5), (13, 64), (300, 260)]
@@ -24,7 +24,7 @@ def test_grey_levels_are_those_of_the_run(interpolation, antialias, way, fractio
     for height, width in SIZES:
         images = generator.integers(0, 256, (2, height, width, 3), dtype=np.uint8)
         expected = fit_images(to_batch_tensor(images), spec).permute(0, 2, 3, 1).numpy().astype(int)
-        found = Resizing(spec)(torch.from_numpy(images)).numpy().astype(int)
+        found = GraphResize(spec)(torch.from_numpy(images)).numpy().astype(int)
         apart = np.abs(found - expected)
         assert apart.max() <= 1, (height, width)
         assert (apart > 0).mean() < (0.001 if antialias else 0.03), (height, width, (apart > 0).mean())
@@ -33,4 +33,4 @@ def test_grey_levels_are_those_of_the_run(interpolation, antialias, way, fractio
 def test_pictures_of_the_right_size_are_left_as_they_are():
     spec = ImageSpec(height=24, width=20)
     images = np.random.default_rng(1).integers(0, 256, (2, 24, 20, 3), dtype=np.uint8)
-    np.testing.assert_array_equal(Resizing(spec)(torch.from_numpy(images)).numpy(), images)
+    np.testing.assert_array_equal(GraphResize(spec)(torch.from_numpy(images)).numpy(), images)

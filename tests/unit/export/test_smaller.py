@@ -9,9 +9,9 @@ import torch
 
 from exportable import member, pictures
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.export import agreeing, pacing
-from vitrail.export.package import Package
-from vitrail.export.smaller import make_smaller
+from vitrail.export import verify
+from vitrail.export.build import Pt2File
+from vitrail.export.quantize import export_reduced_precision
 from vitrail.predict.onnx_predictor import OnnxPredictor
 
 CASES = [("onnx", "int8"), ("onnx", "float16"), ("pt2", "bf16")]
@@ -26,13 +26,15 @@ OTHERS += [("pt2", "float16", "mean, indexed", "labels", "labels")]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Speed is measured once, on one picture."""
-    monkeypatch.setattr(pacing, "ROUNDS", 1)
-    monkeypatch.setattr(pacing, "BATCH", 1)
+    monkeypatch.setattr(verify, "NUM_ROUNDS", 1)
+    monkeypatch.setattr(verify, "RATE_BATCH_SIZE", 1)
 
 
 def made(one, kind, precision, out, force=False):
     seen = pictures(one.spec, 40, seed=1)
-    return make_smaller(one, kind, precision, out, list(seen), list(pictures(one.spec, 40, seed=2)), force=force)
+    return export_reduced_precision(
+        one, kind, precision, out, list(seen), list(pictures(one.spec, 40, seed=2)), force=force
+    )
 
 
 @pytest.mark.parametrize(("kind", "precision"), CASES)
@@ -44,7 +46,7 @@ def test_a_smaller_file_decides_almost_as_float32_does_and_says_so(kind, precisi
     assert list(agreed.rates) == ["float32 in PyTorch", "float32 file", f"{precision} file"]
     assert all(rate > 0 for rate in agreed.rates.values())
     assert str(agreed).startswith(f"{precision} agrees with float32 in {agreed.same:.2%} of the classes of 40 pictures")
-    file = (OnnxPredictor if kind == "onnx" else Package)(tmp_path / f"model.{kind}")
+    file = (OnnxPredictor if kind == "onnx" else Pt2File)(tmp_path / f"model.{kind}")
     assert file.facts.number_format == {"bf16": "bfloat16"}.get(precision, precision)
     assert file.facts.classes == ("cat", "dog", "fish")
 
@@ -77,7 +79,7 @@ def test_matrices_in_half_the_bits_take_half_the_room(tmp_path):
 
 
 def test_a_file_that_decides_otherwise_is_kept_only_by_force(tmp_path, monkeypatch):
-    monkeypatch.setattr(agreeing, "LEAST", 1.01)
+    monkeypatch.setattr(verify, "MIN_AGREEMENT", 1.01)
     said = r"In int8 only \d+\.\d\d% of the classes of 40 pictures are answered as in float32, and 101% is asked for"
     with pytest.raises(DamagedFileError, match=said):
         made(member(), "onnx", "int8", tmp_path / "model.onnx")
@@ -89,4 +91,4 @@ def test_a_file_that_decides_otherwise_is_kept_only_by_force(tmp_path, monkeypat
 @pytest.mark.parametrize(("kind", "precision", "other"), [("onnx", "bf16", "pt2"), ("pt2", "int8", "onnx")])
 def test_what_a_kind_of_file_cannot_compute_in_is_refused_at_once(kind, precision, other, tmp_path):
     with pytest.raises(UsageError, match=rf"and not in {precision}\. Use --to {other} for it"):
-        make_smaller(member(), kind, precision, tmp_path / f"model.{kind}", [], [])
+        export_reduced_precision(member(), kind, precision, tmp_path / f"model.{kind}", [], [])

@@ -17,7 +17,7 @@ from exportable import member, pictures
 from kinds import KINDS
 from vitrail.errors import DamagedFileError, DataError
 from vitrail.evaluate.views import Views
-from vitrail.export.making import make
+from vitrail.export.build import export_file
 from vitrail.model.vit import create_model
 from vitrail.predict.onnx_predictor import OnnxPredictor
 from vitrail.predict.predictor import Predictor
@@ -53,7 +53,7 @@ def grey(tmp_path_factory):
     """Such a member, and its exported file."""
     one = grey_member()
     place = tmp_path_factory.mktemp("onnx") / "model.onnx"
-    make(one, "onnx", place, list(pictures(one.spec)))
+    export_file(one, "onnx", place, list(pictures(one.spec)))
     return one, place
 
 
@@ -61,14 +61,14 @@ def grey(tmp_path_factory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_part_can_be_written(kind, tmp_path):
     one = member(kind)
-    proof, _ = make(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))
+    proof, _ = export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))
     assert proof.difference < 2e-5 and proof.changed == 0
 
 
 @pytest.mark.parametrize(("kind", "task", "decided"), FEW)
 def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, decided, tmp_path):
     one = member(kind, task, decided)
-    proof, _ = make(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))
+    proof, _ = export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))
     assert proof.pictures == 12 and proof.difference < 2e-5 and proof.changed == 0
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -77,7 +77,7 @@ def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, dec
 @pytest.mark.parametrize("views", [Views(shift=2), Views(mirror=True), Views()])
 def test_every_view_is_in_the_graph(views, tmp_path):
     one = member(views=views)
-    assert make(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))[0].difference < 2e-5
+    assert export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))[0].difference < 2e-5
 
 
 def test_outputs_far_from_zero_stay_numbers(tmp_path):
@@ -88,7 +88,7 @@ def test_outputs_far_from_zero_stay_numbers(tmp_path):
     images = pictures(one.spec)
     outputs, _ = one.outputs(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous(), torch.device("cpu"))
     assert outputs.min() < -150 and outputs.max() > 150
-    proof, _ = make(one, "onnx", tmp_path / "model.onnx", list(images))
+    proof, _ = export_file(one, "onnx", tmp_path / "model.onnx", list(images))
     assert proof.difference < 1e-4
     found = OnnxPredictor(tmp_path / "model.onnx").run(images)
     assert np.isfinite(found["logits"]).all()
@@ -137,7 +137,7 @@ def test_pictures_of_any_size_where_the_graph_resizes(fit, fraction, tmp_path):
         for height, width in [(12, 8), (31, 9), (10, 40)]
         for picture in pictures(dataclasses.replace(one.spec, height=height, width=width), 2)
     ]
-    proof, resized = make(one, "onnx", tmp_path / "model.onnx", decoded, resize=True)
+    proof, resized = export_file(one, "onnx", tmp_path / "model.onnx", decoded, resize=True)
     assert proof.difference < 0.01 and resized is not None and resized.difference < 0.01
     found, expected = OnnxPredictor(tmp_path / "model.onnx").predict(decoded), Predictor([one]).predict(decoded)
     np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-4 if fraction == 1 else 0.01)

@@ -16,12 +16,12 @@ from ..model.vit import ViT
 from ..predict import exported
 from ..predict.exported import ABSTENTION_REASONS
 from ..predict.predictor import PredictorMember
-from .resizing import Resizing
+from ..spec import ImageSpec, Interpolation
 
-UNSURE, UNLIKE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASONS.index("unlike")
+UNSURE_CODE, UNLIKE_CODE = ABSTENTION_REASONS.index("unsure"), ABSTENTION_REASONS.index("unlike")
 
 
-class Answering(nn.Module):
+class ExportModule(nn.Module):
     """Pictures uint8 [B, H, W, C] of the model's size to the outputs that `names` lists.
 
     `probabilities` float32 [B, K] (`values` of numbers, in the user's units), `logits` float32 [B, K] (averaged over
@@ -48,11 +48,11 @@ class Answering(nn.Module):
         self.spec = member.spec
         self.task = member.task
         self.views = member.views
-        self.resizing = Resizing(member.spec) if resize else None
+        self.resizing = GraphResize(member.spec) if resize else None
         self.number_format = number_format
-        self.model = _frozen(member.model, attention, NUMBER_FORMATS[number_format])
-        self.distances = _distances(member)
-        self.decide: nn.Module = Values(member) if member.task == "number" else Chances(member)
+        self.model = _freeze_model(member.model, attention, NUMBER_FORMATS[number_format])
+        self.distances = _make_distance(member)
+        self.decide: nn.Module = RegressionHead(member) if member.task == "number" else ProbabilityHead(member)
         self.names = exported.list_output_names(member.task, self.distances is not None)
 
     def forward(self, images: UInt8[Tensor, "B H W C"]) -> tuple[Tensor, ...]:
@@ -83,7 +83,7 @@ class Answering(nn.Module):
         return kept["outputs"], itself[:, -self.model.config.width :]
 
 
-class Chances(nn.Module):
+class ProbabilityHead(nn.Module):
     """Logits to calibrated probabilities and what they decide, of classes or labels: `Decisions` as a module."""
 
     temperature: Tensor
@@ -94,8 +94,8 @@ class Chances(nn.Module):
         decided, K = member.decided, len(member.classes)
         self.task = member.task
         self.positive = member.classes.index(decided.positive) if decided.positive and decided.thresholds else None
-        self.cut = _float32(decided.thresholds[0]) if self.positive is not None else 0.0
-        self.sure = _float32(decided.sure)
+        self.cut = _round_to_float32(decided.thresholds[0]) if self.positive is not None else 0.0
+        self.sure = _round_to_float32(decided.sure)
         self.unlike = decided.unlike
         self.register_buffer("temperature", torch.tensor(decided.temperature or (1.0,), dtype=torch.float64))
         each = decided.thresholds if member.task == "labels" and decided.thresholds else (0.5,) * K
@@ -106,10 +106,15 @@ class Chances(nn.Module):
         if self.task == "labels":
             probabilities = calibrated.sigmoid().float()
             decisions = (probabilities.double() >= self.labels).to(torch.int64)  # [B, K]
-            return probabilities, logits, decisions, _silent(logits, None, distances, self.unlike)
+            return probabilities, logits, decisions, _decide_abstention(logits, None, distances, self.unlike)
         probabilities = calibrated.softmax(-1).float()
         unsure = probabilities.amax(-1) < self.sure if self.sure else None
-        return probabilities, logits, self._classes(probabilities), _silent(logits, unsure, distances, self.unlike)
+        return (
+            probabilities,
+            logits,
+            self._classes(probabilities),
+            _decide_abstention(logits, unsure, distances, self.unlike),
+        )
 
     def _classes(self, probabilities: Float[Tensor, "B K"]) -> Int64[Tensor, " B"]:
         if self.positive is None:
@@ -118,7 +123,7 @@ class Chances(nn.Module):
         return reached * self.positive + (1 - reached) * (1 - self.positive)
 
 
-class Values(nn.Module):
+class RegressionHead(nn.Module):
     """Outputs as they were learnt to numbers in the user's units."""
 
     mean: Tensor
@@ -136,10 +141,10 @@ class Values(nn.Module):
 
     def forward(self, logits: Float[Tensor, "B K"], distances: Float[Tensor, " B"] | None) -> tuple[Tensor, ...]:
         values = (logits.double() * self.deviation + self.mean).float()
-        return values, logits, _silent(logits, None, distances, self.unlike)
+        return values, logits, _decide_abstention(logits, None, distances, self.unlike)
 
 
-class Distances(nn.Module):
+class MahalanobisDistance(nn.Module):
     """`Familiar.distances` as a module: squared Mahalanobis distances to the nearest of some means, float64."""
 
     whitening: Tensor
@@ -158,25 +163,25 @@ class Distances(nn.Module):
         return squares.clamp(min=0).amin(-1)
 
 
-def _silent(
+def _decide_abstention(
     logits: Tensor, unsure: Tensor | None, distances: Tensor | None, unlike: float | None
 ) -> Int64[Tensor, " B"]:
     """Why each picture is not answered; being unlike the training weighs more than being unsure."""
-    why = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE
+    why = torch.zeros_like(logits[:, 0], dtype=torch.int64) if unsure is None else unsure.to(torch.int64) * UNSURE_CODE
     if distances is None or unlike is None:
         return why
     far = (distances > unlike).to(torch.int64)
-    return far * UNLIKE + (1 - far) * why
+    return far * UNLIKE_CODE + (1 - far) * why
 
 
-def _distances(member: PredictorMember) -> Distances | None:
+def _make_distance(member: PredictorMember) -> MahalanobisDistance | None:
     """Only where they decide something."""
     if member.familiar is None or member.decided.unlike is None:
         return None
-    return Distances(torch.from_numpy(member.familiar.means), torch.from_numpy(member.familiar.whitening))
+    return MahalanobisDistance(torch.from_numpy(member.familiar.means), torch.from_numpy(member.familiar.whitening))
 
 
-def _frozen(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
+def _freeze_model(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
     """A copy without gradients, dropout or recomputation: one path of attention, one number format of matrices."""
     frozen = copy.deepcopy(model).eval().requires_grad_(False).cpu()
     frozen.encoder.recompute = False
@@ -188,6 +193,113 @@ def _frozen(model: ViT, attention: AttentionChoice, dtype: torch.dtype) -> ViT:
     return frozen
 
 
-def _float32(number: float) -> float:
+def _round_to_float32(number: float) -> float:
     """The number that float32 makes of it: the thresholds of classes are compared in that format."""
     return torch.tensor(number, dtype=torch.float32).item()
+
+
+# The resize inside a graph: pictures of any size to that of the model, by two products with weights made on the way.
+#
+# Antialiased, it computes as the uint8 kernel of `data/transforms` does: whole-numbered weights, columns first,
+# rounded in between. Sums are made in float32, which now and then turns a value that lies between two grey levels.
+
+KERNEL_SUPPORT: dict[Interpolation, float] = {"bilinear": 1.0, "bicubic": 2.0}
+"""How far a pixel's weight goes to either side, in pixels of the smaller picture."""
+MAX_WEIGHT = 1 << 15
+"""Weights are whole numbers below this."""
+MAX_FRACTION_BITS = 22
+"""Behind the point of a weight, at most."""
+
+
+class GraphResize(nn.Module):
+    """uint8 [B, H, W, C] to uint8 [B, H', W', C] of the spec's size, by its way of fitting."""
+
+    def __init__(self, spec: ImageSpec):
+        super().__init__()
+        self.spec = spec
+
+    def forward(self, images: UInt8[Tensor, "B H W C"]) -> UInt8[Tensor, "B h w C"]:
+        x = images.permute(0, 3, 1, 2).float()  # [B, C, H, W]
+        rows, columns = (torch.arange(side, dtype=torch.float64) for side in x.shape[-2:])
+        height, width = rows[-1] + 1, columns[-1] + 1
+        inner = self._inner(height, width)
+        x = self._through(x, columns, width, inner[1], self.spec.width)  # [B, C, H, w]
+        x = self._through(x.transpose(-1, -2), rows, height, inner[0], self.spec.height)  # [B, C, w, h]
+        return x.permute(0, 3, 2, 1).round().clamp(0, 255).to(torch.uint8)
+
+    def _inner(self, height: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
+        """The size before the centre is cut out or a border laid around, known only when the graph runs."""
+        spec, cover = self.spec, self.spec.cover
+        if spec.fit == "squash":
+            return torch.full_like(height, cover[0]), torch.full_like(width, cover[1])
+        if spec.fit == "crop":
+            scale = torch.maximum(cover[0] / height, cover[1] / width)
+            return (height * scale).round().clamp(min=cover[0]), (width * scale).round().clamp(min=cover[1])
+        scale = torch.minimum(spec.height / height, spec.width / width)
+        return (height * scale).round().clamp(1, spec.height), (width * scale).round().clamp(1, spec.width)
+
+    def _through(self, x: Tensor, places: Tensor, old: Tensor, inner: Tensor, size: int) -> Tensor:
+        """The last axis, of so many pixels as `places`, resized to `inner` ones of which the middle `size` are kept."""
+        shift = ((inner - size) / 2).floor() if self.spec.fit != "pad" else -((size - inner) / 2).floor()
+        new = torch.arange(size, dtype=torch.float64) + shift
+        if not self.spec.antialias:
+            weights = compute_interpolation_weights(new, places, old, inner, self.spec.interpolation)
+            return x @ _zero_border_weights(weights, new, inner).float().T
+        all_new = torch.cat([new, torch.zeros_like(inner)[None], inner[None] - 1])  # the largest weights are at an edge
+        weights = compute_antialias_weights(all_new, places, old, inner, self.spec.interpolation)
+        whole, one = quantize_resize_weights(_zero_border_weights(weights, all_new, inner))
+        return (x @ whole[:size].float().T / one + 0.5).floor().clamp(0, 255)
+
+
+def compute_antialias_weights(
+    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, way: Interpolation
+) -> Float[Tensor, "n N"]:
+    """Weights of all old pixels in each new one that covers several; each row sums to 1."""
+    scale = old / inner
+    wide = scale.clamp(min=1)
+    centre = (scale * (new + 0.5))[:, None]
+    reach = KERNEL_SUPPORT[way] * wide
+    first, beyond = (centre - reach + 0.5).trunc(), (centre + reach + 0.5).trunc()
+    weights = _interpolation_kernel(((places - centre + 0.5) / wide).abs(), way, -0.5) * (
+        (places >= first) & (places < beyond)
+    )
+    total = weights.sum(1, keepdim=True)
+    return weights / torch.where(total == 0, torch.ones_like(total), total)
+
+
+def quantize_resize_weights(weights: Float[Tensor, "n N"]) -> tuple[Tensor, Tensor]:
+    """The weights as whole numbers, and what 1 has become: as many bits behind the point as fit 16."""
+    powers = 2.0 ** torch.arange(1, MAX_FRACTION_BITS + 1, dtype=torch.float64)
+    fits = ((weights.max() * powers + 0.5).floor() < MAX_WEIGHT).to(torch.float64)
+    one = 2.0 ** fits.sum()
+    scaled = weights * one
+    return (scaled.abs() + 0.5).floor() * scaled.sign(), one.float()
+
+
+def compute_interpolation_weights(
+    new: Tensor, places: Tensor, old: Tensor, inner: Tensor, way: Interpolation
+) -> Float[Tensor, "n N"]:
+    """Weights of the nearest old pixels in each new one; those beyond the edge are the edge."""
+    place = (new + 0.5) * (old / inner) - 0.5
+    place = place.clamp(min=0) if way == "bilinear" else place
+    first, near = place.floor(), int(KERNEL_SUPPORT[way])
+    weights = torch.zeros_like(first[:, None] * places)
+    for tap in range(1 - near, near + 1):
+        weight = _interpolation_kernel((place - first - tap).abs(), way, -0.75)
+        pixel = torch.minimum((first + tap).clamp(min=0), old - 1)
+        weights = weights + weight[:, None] * (pixel[:, None] == places)
+    return weights
+
+
+def _zero_border_weights(weights: Tensor, new: Tensor, inner: Tensor) -> Tensor:
+    """Zeros for new pixels of the border that is laid around a picture."""
+    return weights * ((new >= 0) & (new < inner))[:, None]
+
+
+def _interpolation_kernel(distance: Tensor, way: Interpolation, a: float) -> Tensor:
+    """The weight of a pixel so far away."""
+    if way == "bilinear":
+        return (1 - distance).clamp(min=0)
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = (((distance - 5) * distance + 8) * distance - 4) * a
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, torch.zeros_like(far)))

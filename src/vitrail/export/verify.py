@@ -1,0 +1,305 @@
+"""Whether a file answers as the run does: asked about the same pictures, one at a time and five at once."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import UInt8
+
+from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
+from ..errors import DamagedFileError
+from ..evaluate.answers import Answers, answers_of
+from ..evaluate.label_predictions import LabelPredictions
+from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import Predictions
+from ..predict import exported, onnx_predictor
+from ..predict.exported import ExportMetadata
+from ..predict.predictor import PredictorMember
+from ..spec import ImageSpec
+
+OutputFunction = Callable[[UInt8[np.ndarray, "B H W C"]], Mapping[str, np.ndarray]]
+"""Pictures to the named outputs of a file."""
+BATCH_SIZES = (1, 5)
+NUM_SINGLE_IMAGES = 10
+"""Pictures that are asked about one at a time; all are asked about five at once."""
+TOLERANCE = 1e-4
+"""Largest difference of two probabilities, or of two numbers as a share of the largest (at least of 1)."""
+RESIZE_TOLERANCE = 0.01
+"""The same where the file resizes the pictures by itself."""
+
+
+@dataclass(frozen=True)
+class VerificationResult:
+    """What was compared, and how far the answers lie apart."""
+
+    pictures: int
+    difference: float
+    """Largest difference of two scores."""
+    changed: int
+    """Pictures that are decided otherwise: they lie on a threshold, closer than that difference."""
+
+    def __str__(self) -> str:
+        if self.changed:
+            decided = f"{self.changed} on a threshold fall to its other side"
+        else:
+            decided = "every decision is the same"
+        return f"compared on {self.pictures:,} pictures: scores differ by at most {self.difference:.2g}, {decided}"
+
+
+def verify_file(
+    answerer: OutputFunction, facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+) -> VerificationResult:
+    """Ask a file and the run about the same prepared pictures.
+
+    Args:
+        member: whom the file is to equal, computing in float32.
+
+    Raises:
+        DamagedFileError: scores that differ by more than `TOLERANCE`, or decisions that do not follow from them.
+    """
+    expected, tolerance = predict_expected(facts, member, pictures)
+    proofs = []
+    for batch in BATCH_SIZES:
+        asked = pictures[:NUM_SINGLE_IMAGES] if batch == 1 else pictures
+        parts = [answerer(asked[start : start + batch]) for start in range(0, len(asked), batch)]
+        proofs.append(_compare_outputs(parts, facts, member, expected, tolerance))
+    return VerificationResult(
+        len(pictures), max(proof.difference for proof in proofs), max(proof.changed for proof in proofs)
+    )
+
+
+def verify_resizing(
+    answerer: OutputFunction, facts: ExportMetadata, member: PredictorMember, decoded: Sequence[np.ndarray]
+) -> VerificationResult:
+    """Ask a file that resizes by itself about pictures as they are, and the run about the same, prepared as always.
+
+    Raises:
+        DamagedFileError: scores that differ by more than `RESIZED`, or decisions that do not follow from them.
+    """
+    expected = predict_with_member(member, preprocess_decoded(decoded, member.spec))
+    return _compare_outputs([answerer(picture[None]) for picture in decoded], facts, member, expected, RESIZE_TOLERANCE)
+
+
+def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[np.ndarray, "n h w C"]:
+    """Decoded pictures as the model reads them."""
+    return np.stack([fit_array_to_tensor(picture, spec).permute(1, 2, 0).numpy() for picture in decoded])
+
+
+def predict_expected(
+    facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+) -> tuple[Answers, float]:
+    """What a model says of pictures of its size that a file is asked about, and how far the file may be from it.
+
+    A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
+    """
+    if facts.size == "any" and member.spec.crop_fraction != 1:
+        return predict_with_member(member, preprocess_decoded(list(pictures), member.spec)), RESIZE_TOLERANCE
+    return predict_with_member(member, pictures), TOLERANCE
+
+
+def predict_with_member(member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
+    """What a model says of prepared pictures, in the number format of the member."""
+    device = next(member.model.parameters()).device
+    parts = [member.outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCH_SIZES))]
+    measured = [distances for _, distances in parts if distances is not None]
+    return answers_of(
+        member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,
+        [("", str(row)) for row in range(len(pictures))], decisions=member.decided,
+        distances=np.concatenate(measured) if measured else None,
+    )  # fmt: skip
+
+
+def _compare_outputs(
+    parts: Sequence[Mapping[str, np.ndarray]],
+    facts: ExportMetadata,
+    member: PredictorMember,
+    expected: Answers,
+    tolerance: float,
+) -> VerificationResult:
+    """What a file gave in batches, against what the run says of those pictures and perhaps of more."""
+    outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
+    n = len(outputs[exported.ABSTAINED])
+    found = onnx_predictor.predictions_from_outputs(facts, outputs, ("",) * n, tuple(map(str, range(n))))
+    difference = max_score_difference(get_scores(found), get_scores(expected)[:n], facts.task)
+    if not difference <= tolerance:
+        raise DamagedFileError(
+            f"The exported file answers otherwise than the run: scores differ by up to {difference:.3g} on {n} "
+            f"pictures, and {tolerance:g} is allowed. Nothing is kept; please report this model."
+        )
+    check_decisions(outputs, facts, member)
+    return VerificationResult(n, difference, int(find_changed_decisions(found, expected).sum()))
+
+
+def check_decisions(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, member: PredictorMember) -> None:
+    """Decisions of a file must be those that the run would draw from the file's own scores.
+
+    Raises:
+        DamagedFileError: they are not.
+    """
+    n, decided = len(outputs[exported.ABSTAINED]), member.decided
+    probabilities = outputs.get(exported.PROBABILITIES)
+    of_classes = probabilities if facts.task == "classes" else None
+    told = decided.abstained(of_classes, outputs.get(exported.DISTANCES), n) or ("",) * n
+    right = told == tuple(exported.ABSTENTION_REASONS[number] for number in outputs[exported.ABSTAINED].tolist())
+    if probabilities is not None:
+        classes = facts.task == "classes"
+        drawn = decided.classes(probabilities, facts.classes) if classes else decided.labels(probabilities)
+        right = right and bool((drawn == outputs[exported.DECISIONS]).all())
+    if not right:
+        raise DamagedFileError(
+            "The exported file decides otherwise than the run would from the same scores. Nothing is kept; please "
+            "report this model."
+        )
+
+
+def get_scores(answers: Answers) -> np.ndarray:
+    """Probabilities, or values of numbers, [n, K]."""
+    return answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
+
+
+def max_score_difference(found: np.ndarray, expected: np.ndarray, task: str) -> float:
+    """The largest difference of two scores; of numbers as a share of the largest (at least of 1)."""
+    if not np.isfinite(found).all():
+        return float("inf")
+    largest = max(1.0, float(np.abs(expected).max())) if task == "number" else 1.0
+    return float(np.abs(found.astype(np.float64) - expected).max()) / largest
+
+
+def find_changed_decisions(found: Answers, expected: Answers) -> np.ndarray:
+    """bool [n] of the pictures in `found`, the first ones of `expected`."""
+    n = len(found)
+    other = np.array([a != b for a, b in zip(found.told(), expected.told()[:n], strict=True)], bool)
+    if isinstance(found, Predictions) and isinstance(expected, Predictions):
+        return other | (found.labels != expected.labels[:n])
+    if isinstance(found, LabelPredictions) and isinstance(expected, LabelPredictions):
+        return other | (found.labels != expected.labels[:n]).any(1)
+    return other
+
+
+# Whether a file that computes in fewer bits still decides as float32 does, on how many pictures, and how fast.
+
+MIN_AGREEMENT = 0.99
+"""Share of decisions that must be those of float32."""
+NUMBER_TOLERANCE = 0.05
+"""Two numbers count as the same answer if so many deviations of the training's numbers lie between them."""
+TASK_UNITS = {
+    "classes": "classes",
+    "labels": "yes and no of labels",
+    "number": f"numbers (within {NUMBER_TOLERANCE:g} deviations)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionAgreement:
+    """What was compared, and how far the answers lie apart."""
+
+    precision: str
+    task: str
+    pictures: int
+    same: float
+    """Share of the classes, labels or numbers that are answered as in float32."""
+    difference: float
+    """Largest difference of two scores."""
+    rates: Mapping[str, float]
+    """Pictures per second of the file and of whom it is compared with, by name."""
+
+    def __str__(self) -> str:
+        rates = ", ".join(f"{name} {rate:,.3g}" for name, rate in self.rates.items())
+        return (
+            f"{self.precision} agrees with float32 in {self.same:.2%} of the {TASK_UNITS[self.task]} of "
+            f"{self.pictures:,} "
+            f"pictures; scores differ by at most {self.difference:.2g}; pictures per second: {rates}"
+        )
+
+
+def compare_with_float32(
+    answerer: OutputFunction, facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
+) -> tuple[float, float]:
+    """The share of equal answers and the largest difference of two scores; one picture at a time and five at once.
+
+    Args:
+        member: whom the file is to equal, computing in float32.
+
+    Raises:
+        DamagedFileError: a score that is no number, or decisions that do not follow from the file's own scores.
+    """
+    expected, _ = predict_expected(facts, member, pictures)
+    same, difference = 1.0, 0.0
+    for batch in BATCH_SIZES:
+        asked = pictures[:NUM_SINGLE_IMAGES] if batch == 1 else pictures
+        parts = [answerer(asked[start : start + batch]) for start in range(0, len(asked), batch)]
+        outputs = {name: np.concatenate([part[name] for part in parts]) for name in facts.outputs}
+        found = onnx_predictor.predictions_from_outputs(
+            facts, outputs, ("",) * len(asked), tuple(map(str, range(len(asked))))
+        )
+        apart = max_score_difference(get_scores(found), get_scores(expected)[: len(asked)], facts.task)
+        if apart == float("inf"):
+            raise DamagedFileError(
+                f"In {facts.number_format} the exported file gives scores that are no numbers. Nothing is kept; "
+                "export in float32."
+            )
+        check_decisions(outputs, facts, member)
+        difference = max(difference, apart)
+        if len(asked) == len(pictures):
+            same = min(same, measure_agreement(found, expected, member))
+    return same, difference
+
+
+def measure_agreement(found: Answers, expected: Answers, member: PredictorMember) -> float:
+    """The share of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
+    if isinstance(found, Predictions) and isinstance(expected, Predictions):
+        return float((found.labels == expected.labels).mean())
+    if isinstance(found, LabelPredictions) and isinstance(expected, LabelPredictions):
+        return float((found.labels == expected.labels).mean())
+    assert isinstance(found, NumberPredictions) and isinstance(expected, NumberPredictions)
+    deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
+    return float((np.abs(found.values.astype(np.float64) - expected.values) <= NUMBER_TOLERANCE * deviation).mean())
+
+
+def check_agreement(agreed: PrecisionAgreement) -> None:
+    """Refuse a file that decides otherwise too often.
+
+    Raises:
+        DamagedFileError: fewer equal answers than `LEAST`.
+    """
+    if agreed.same < MIN_AGREEMENT:
+        raise DamagedFileError(
+            f"In {agreed.precision} only {agreed.same:.2%} of the {TASK_UNITS[agreed.task]} of {agreed.pictures:,} "
+            f"pictures "
+            f"are answered as in float32, and {MIN_AGREEMENT:.0%} is asked for. Nothing is kept. Keep float32, "
+            f"calibrate int8 "
+            "on more pictures (--calibrate FOLDER), or keep the file as it is with --force."
+        )
+
+
+# How many pictures a second several answerers take, measured in turns, so that a busy machine slows all of them.
+
+NUM_ROUNDS = 5
+RATE_BATCH_SIZE = 16
+"""Pictures that are asked about at once."""
+
+
+def measure_rates(
+    answerers: Mapping[str, Callable[[np.ndarray], object]],
+    pictures: UInt8[np.ndarray, "n H W C"],
+    rounds: int = NUM_ROUNDS,
+    batch: int = RATE_BATCH_SIZE,
+) -> dict[str, float]:
+    """Pictures per second of each: the median of some rounds in which all take their turn, after one that warms up.
+
+    Args:
+        pictures: at least one; repeated to a batch.
+    """
+    asked = np.resize(pictures, (batch, *pictures.shape[1:]))
+    seconds: dict[str, list[float]] = {name: [] for name in answerers}
+    for turn in range(rounds + 1):
+        for name, answer in answerers.items():
+            began = time.perf_counter()
+            answer(asked)
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    return {name: batch / statistics.median(taken) for name, taken in seconds.items()}
