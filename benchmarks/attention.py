@@ -19,9 +19,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from vitrail.bench import limits
-from vitrail.bench.attention_table import FORMATS, compared, in_turn, proposals
-from vitrail.bench.clock import Clock, Timing
+from vitrail.bench import measure
+from vitrail.bench.attention_table import DTYPES, compare_paths, propose_changes, time_both_paths
+from vitrail.bench.measure import InterleavedTimer, Timing
 from vitrail.doors.benching import attention_lines
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
@@ -52,8 +52,8 @@ def main() -> None:
 
 def attention_rows() -> list[dict[str, object]]:
     """Attention alone, 6 heads of 64, about 3,000 tokens a batch."""
-    found = list(compared("cpu", MEASURED_FORMATS, rounds=REPEATS))
-    print(attention_lines(found, proposals(found, "cpu")))
+    found = list(compare_paths("cpu", MEASURED_FORMATS, rounds=REPEATS))
+    print(attention_lines(found, propose_changes(found, "cpu")))
     return [row(one.number_format, one.gradients, one.tokens, one.fused, one.open) for one in found]
 
 
@@ -69,7 +69,7 @@ def model_row(name: str, batch: int) -> dict[str, object]:
         F.cross_entropy(logits.float(), targets).backward()
         models[path].zero_grad()
 
-    fused, open_ = in_turn(step, "cpu", REPEATS)
+    fused, open_ = time_both_paths(step, "cpu", REPEATS)
     rates = {"fused_images_per_second": batch / fused.median, "open_images_per_second": batch / open_.median}
     print(f"{name}: {batch / fused.median:.0f} images/s fused, {batch / open_.median:.0f} open, batch {batch}")
     return row(name, True, config.tokens, fused, open_) | {"batch": batch} | rates
@@ -85,8 +85,8 @@ def row(name: str, gradients: bool, tokens: int, fused: Timing, open_: Timing) -
 
 def machine() -> dict[str, object]:
     """What the figures were taken on, with the rate of a large product beside them as the limit."""
-    bounds = {name: limits.large(FORMATS[name], "cpu") for name in MEASURED_FORMATS}
-    clock = Clock({name: bound.job for name, bound in bounds.items()})
+    bounds = {name: measure.make_matmul_limit(DTYPES[name], "cpu") for name in MEASURED_FORMATS}
+    clock = InterleavedTimer({name: bound.job for name, bound in bounds.items()})
     for _ in clock.warm_up():
         pass
     for _ in clock.rounds(3):

@@ -24,7 +24,7 @@ from pathlib import Path
 from making.records import RESULTS
 from making.speed_files import total_cpu, write_bundle, write_pictures
 
-from vitrail.bench.machine import facts
+from vitrail.bench.measure import describe_machine
 
 MODEL = "vit_tiny_patch16_224"
 GOAL, ONNX_GOAL = 3.5, 1.2
@@ -69,7 +69,7 @@ def main() -> None:
         },
         "parts": listed(parts, statistics.median(seconds)),
         "imports": imports,
-        "machine": facts("cpu"),
+        "machine": describe_machine("cpu"),
     }
     tell(found)
     if not options.quick:

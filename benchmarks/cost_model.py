@@ -104,8 +104,8 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     from making.contestant import resident
 
     from vitrail import runtime
-    from vitrail.bench import jobs, peak
-    from vitrail.bench.clock import Clock
+    from vitrail.bench import measure
+    from vitrail.bench.measure import InterleavedTimer
     from vitrail.doors.models import plain_spec
     from vitrail.evaluate.collect import made_ready
     from vitrail.model.vit import create_model
@@ -121,17 +121,17 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
         recipe: dict[str, Any] = {"steps": 1_000_000, "batch": count, "optimizer": optimizer, "warmup": 0.0}
         plan = Plan(model=config, image=spec, recipe=Recipe(**recipe), compute=ComputeSettings(**compute))
         before = resident()
-        peak.forget("cpu")
+        measure.reset_peak_memory("cpu")
         model = create_model(config, 0)
-        answers = jobs.answers(made_ready(model, number_format), spec, count, "cpu", number_format)
+        answers = measure.make_inference_job(made_ready(model, number_format), spec, count, "cpu", number_format)
         answers()
-        found["inference_memory"] = peak.highest("cpu") - before
-        peak.forget("cpu")
-        step = jobs.step(build_train_state(model, plan), plan)
+        found["inference_memory"] = measure.read_peak_memory("cpu") - before
+        measure.reset_peak_memory("cpu")
+        step = measure.make_training_job(build_train_state(model, plan), plan)
         step()
         step()
-        found["training_memory"] = peak.highest("cpu") - before
-        clock = Clock({"answers": answers, "step": step})
+        found["training_memory"] = measure.read_peak_memory("cpu") - before
+        clock = InterleavedTimer({"answers": answers, "step": step})
         for _ in clock.warm_up():
             pass
         if warm:
@@ -152,9 +152,9 @@ def shape(name: str) -> Any:
 
 def machine() -> dict[str, object]:
     """What the figures depend on."""
-    from vitrail.bench.machine import facts
+    from vitrail.bench.measure import describe_machine
 
-    return facts("cpu")
+    return describe_machine("cpu")
 
 
 def shares(row: Row) -> dict[str, float]:

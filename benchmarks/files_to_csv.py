@@ -29,7 +29,7 @@ from pathlib import Path
 from making.records import RESULTS, Results, Row, commit
 from making.speed_files import CLASSES, SIZES, write_bundle, write_pictures
 
-from vitrail.bench.machine import facts
+from vitrail.bench.measure import describe_machine
 from vitrail.checkpoints.bundle import load_bundle
 from vitrail.checkpoints.save import save_model
 
@@ -93,7 +93,7 @@ def measured(words: list[str], out: Path, name: str, count: int) -> Row:
     done = subprocess.run(words, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     seconds = time.perf_counter() - began
     rows = len(out.read_text(encoding="utf-8").splitlines()) - name.startswith("vitrail") if out.is_file() else 0
-    kept = {"load": load, "machine": facts("cpu"), "commit": commit()}
+    kept = {"load": load, "machine": describe_machine("cpu"), "commit": commit()}
     if done.returncode or rows != count:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         return {**kept, "seconds": None, "reason": f"ended with {done.returncode} and {rows} rows: {last[:300]}"}

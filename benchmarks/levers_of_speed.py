@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.bench import machine
-from vitrail.bench.clock import Clock, Job
+from vitrail.bench import measure
+from vitrail.bench.measure import BenchmarkJob, InterleavedTimer
 from vitrail.evaluate.side_by_side import parts_of, side_by_side
 from vitrail.model import positions
 from vitrail.model.config import ViTConfig
@@ -46,8 +46,8 @@ class Lever(NamedTuple):
 
     name: str
     shape: Shape
-    used: Job
-    unused: Job
+    used: BenchmarkJob
+    unused: BenchmarkJob
     kept: bool
     """Whether Vitrail does it."""
 
@@ -62,13 +62,13 @@ def main() -> None:
         rows.append(timed(lever, 1 if quick else ROUNDS, 0.0 if quick else 0.3))
         print(told(rows[-1]), flush=True)
     if not quick:
-        text = json.dumps({"machine": machine.facts("cpu"), "rounds": ROUNDS, "rows": rows}, indent=1)
+        text = json.dumps({"machine": measure.describe_machine("cpu"), "rounds": ROUNDS, "rows": rows}, indent=1)
         (RESULTS / "levers-of-speed.json").write_text(text + "\n", encoding="utf-8")
 
 
 def timed(lever: Lever, rounds: int, least: float) -> dict[str, object]:
     """Milliseconds of both, medians over interleaved rounds."""
-    clock = Clock({"used": lever.used, "unused": lever.unused}, least=least)
+    clock = InterleavedTimer({"used": lever.used, "unused": lever.unused}, least=least)
     for _ in (*clock.warm_up(), *clock.rounds(rounds)):
         pass
     used, unused = clock.timing("used"), clock.timing("unused")
@@ -121,7 +121,7 @@ def pictures(config: ViTConfig, batch: int) -> Tensor:
     return torch.randn(batch, config.channels, *config.image_size, generator=torch.Generator().manual_seed(0))
 
 
-def answers(model: nn.Module, images: Tensor) -> Job:
+def answers(model: nn.Module, images: Tensor) -> BenchmarkJob:
     """Outputs in bfloat16."""
 
     def job() -> None:
@@ -131,7 +131,7 @@ def answers(model: nn.Module, images: Tensor) -> Job:
     return job
 
 
-def steps(model: nn.Module, images: Tensor, *more: Tensor) -> Job:
+def steps(model: nn.Module, images: Tensor, *more: Tensor) -> BenchmarkJob:
     """Forward and backward in bfloat16."""
     learning = copy.deepcopy(model).train()
 
@@ -144,7 +144,7 @@ def steps(model: nn.Module, images: Tensor, *more: Tensor) -> Job:
     return job
 
 
-def apart_and_shared(model: ViT, images: Tensor) -> tuple[Job, Job]:
+def apart_and_shared(model: ViT, images: Tensor) -> tuple[BenchmarkJob, BenchmarkJob]:
     """Answers in float32 where each core has pictures of its own, and where all share every operation."""
     raw = torch.randint(256, images.shape, dtype=torch.uint8)
     parts = max(2, parts_of(model, raw, raw.device, "float32"))
@@ -156,7 +156,7 @@ def apart_and_shared(model: ViT, images: Tensor) -> tuple[Job, Job]:
     return lambda: side_by_side(answer, raw, parts), lambda: answer(raw)
 
 
-def tables_kept(name: str) -> tuple[Job, Job]:
+def tables_kept(name: str) -> tuple[BenchmarkJob, BenchmarkJob]:
     """Answers to one picture of a model with rotary positions: tables made once, and for every forward."""
     config = dataclasses.replace(config_from_name(name), rotary="axial")
     model, image = create_model(config).eval(), pictures(config, 1)
@@ -175,7 +175,7 @@ def tables_kept(name: str) -> tuple[Job, Job]:
     return answer, made_again
 
 
-def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[Job, Job]:
+def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[BenchmarkJob, BenchmarkJob]:
     """Products of all tokens of a batch with the joint matrix, and with its three parts."""
     tokens = torch.randn(len(images), config.tokens, config.width).bfloat16()
     matrix = torch.randn(3 * config.width, config.width).bfloat16()
@@ -183,17 +183,17 @@ def joint_and_apart(config: ViTConfig, images: Tensor) -> tuple[Job, Job]:
     return lambda: F.linear(tokens, matrix), lambda: [F.linear(tokens, part) for part in parts]
 
 
-def adamw(config: ViTConfig) -> tuple[Job, Job]:
+def adamw(config: ViTConfig) -> tuple[BenchmarkJob, BenchmarkJob]:
     """A step of all parameters by one kernel each, and by torch's own choice."""
     return tuple(_stepping(create_model(config), fused) for fused in (True, None))  # type: ignore[return-value]
 
 
-def muon(config: ViTConfig) -> tuple[Job, Job]:
+def muon(config: ViTConfig) -> tuple[BenchmarkJob, BenchmarkJob]:
     """A step of the blocks' matrices in stacks of one shape, and a matrix after the other."""
     return tuple(_orthogonal(create_model(config), apart) for apart in (False, True))  # type: ignore[return-value]
 
 
-def _orthogonal(model: ViT, apart: bool) -> Job:
+def _orthogonal(model: ViT, apart: bool) -> BenchmarkJob:
     matrices = [parameter for parameter in model.encoder.blocks.parameters() if parameter.ndim == 2]
     for matrix in matrices:
         matrix.grad = torch.randn_like(matrix)
@@ -208,13 +208,13 @@ def _orthogonal(model: ViT, apart: bool) -> Job:
     return job
 
 
-def _stepping(model: ViT, fused: bool | None) -> Job:
+def _stepping(model: ViT, fused: bool | None) -> BenchmarkJob:
     for parameter in model.parameters():
         parameter.grad = torch.randn_like(parameter)
     return torch.optim.AdamW(model.parameters(), lr=1e-6, fused=fused).step
 
 
-def dropped(shape: Shape) -> tuple[Job, Job]:
+def dropped(shape: Shape) -> tuple[BenchmarkJob, BenchmarkJob]:
     """Training steps with half the patches: left out before the projection, and after it."""
     config = config_from_name(shape[0])
     images = pictures(config, shape[1])

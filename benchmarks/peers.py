@@ -236,10 +236,10 @@ def machine() -> dict[str, object]:
     """What the figures depend on, with the versions of the peers."""
     from importlib.metadata import version
 
-    from vitrail.bench.machine import facts
+    from vitrail.bench.measure import describe_machine
 
     peers = ("timm", "transformers", "torchvision", "vit-pytorch")
-    return {**facts("cpu"), "peers": {name: version(name) for name in peers}}
+    return {**describe_machine("cpu"), "peers": {name: version(name) for name in peers}}
 
 
 if __name__ == "__main__":

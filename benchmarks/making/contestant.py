@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.bench import limits, peak
+from vitrail.bench import measure
 from vitrail.model import flops
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
@@ -74,8 +74,8 @@ def main() -> None:
     count = sum(parameter.numel() for parameter in model.parameters())
     job = (training if asked["mode"] == "training" else inference)(model, config, shape, dtype, asked)
     calls = Calls()
-    bound: limits.Limit | None = None
-    peak.forget("cpu")
+    bound: measure.HardwareLimit | None = None
+    measure.reset_peak_memory("cpu")
     for line in sys.stdin:
         word, *numbers = line.split()
         if word == "end":
@@ -86,11 +86,11 @@ def main() -> None:
             if isinstance(outputs, Tensor) and not outputs.isfinite().all():
                 raise SystemExit("its outputs are not finite numbers")
             answer["seconds"] = calls.seconds(job, 0.0)
-            answer["memory"] = peak.highest("cpu") - before
+            answer["memory"] = measure.read_peak_memory("cpu") - before
         elif word == "time":
             answer["seconds"] = calls.seconds(job, float(numbers[0]))
         elif word == "limit":
-            bound = bound or limits.block(config, shape.batch, dtype, "cpu", asked["mode"] == "training")
+            bound = bound or measure.make_block_limit(config, shape.batch, dtype, "cpu", asked["mode"] == "training")
             answer["rate"] = bound.amount / calls.seconds(bound.job, float(numbers[0]))
             answer["flops"] = shape.batch * (
                 flops.training_flops(config) if asked["mode"] == "training" else flops.forward_flops(config)
@@ -185,18 +185,18 @@ def training(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dty
 
 def our_answers(model: nn.Module, config: ViTConfig, shape: Shape, dtype: torch.dtype, asked: dict[str, Any]) -> Job:
     """What `vitrail predict` does with prepared bytes: normalised, in parts, weights cast once, memory kept."""
-    from vitrail.bench import jobs
+    from vitrail.bench import measure
     from vitrail.model.layers import cast_linear_weights
     from vitrail.spec import ImageSpec
 
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     ready = model if dtype == torch.float32 else cast_linear_weights(model, dtype)
-    return jobs.answers(ready, spec, shape.batch, "cpu", asked["format"])
+    return measure.make_inference_job(ready, spec, shape.batch, "cpu", asked["format"])
 
 
 def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
     """`vitrail train`'s own loop with AdamW: pictures from bytes, normalised, guards, clipping's norm and all."""
-    from vitrail.bench import jobs
+    from vitrail.bench import measure
     from vitrail.model.vit import create_model
     from vitrail.spec import ImageSpec
     from vitrail.train.loop import build_train_state
@@ -206,7 +206,7 @@ def our_loop(config: ViTConfig, shape: Shape, asked: dict[str, Any]) -> Job:
     recipe = Recipe(steps=1_000_000, batch=shape.batch, optimizer="adamw", warmup=0.0, rate=1e-4)
     compute = ComputeSettings(number_format=asked["format"], compile=asked["compiled"])
     plan = Plan(model=config, image=spec, recipe=recipe, compute=compute)
-    return jobs.step(build_train_state(create_model(config, 0), plan), plan)
+    return measure.make_training_job(build_train_state(create_model(config, 0), plan), plan)
 
 
 def outputs_in(answer: Any) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitrail.bench import jobs
+from vitrail.bench import measure
 from vitrail.model.config import ViTConfig
 from vitrail.model.layers import cast_linear_weights
 from vitrail.model.vit import create_model
@@ -46,7 +46,7 @@ def compared(plan: Plan, answered: int, device: str, dry: bool) -> Iterator[Row]
         "training": (
             plan.recipe.batch,
             {
-                "vitrail": jobs.step(build_train_state(create_model(plan.model, 0), plan), plan),
+                "vitrail": measure.make_training_job(build_train_state(create_model(plan.model, 0), plan), plan),
                 "timm": training_step(theirs, plan.model, plan.recipe.batch, device, dry),
             },
         )

@@ -10,18 +10,18 @@ from torch import Tensor
 
 from ..model.attention import OPEN_PATH_MAX_TOKENS, AttentionPath, attend, device_capability
 from ..runtime import keep_memory
-from .clock import Clock, Timing
+from .measure import InterleavedTimer, Timing
 
-TOKENS = (16, 25, 49, 65, 101, 145, 197, 257, 577, 1370)
-HEADS, HEAD_NUMBERS = 6, 64
-TOKENS_IN_A_BATCH = 3000
-FORMATS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TOKEN_COUNTS = (16, 25, 49, 65, 101, 145, 197, 257, 577, 1370)
+NUM_HEADS, HEAD_WIDTH = 6, 64
+TOKENS_PER_BATCH = 3000
+DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 PATHS: tuple[AttentionPath, ...] = ("fused", "open")
-Key = tuple[str, str, bool]
+TableKey = tuple[str, str, bool]
 """Place, number format and whether gradients flow, as in `MEASURED`."""
 
 
-class Compared(NamedTuple):
+class AttentionTiming(NamedTuple):
     """Both paths of attention, timed in turn."""
 
     number_format: str
@@ -36,17 +36,17 @@ class Compared(NamedTuple):
         return self.fused.median / self.open.median
 
 
-class Proposal(NamedTuple):
+class TableProposal(NamedTuple):
     """A row of the table as it is, and as this machine says that it should be."""
 
-    key: Key
+    key: TableKey
     now: int
     better: int
 
 
-def compared(
-    device: str, formats: Iterable[str], tokens: Sequence[int] = TOKENS, rounds: int = 5, least: float = 0.0
-) -> Iterator[Compared]:
+def compare_paths(
+    device: str, formats: Iterable[str], tokens: Sequence[int] = TOKEN_COUNTS, rounds: int = 5, least: float = 0.0
+) -> Iterator[AttentionTiming]:
     """Attention alone, forward, and backward where gradients flow: 6 heads of 64, about 3,000 tokens a batch, which lie
     as a joint product leaves them; freed memory is kept, as it is by whoever opens a model.
 
@@ -57,18 +57,18 @@ def compared(
     for name in formats:
         for gradients in (True, False):
             for count in tokens:
-                shape = (max(1, TOKENS_IN_A_BATCH // count), count, 3, HEADS, HEAD_NUMBERS)
-                joint = torch.randn(shape, device=device).to(FORMATS[name]).requires_grad_(gradients)
+                shape = (max(1, TOKENS_PER_BATCH // count), count, 3, NUM_HEADS, HEAD_WIDTH)
+                joint = torch.randn(shape, device=device).to(DTYPES[name]).requires_grad_(gradients)
                 q, k, v = joint.permute(2, 0, 3, 1, 4)
-                fused, open_ = in_turn(_once(q, k, v, gradients), device, rounds, least)
-                yield Compared(name, gradients, count, fused, open_)
+                fused, open_ = time_both_paths(_make_attention_call(q, k, v, gradients), device, rounds, least)
+                yield AttentionTiming(name, gradients, count, fused, open_)
 
 
-def in_turn(
+def time_both_paths(
     run: Callable[[AttentionPath], object], device: str, rounds: int, least: float = 0.0
 ) -> tuple[Timing, Timing]:
     """Something that takes either path, timed with both in turn."""
-    clock = Clock({path: _bound(run, path) for path in PATHS}, device, least)
+    clock = InterleavedTimer({path: _bind_path(run, path) for path in PATHS}, device, least)
     for _ in clock.warm_up():
         pass
     for _ in clock.rounds(rounds):
@@ -76,14 +76,14 @@ def in_turn(
     return clock.timing("fused"), clock.timing("open")
 
 
-def proposals(
-    found: Iterable[Compared], device: str, table: Mapping[Key, int] = OPEN_PATH_MAX_TOKENS
-) -> list[Proposal]:
+def propose_changes(
+    found: Iterable[AttentionTiming], device: str, table: Mapping[TableKey, int] = OPEN_PATH_MAX_TOKENS
+) -> list[TableProposal]:
     """For every format, with gradients and without: the most tokens up to which the open path has never lost.
 
     Those that the table says already are left out.
     """
-    here, faster, lost = device_capability(device), dict[Key, int](), set[Key]()
+    here, faster, lost = device_capability(device), dict[TableKey, int](), set[TableKey]()
     for row in found:
         key = (here, row.number_format, row.gradients)
         faster.setdefault(key, 0)
@@ -91,19 +91,19 @@ def proposals(
             lost.add(key)
         elif key not in lost:
             faster[key] = row.tokens
-    told = [Proposal(key, table.get(key, 0), tokens) for key, tokens in faster.items()]
+    told = [TableProposal(key, table.get(key, 0), tokens) for key, tokens in faster.items()]
     return [row for row in told if row.now != row.better]
 
 
-def _once(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[AttentionPath], None]:
+def _make_attention_call(q: Tensor, k: Tensor, v: Tensor, gradients: bool) -> Callable[[AttentionPath], None]:
     def run(path: AttentionPath) -> None:
         with torch.set_grad_enabled(gradients):
-            y = attend(q, k, v, HEAD_NUMBERS**-0.5, 0.0, path)
+            y = attend(q, k, v, HEAD_WIDTH**-0.5, 0.0, path)
             if gradients:
                 torch.autograd.grad(y.sum(), (q, k, v))
 
     return run
 
 
-def _bound(run: Callable[[AttentionPath], object], path: AttentionPath) -> Callable[[], object]:
+def _bind_path(run: Callable[[AttentionPath], object], path: AttentionPath) -> Callable[[], object]:
     return lambda: run(path)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .. import config, runtime
-from ..bench import attention_table, machine
-from ..bench.attention_table import Compared, Proposal
-from ..bench.sweep import Measurement, Row, Sweep, chosen, timing_facts
+from ..bench import attention_table, measure
+from ..bench.attention_table import AttentionTiming, TableProposal
+from ..bench.measure import SweepRow, SweepRunner, SweepSettings, select_benchmarks, timing_to_json
 from ..errors import UsageError
 from ..files.atomic import write_json
 from ..model.vit import parameter_count
@@ -55,11 +55,11 @@ class Bench:
     def __init__(self, given: str, asked: Asked):
         _check(asked)
         self.given = given
-        self.whats = chosen(asked.only)
+        self.whats = select_benchmarks(asked.only)
         self.found = find(given)
         self.machine = chosen_machine(asked)
         kind = self.machine.device.partition(":")[0]
-        self.sweep = Sweep(
+        self.sweep = SweepSettings(
             whats=self.whats,
             batches=tuple(sorted(set(asked.batches))) or BATCHES[kind],
             device=self.machine.device,
@@ -71,19 +71,19 @@ class Bench:
             least=asked.least,
         )
         self.facts: dict[str, Any] = {}
-        self._rows: list[Row] = []
+        self._rows: list[SweepRow] = []
 
     def run(self) -> Iterator[str]:
         """Measure, saying what is being done."""
         with tempfile.TemporaryDirectory() as folder:
-            measurement = Measurement(self.found.model, self.found.spec, self.sweep, Path(folder))
+            measurement = SweepRunner(self.found.model, self.found.spec, self.sweep, Path(folder))
             yield from measurement.run()
         self._rows = measurement.rows
         shape, sweep = self.found.config, self.sweep
         self.facts = {
             "model": self.given,
             "parameters": parameter_count(shape),
-            "machine": machine.facts(sweep.device),
+            "machine": measure.describe_machine(sweep.device),
             "number_format": sweep.number_format,
             "compiled": sweep.compile,
             "optimizer": sweep.optimizer,
@@ -123,7 +123,9 @@ class Bench:
 HEAD = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
 
 
-def attention(asked: Asked, tokens: Sequence[int] = attention_table.TOKENS) -> tuple[list[Compared], list[Proposal]]:
+def attention(
+    asked: Asked, tokens: Sequence[int] = attention_table.TOKEN_COUNTS
+) -> tuple[list[AttentionTiming], list[TableProposal]]:
     """Both paths of attention measured here, and what the table of `model/attention.py` should say instead.
 
     Raises:
@@ -132,24 +134,26 @@ def attention(asked: Asked, tokens: Sequence[int] = attention_table.TOKENS) -> t
     _check(asked)
     here = chosen_machine(asked)
     formats = ("float32", "bfloat16") if asked.number_format == "auto" else (here.number_format,)
-    found = list(attention_table.compared(here.device, formats, tokens, asked.rounds, asked.least))
-    return found, attention_table.proposals(found, here.device)
+    found = list(attention_table.compare_paths(here.device, formats, tokens, asked.rounds, asked.least))
+    return found, attention_table.propose_changes(found, here.device)
 
 
-def attention_facts(found: Sequence[Compared], proposed: Sequence[Proposal], asked: Asked) -> dict[str, Any]:
+def attention_facts(
+    found: Sequence[AttentionTiming], proposed: Sequence[TableProposal], asked: Asked
+) -> dict[str, Any]:
     """Both as plain values."""
     rows = [
         {
             "number_format": row.number_format, "gradients": row.gradients, "tokens": row.tokens,
-            "fused": timing_facts(row.fused), "open": timing_facts(row.open), "ratio": row.ratio,
+            "fused": timing_to_json(row.fused), "open": timing_to_json(row.open), "ratio": row.ratio,
         }
         for row in found
     ]  # fmt: skip
     changes = [{"key": list(row.key), "now": row.now, "better": row.better} for row in proposed]
-    return {"machine": machine.facts(chosen_machine(asked).device), "rows": rows, "changes": changes}
+    return {"machine": measure.describe_machine(chosen_machine(asked).device), "rows": rows, "changes": changes}
 
 
-def attention_lines(found: Sequence[Compared], proposed: Sequence[Proposal]) -> str:
+def attention_lines(found: Sequence[AttentionTiming], proposed: Sequence[TableProposal]) -> str:
     """Both for people; the changes as lines of Python."""
     head = ("format", "gradients", "tokens", "fused ms", "open ms", "fused/open")
     cells = [
@@ -192,12 +196,12 @@ def _check(asked: Asked) -> None:
         raise UsageError(f"--batches must be 1 or more. Got {min(asked.batches)}.")
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: SweepRow) -> dict[str, Any]:
     return {
         "what": row.what,
         "batch": row.batch,
         "pictures_per_second": row.rate,
-        "seconds": timing_facts(row.timing),
+        "seconds": timing_to_json(row.timing),
         "pictures": row.pictures,
         "flops": row.flops,
         "limit_flops_per_second": row.limit,
@@ -206,7 +210,7 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: SweepRow) -> tuple[str, ...]:
     timing = row.timing
     return (
         row.what,

@@ -8,9 +8,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from .. import runtime
-from ..bench import devices, pace
-from ..bench.devices import HERE, Device
-from ..bench.foretold import PICTURE_BYTES, READ_BY_A_CORE, Foretold, Room, Wanted, foretell
+from ..bench import cost_model
+from ..bench.cost_model import (
+    IMAGE_FILE_BYTES,
+    IMAGES_PER_CORE_SECOND,
+    THIS_MACHINE,
+    CostEstimate,
+    DeviceSpec,
+    Hardware,
+    Workload,
+    estimate_workload_cost,
+)
 from ..errors import UsageError
 from ..model import flops
 from ..model.attention import device_capability
@@ -36,7 +44,7 @@ class Asked:
         UsageError: pictures, epochs or a share that cannot be.
     """
 
-    on: str = HERE
+    on: str = THIS_MACHINE
     devices: int = 1
     batch: int = 0
     """Pictures of all devices in a step; 0 takes as many as usual."""
@@ -45,7 +53,7 @@ class Asked:
     epochs: float = 0.0
     """Passes of a training over them; 0 foretells answers alone."""
     number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    optimizer: pace.Optimizer = "adamw"
+    optimizer: cost_model.Optimizer = "adamw"
     reached: float | None = None
     """Share of another device's published rate."""
 
@@ -56,7 +64,7 @@ class Asked:
             raise UsageError(f"--pictures and --epochs must be 0 or more. Got {self.pictures} and {self.epochs:g}.")
         if self.epochs and not self.pictures:
             raise UsageError("--epochs are passes over so many --pictures. Give both.")
-        if self.reached is not None and self.on == HERE:
+        if self.reached is not None and self.on == THIS_MACHINE:
             raise UsageError("--reached is a share of a published rate. Name the device with --on, such as --on h100.")
         if self.reached is not None and not 0 < self.reached <= 1:
             raise UsageError(f"--reached must lie in 0 < share <= 1. Got {self.reached:g}.")
@@ -68,8 +76,10 @@ def cost_facts(config: ViTConfig, spec: ImageSpec, asked: Asked) -> dict[str, An
     Raises:
         UsageError: no such device, or a batch that does not part evenly.
     """
-    wanted, seconds, room, where, assumed = _here(config, spec, asked) if asked.on == HERE else _there(config, asked)
-    found = foretell(wanted, seconds, room)
+    wanted, seconds, room, where, assumed = (
+        _here(config, spec, asked) if asked.on == THIS_MACHINE else _there(config, asked)
+    )
+    found = estimate_workload_cost(wanted, seconds, room)
     return {
         "on": where,
         "devices": wanted.devices,
@@ -131,13 +141,13 @@ def plan_facts(planned: PlanEvent, count: int | None) -> dict[str, Any]:
     }
     if count is None or planned.cost is None:
         return facts
-    wanted = Wanted(
+    wanted = Workload(
         config=plan.model, batch=plan.recipe.batch, devices=count, number_format=plan.compute.number_format,
         optimizer=plan.recipe.optimizer,
     )  # fmt: skip
     each = planned.cost.training / max(plan.recipe.steps, 1) / count
     room = _room(plan.compute.device, plan.compute.threads)
-    found = foretell(wanted, pace.Seconds(forward=each, step=each), room)
+    found = estimate_workload_cost(wanted, cost_model.StepSeconds(forward=each, step=each), room)
     training = found.step * plan.recipe.steps
     together = planned.cost.preparation + training + planned.cost.evaluation
     facts["on_devices"] = {
@@ -163,14 +173,16 @@ def plan_lines(planned: PlanEvent, count: int | None) -> list[str]:
     return told
 
 
-_Answer = tuple[Wanted, pace.Seconds, Room, str, list[str]]
+_Answer = tuple[Workload, cost_model.StepSeconds, Hardware, str, list[str]]
 
 
 def _here(config: ViTConfig, spec: ImageSpec, asked: Asked) -> _Answer:
     machine = runtime.choose(runtime.RuntimeSettings(number_format=asked.number_format))
     runtime.apply(machine)
     wanted = _wanted(config, asked, machine.number_format, EACH.get(machine.device.partition(":")[0], 256))
-    seconds = pace.here(config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer)
+    seconds = cost_model.measure_step_seconds(
+        config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer
+    )
     room = _room(machine.device, machine.threads)
     where = f"this machine ({runtime.cpu_name()}, {counted(machine.threads, 'thread')})"
     assumed = [_link_words(room)] if wanted.devices > 1 else []
@@ -178,45 +190,45 @@ def _here(config: ViTConfig, spec: ImageSpec, asked: Asked) -> _Answer:
 
 
 def _there(config: ViTConfig, asked: Asked) -> _Answer:
-    device = devices.device(asked.on)
+    device = cost_model.get_device_spec(asked.on)
     number_format: NumberFormat = "bfloat16" if asked.number_format == "auto" else asked.number_format
     wanted = _wanted(config, asked, number_format, 256)
-    reached = pace.REACHED if asked.reached is None else asked.reached
-    seconds = pace.on_paper(config, wanted.each, device, number_format, wanted.optimizer, reached)
-    room = Room(place="cuda", memory=device.memory, link=device.link(wanted.devices))
+    reached = cost_model.DEFAULT_UTILIZATION if asked.reached is None else asked.reached
+    seconds = cost_model.estimate_step_seconds(config, wanted.each, device, number_format, wanted.optimizer, reached)
+    room = Hardware(place="cuda", memory=device.memory, link=device.link(wanted.devices))
     return wanted, seconds, room, device.name, [_reached_words(device, number_format, reached, asked)]
 
 
-def _wanted(config: ViTConfig, asked: Asked, number_format: NumberFormat, each: int) -> Wanted:
-    return Wanted(
+def _wanted(config: ViTConfig, asked: Asked, number_format: NumberFormat, each: int) -> Workload:
+    return Workload(
         config=config, batch=asked.batch or each * asked.devices, devices=asked.devices, number_format=number_format,
         optimizer=asked.optimizer,
     )  # fmt: skip
 
 
-def _room(device: str, threads: int) -> Room:
+def _room(device: str, threads: int) -> Hardware:
     kind = device.partition(":")[0]
     held = None
     if kind == "cuda":
         import torch
 
         held = float(torch.cuda.get_device_properties(device).total_memory)
-    return Room(
+    return Hardware(
         place=device_capability(device), memory=held, link=LINKS[kind], threads=max(1, threads) if kind == "cpu" else 1
     )
 
 
-def _link_words(room: Room) -> str:
+def _link_words(room: Hardware) -> str:
     return f"{room.link / 1e9:g} GB/s from each device to the next"
 
 
-def _reached_words(device: Device, number_format: NumberFormat, reached: float, asked: Asked) -> str:
+def _reached_words(device: DeviceSpec, number_format: NumberFormat, reached: float, asked: Asked) -> str:
     rate = device.products[number_format] / 1e12
     said = "as --reached says" if asked.reached is not None else "not measured: see docs/scale.md"
     return f"{reached:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"
 
 
-def _run(found: Foretold, asked: Asked, count: int) -> dict[str, float]:
+def _run(found: CostEstimate, asked: Asked, count: int) -> dict[str, float]:
     """Seconds of the training, or of the answers to all pictures."""
     if not asked.pictures:
         return {}
@@ -227,7 +239,7 @@ def _run(found: Foretold, asked: Asked, count: int) -> dict[str, float]:
     return {
         "pictures": asked.pictures, "epochs": asked.epochs, "seconds": shown / rate,
         "device_hours": shown / rate * count / 3600, "flops": float(shown * flops),
-        "bytes_of_the_set": float(asked.pictures * PICTURE_BYTES),
+        "bytes_of_the_set": float(asked.pictures * IMAGE_FILE_BYTES),
     }  # fmt: skip
 
 
@@ -244,8 +256,8 @@ def _run_lines(facts: Mapping[str, Any]) -> dict[str, str]:
 def _data(rate: float) -> dict[str, float]:
     return {
         "pictures_per_second": rate,
-        "bytes_per_second": rate * PICTURE_BYTES,
-        "cores": math.ceil(rate / READ_BY_A_CORE),
+        "bytes_per_second": rate * IMAGE_FILE_BYTES,
+        "cores": math.ceil(rate / IMAGES_PER_CORE_SECOND),
     }
 
 
@@ -253,6 +265,6 @@ def _data_line(facts: Mapping[str, Any]) -> str:
     answers_alone = facts["run"] and not facts["run"]["epochs"]
     found = facts["data"]["answers" if answers_alone else "training"]
     return (
-        f"{found['bytes_per_second'] / 1e9:,.2f} GB/s of JPEG files of {PICTURE_BYTES / 1000:g} kB, decoded by "
-        f"{found['cores']:,} cores at {READ_BY_A_CORE} pictures/s each"
+        f"{found['bytes_per_second'] / 1e9:,.2f} GB/s of JPEG files of {IMAGE_FILE_BYTES / 1000:g} kB, decoded by "
+        f"{found['cores']:,} cores at {IMAGES_PER_CORE_SECOND} pictures/s each"
     )

@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from vitrail.bench import jobs, limits, sweep
-from vitrail.bench.clock import Timing
-from vitrail.bench.sweep import Measurement, Row, Sweep
+from vitrail.bench import measure
+from vitrail.bench.measure import SweepRow, SweepRunner, SweepSettings, Timing
 from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
 from vitrail.model import flops
@@ -16,14 +15,14 @@ from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 
 CONFIG = config_from_name("vit_mu_patch8_16")
-QUICK = Sweep(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), workers=0)
+QUICK = SweepSettings(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), workers=0)
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    found = Measurement(create_model(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
+    found = SweepRunner(create_model(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "LARGE", 256)  # what it is does not matter here, and it takes a second
+        patch.setattr(measure, "MATMUL_SIZE", 256)  # what it is does not matter here, and it takes a second
         told = list(found.run())
     return found, told
 
@@ -50,14 +49,14 @@ def test_operations_are_those_of_the_pictures_of_a_call(measured):
 
 
 def test_rates_and_utilisation_follow_from_the_median():
-    row = Row("inference", 4, Timing(0.5, 0.4, 0.6, 3, 1), 4, flops=1e9, limit=8e9, memory=None)
+    row = SweepRow("inference", 4, Timing(0.5, 0.4, 0.6, 3, 1), 4, flops=1e9, limit=8e9, memory=None)
     assert row.rate == 8.0 and row.utilisation == 0.25
     assert dataclasses.replace(row, limit=None).utilisation is None
 
 
 def test_a_model_of_features_alone_has_no_training_and_no_predictions(tmp_path):
     bare = dataclasses.replace(CONFIG, outputs=0)
-    found = Measurement(create_model(bare, 0), plain_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path)
+    found = SweepRunner(create_model(bare, 0), plain_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path)
     list(found.run())
     assert [row.what for row in found.rows] == ["inference", "loading"]
     assert found.left_out == [
@@ -73,16 +72,16 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
 
         return job
 
-    monkeypatch.setattr(jobs, "answers", answers)
+    monkeypatch.setattr(measure, "make_inference_job", answers)
     only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
-    found = Measurement(create_model(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
+    found = SweepRunner(create_model(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
     list(found.run())
     assert [row.batch for row in found.rows] == [1]
     assert found.left_out == ["inference, batch 2 and above: the memory is full"]
 
 
 def test_only_known_things_can_be_chosen():
-    assert sweep.chosen(()) == sweep.WHATS
-    assert sweep.chosen(("training", "inference")) == ("inference", "training")
+    assert measure.select_benchmarks(()) == measure.BENCHMARK_KINDS
+    assert measure.select_benchmarks(("training", "inference")) == ("inference", "training")
     with pytest.raises(UsageError, match=r"inference, training, loading, predicting\. Got 'speed'\."):
-        sweep.chosen(("speed",))
+        measure.select_benchmarks(("speed",))

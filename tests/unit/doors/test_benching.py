@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from vitrail.bench.attention_table import Compared, Proposal
-from vitrail.bench.clock import Timing
+from vitrail.bench.attention_table import AttentionTiming, TableProposal
+from vitrail.bench.measure import Timing
 from vitrail.doors import benching
 from vitrail.doors.benching import Asked, Bench
 from vitrail.errors import UsageError
@@ -75,8 +75,8 @@ def test_what_cannot_be_measured_is_refused(asked, words):
 
 def test_changes_of_the_attention_table_are_lines_of_python():
     timing = Timing(0.002, 0.002, 0.002, 1, 1)
-    rows = [Compared("float32", True, 16, timing, Timing(0.001, 0.001, 0.001, 1, 1))]
-    told = benching.attention_lines(rows, [Proposal(("AVX2", "float32", True), 0, 16)])
+    rows = [AttentionTiming("float32", True, 16, timing, Timing(0.001, 0.001, 0.001, 1, 1))]
+    told = benching.attention_lines(rows, [TableProposal(("AVX2", "float32", True), 0, 16)])
     assert "float32        yes      16      2.00     1.00        2.00" in told
     assert told.splitlines()[-1] == "    ('AVX2', 'float32', True): 16,  # now 0"
     assert benching.attention_lines(rows, []).endswith("says the same.")

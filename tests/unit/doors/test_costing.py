@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from vitrail.bench.foretold import READ_BY_A_CORE
+from vitrail.bench.cost_model import IMAGES_PER_CORE_SECOND
 from vitrail.doors import costing
 from vitrail.doors.amounts import operations, short
 from vitrail.doors.costing import Asked
@@ -44,7 +44,7 @@ def test_answers_alone_are_foretold_without_epochs_and_their_data_rates_are_told
     rate = found["inference_rate"]
     assert found["run"]["seconds"] == pytest.approx(1e9 / rate)
     assert found["data"]["answers"]["bytes_per_second"] == pytest.approx(110_000 * rate)
-    assert found["data"]["answers"]["cores"] == pytest.approx(rate / READ_BY_A_CORE, abs=1)
+    assert found["data"]["answers"]["cores"] == pytest.approx(rate / IMAGES_PER_CORE_SECOND, abs=1)
     told = costing.lines("vit_small_patch16_224", found)
     assert any("1,000,000,000 answers: " in line for line in told)
     assert told[-1].startswith("  assumed") and "35% of 989 TFLOP/s are reached" in told[-1]

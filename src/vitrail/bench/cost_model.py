@@ -1,0 +1,374 @@
+"""What a training or many answers will take on any number of devices: operations, memory, seconds, data rates."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ..errors import UsageError
+from ..evaluate.collect import made_ready
+from ..evaluate.side_by_side import TEAMS, parts_on
+from ..model import flops
+from ..model.attention import choose_path
+from ..model.config import ViTConfig
+from ..model.vit import ViT, create_model, parameter_count
+from ..runtime import NumberFormat
+from ..spec import ImageSpec
+from ..train.loop import build_train_state
+from ..train.plan import ComputeSettings, Plan, Recipe
+from ..train.planning import cost_estimate
+from . import measure
+from .measure import BenchmarkJob, InterleavedTimer
+
+IMAGE_FILE_BYTES = 110_000
+"""A picture's file: the mean of ImageNet-1k's training files, 141 GB of 1,281,167."""
+IMAGES_PER_CORE_SECOND = 590
+"""Files of 640 x 427 pixels that a core decodes, cuts and resizes a second (benchmarks/results/loading.json)."""
+BACKWARD_FRACTION = 2 / 3
+"""Share of a step in which gradients are sent while others are still computed."""
+CPU_FRAGMENTATION, CPU_FRAGMENTATION_FLOAT32 = 1.9, 2.4
+"""Bytes that answers hold on a processor for each that is in use at once: in float32 they come in smaller parts, which
+leave more holes."""
+EXTRA_MATRIX_COPIES = 4
+"""Copies of the largest matrix beside them."""
+ParallelStrategy = Literal["alone", "ddp", "fsdp"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What is to be foretold.
+
+    Raises:
+        UsageError: less than one device, or a batch that does not part evenly among them.
+    """
+
+    config: ViTConfig
+    batch: int = 256
+    """Pictures in a step, of all devices together."""
+    devices: int = 1
+    number_format: NumberFormat = "bfloat16"
+    optimizer: Optimizer = "adamw"
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.batch < 1:
+            raise UsageError(f"--devices and --batch must be at least 1. Got {self.devices} and {self.batch}.")
+        if self.batch % self.devices:
+            raise UsageError(
+                f"--batch counts the pictures of all devices, so it must be a multiple of --devices {self.devices}. "
+                f"Got {self.batch}."
+            )
+
+    @property
+    def each(self) -> int:
+        """Pictures of one device in a step."""
+        return self.batch // self.devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The devices around a model: how much each holds, and how fast they tell each other."""
+
+    place: str
+    """As `model.attention.place` names it: cuda, AVX512 and so on."""
+    memory: float | None
+    """Bytes of each; None where that is no bound."""
+    link: float
+    """Bytes a second."""
+    threads: int = 1
+    """Of a processor; a GPU answers a batch as one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostEstimate:
+    """Bytes and operations of one device unless said otherwise."""
+
+    parameters: int
+    forward_flops: int
+    """Of one picture."""
+    training_flops: int
+    """Of one picture's share of a step."""
+    engine: ParallelStrategy
+    training_memory: int
+    inference_memory: int
+    fits: bool
+    """Whether the training's memory is there."""
+    sent: float
+    """Bytes that a device sends in a step."""
+    waiting: float
+    """Seconds of a step in which nothing can be computed because of them."""
+    step: float
+    """Seconds of a step, waiting included."""
+    training_rate: float
+    """Pictures a second of all devices together."""
+    inference_rate: float
+    """The same of answers, where every device answers pictures of its own."""
+
+
+def estimate_workload_cost(wanted: Workload, seconds: StepSeconds, room: Hardware) -> CostEstimate:
+    """From the seconds of a device's own batch to those of all of them together."""
+    config = wanted.config
+    plan = _make_plan(wanted, "cuda" if room.place == "cuda" else "cpu")
+    engine = _choose_strategy(plan, wanted, room)
+    shares = wanted.devices if engine == "fsdp" else 1
+    parameters = parameter_count(config)
+    memory = cost_estimate.estimate_training_memory(plan, shares)
+    sent = count_sent_bytes(parameters, wanted.devices, engine)
+    waiting = estimate_communication_wait(sent, seconds.step, engine, room.link)
+    step = seconds.step + waiting
+    return CostEstimate(
+        parameters=parameters,
+        forward_flops=flops.forward_flops(config),
+        training_flops=flops.training_flops(config),
+        engine=engine,
+        training_memory=memory,
+        inference_memory=estimate_inference_memory(wanted, room),
+        fits=room.memory is None or memory <= room.memory,
+        sent=sent,
+        waiting=waiting,
+        step=step,
+        training_rate=wanted.batch / step,
+        inference_rate=wanted.batch / seconds.forward,
+    )
+
+
+def count_sent_bytes(parameters: int, devices: int, engine: ParallelStrategy) -> float:
+    """What a device sends in a step round a ring, in float32.
+
+    With DDP gradients are summed and told, with FSDP2 weights are told twice and gradients summed into shares.
+    """
+    ways = {"alone": 0, "ddp": 2, "fsdp": 3}[engine]
+    return ways * 4.0 * parameters * (devices - 1) / devices
+
+
+def estimate_communication_wait(sent: float, step: float, engine: ParallelStrategy, link: float) -> float:
+    """Seconds of sending that no computing hides: DDP sends during the backward pass, FSDP2 during the whole step."""
+    hidden = step * (BACKWARD_FRACTION if engine == "ddp" else 1.0)
+    return max(0.0, sent / link - hidden)
+
+
+def estimate_inference_memory(wanted: Workload, room: Hardware) -> int:
+    """Memory of answers to a device's own batch: weights, their copy in the products' format, one block's numbers.
+
+    A processor answers the batch in parts, a few at a time. It keeps what it frees, in pieces that fit or do not: as
+    much again as is in use, nearly, and some copies of its largest matrix (benchmarks/cost_model.py).
+    """
+    config, b = wanted.config, 4 if wanted.number_format == "float32" else 2
+    every = parameter_count(config, fixed_tables=True)
+    tokens, inner = config.tokens, config.attention_width
+    numbers = 8 * config.width + b * (2 * config.width + 4 * inner)
+    path = choose_path(config.attention, room.place, wanted.number_format, tokens, gradients=False)
+    if path == "open" or config.relative:
+        numbers += 2 * b * config.heads * tokens
+    hidden = 8 * config.width + b * (2 if config.mlp == "plain" else 3) * config.mlp_width
+    pixels = config.channels * config.image_size[0] * config.image_size[1]
+    weights = 4 * every + (0 if wanted.number_format == "float32" else 2 * every)
+    parts = parts_on(room.threads, config, wanted.each, wanted.number_format)
+    at_once = wanted.each * min(parts, room.threads, TEAMS) / parts
+    used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.each * pixels
+    if room.place in ("cuda", "mps"):
+        return round(cost_estimate.GPU_OVERHEAD * (weights + used))
+    kept = CPU_FRAGMENTATION_FLOAT32 if wanted.number_format == "float32" else CPU_FRAGMENTATION
+    return round(weights + kept * used + EXTRA_MATRIX_COPIES * 4 * config.width * config.mlp_width)
+
+
+def _choose_strategy(plan: Plan, wanted: Workload, room: Hardware) -> ParallelStrategy:
+    """FSDP2 only where a whole copy does not fit."""
+    if wanted.devices == 1:
+        return "alone"
+    return "ddp" if room.memory is None or cost_estimate.estimate_training_memory(plan) <= room.memory else "fsdp"
+
+
+def _make_plan(wanted: Workload, device: str) -> Plan:
+    config = wanted.config if wanted.config.outputs else dataclasses.replace(wanted.config, outputs=1000)
+    recipe = Recipe(steps=1, batch=wanted.each, optimizer=wanted.optimizer)
+    return Plan(model=config, recipe=recipe, compute=ComputeSettings(device=device, number_format=wanted.number_format))
+
+
+# Seconds of a batch: on this machine from two shallow copies of the model, on others from what their makers say.
+
+DEFAULT_UTILIZATION = 0.35
+"""Share of a device's published rate that a ViT's step is assumed to reach: published trainings of ViT-B/16 on an H100
+reach 0.15 to 0.23 (PyTorch and JAX as they come), and this project's goal is 0.45. To be replaced by measurements."""
+ADAMW_BYTES, MUON_BYTES = 32, 24
+"""Read and written for each parameter: weight, gradient (twice, for its norm) and moments, each in float32."""
+MUON_ITERATIONS = 5
+Optimizer = Literal["adamw", "muon"]
+
+
+@dataclass(frozen=True)
+class StepSeconds:
+    """Of one batch on one device."""
+
+    forward: float
+    """Answers."""
+    step: float
+    """Forward, backward, optimiser."""
+
+
+def estimate_step_seconds(
+    config: ViTConfig, batch: int, device: DeviceSpec, number_format: NumberFormat, optimizer: Optimizer, reached: float
+) -> StepSeconds:
+    """By operations and bytes alone."""
+    rate = device.products[number_format] * reached
+    updated = count_optimizer_bytes(config, optimizer) / device.copies + count_optimizer_flops(config, optimizer) / rate
+    return StepSeconds(
+        forward=batch * flops.forward_flops(config) / rate,
+        step=batch * flops.training_flops(config) / rate + updated,
+    )
+
+
+def measure_step_seconds(
+    config: ViTConfig,
+    spec: ImageSpec,
+    batch: int,
+    device: str,
+    number_format: NumberFormat,
+    optimizer: Optimizer,
+    rounds: int = 3,
+) -> StepSeconds:
+    """Measured with few of the model's blocks, and a line drawn through both; a shallow model is measured itself.
+
+    The training loop itself is timed, with all that it does beside the model. A model without outputs is given some.
+    """
+    config = config if config.outputs else dataclasses.replace(config, outputs=1000)
+    few = config.pool_blocks if config.depth > config.pool_blocks + 2 else config.depth
+    depths = (few,) if few == config.depth else (few, few + 2)
+    made = {}
+    for depth in depths:
+        model = create_model(dataclasses.replace(config, depth=depth, pool_every=1), 0)
+        ready = made_ready(model.to(device), number_format)
+        made[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch, device, number_format)
+        made[f"step {depth}"] = _make_step_job(model, spec, batch, device, number_format, optimizer)
+    clock = InterleavedTimer(made, device)
+    for _ in clock.warm_up():
+        pass
+    for _ in clock.rounds(rounds):
+        pass
+    found = {name: clock.timing(name).median for name in made}
+    return StepSeconds(
+        *(
+            _extrapolate_depth(depths, [found[f"{what} {depth}"] for depth in depths], config.depth)
+            for what in STEP_PARTS
+        )
+    )
+
+
+STEP_PARTS = ("forward", "step")
+
+
+def count_optimizer_bytes(config: ViTConfig, optimizer: Optimizer) -> float:
+    """Bytes that an optimiser reads and writes in a step."""
+    matrices = sum(rows * columns for rows, columns in _list_matrices(config))
+    every = _count_parameters(config)
+    muon = matrices if optimizer == "muon" else 0
+    return float(MUON_BYTES * muon + ADAMW_BYTES * (every - muon))
+
+
+def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
+    """Operations of Muon's iteration, five rounds of three products a matrix; AdamW has none to speak of."""
+    if optimizer == "adamw":
+        return 0.0
+    total = 0
+    for rows, columns in _list_matrices(config):
+        few, many = sorted((rows, columns))
+        total += MUON_ITERATIONS * (4 * few * few * many + 2 * few**3)
+    return float(total)
+
+
+def _make_step_job(
+    model: ViT, spec: ImageSpec, batch: int, device: str, number_format: NumberFormat, optimizer: Optimizer
+) -> BenchmarkJob:
+    recipe = Recipe(steps=1_000_000, batch=batch, optimizer=optimizer, warmup=0.0)
+    compute = ComputeSettings(device=device, number_format=number_format)
+    plan = Plan(model=model.config, image=spec, recipe=recipe, compute=compute)
+    return measure.make_training_job(build_train_state(model, plan), plan)
+
+
+def _extrapolate_depth(depths: tuple[int, ...], seconds: list[float], depth: int) -> float:
+    """The value at a depth of the line through what was measured."""
+    if len(depths) == 1:
+        return statistics.median(seconds)
+    slope = (seconds[1] - seconds[0]) / (depths[1] - depths[0])
+    return seconds[0] + max(slope, 0.0) * (depth - depths[0])
+
+
+def _count_parameters(config: ViTConfig) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in ViT(config).parameters())
+
+
+def _list_matrices(config: ViTConfig) -> list[tuple[int, int]]:
+    """Rows and columns of the matrices that Muon moves; queries, keys and values are three."""
+    with torch.device("meta"):
+        named = dict(ViT(config).named_parameters())
+    found: list[tuple[int, int]] = []
+    for name, parameter in named.items():
+        if ".blocks." in name and parameter.ndim >= 2:
+            rows, columns = parameter.shape[0], parameter[0].numel()
+            joint = name.endswith("attention.qkv.weight")
+            found += [(rows // 3, columns)] * 3 if joint else [(rows, columns)]
+    return found
+
+
+# Devices as their makers describe them, for plans of trainings that do not run here.
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSpec:
+    """Rates are a second, bytes are bytes: nothing is in thousands."""
+
+    name: str
+    products: Mapping[NumberFormat, float]
+    """Operations of dense matrix products, by number format."""
+    copies: float
+    """Bytes of its memory read and written."""
+    memory: float
+    """Bytes that it holds."""
+    together: int
+    """Devices in one machine."""
+    inside: float
+    """Bytes from one device to another of the same machine, each way."""
+    between: float
+    """Bytes that one device's share of the machine's network carries, each way."""
+
+    def link(self, devices: int) -> float:
+        """Bytes a second of the slowest way on a ring through so many devices."""
+        return self.inside if devices <= self.together else self.between
+
+
+# Sources: NVIDIA's data sheets of the SXM modules (dense rates, without sparsity; float32 as torch computes it unless
+# TF32 is asked for); between machines one port of 400 Gb/s a device, 200 for the A100.
+DEVICES = {
+    "h100": DeviceSpec(
+        name="NVIDIA H100 SXM 80 GB",
+        products={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
+        copies=3.35e12, memory=80e9, together=8, inside=450e9, between=50e9,
+    ),
+    "h200": DeviceSpec(
+        name="NVIDIA H200 SXM 141 GB",
+        products={"float32": 67e12, "bfloat16": 989e12, "float16": 989e12},
+        copies=4.8e12, memory=141e9, together=8, inside=450e9, between=50e9,
+    ),
+    "a100": DeviceSpec(
+        name="NVIDIA A100 SXM 80 GB",
+        products={"float32": 19.5e12, "bfloat16": 312e12, "float16": 312e12},
+        copies=2.04e12, memory=80e9, together=8, inside=300e9, between=25e9,
+    ),
+}  # fmt: skip
+THIS_MACHINE = "here"
+
+
+def get_device_spec(name: str) -> DeviceSpec:
+    """A device by its short name.
+
+    Raises:
+        UsageError: there is no such name.
+    """
+    if name not in DEVICES:
+        raise UsageError(f"--on must be {THIS_MACHINE} (this machine, measured), {', '.join(DEVICES)}. Got {name!r}.")
+    return DEVICES[name]

@@ -1,0 +1,499 @@
+"""A model measured at several batches: answers, training steps, files read and answered, beside the device's limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal, cast, get_args
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from torch import Tensor, nn
+
+from ..data.loader import InMemoryImageStore, iter_batches, load_images
+from ..data.open import open_source
+from ..data.preprocess import normalize
+from ..data.random_crop import RandomResizedCrop
+from ..evaluate.collect import ITSELF, answering, made_ready, outputs_of
+from ..model import flops
+from ..model.config import ViTConfig
+from ..model.flops import MatrixProduct
+from ..model.vit import ViT
+from ..predict.predictor import Predictor, PredictorMember
+from ..randomness import derive
+from ..runtime import NumberFormat, memory_is_full
+from ..spec import ImageSpec
+from ..train.loop import TrainState, build_train_state, train_steps
+from ..train.plan import ComputeSettings, Plan, Recipe
+from ..train.planning import cost_estimate
+from ..train.run_folder import describe_environment
+
+BenchmarkKind = Literal["inference", "training", "loading", "predicting"]
+BENCHMARK_KINDS: tuple[BenchmarkKind, ...] = get_args(BenchmarkKind)
+UNLIMITED_STEPS = 1_000_000
+"""Steps of the training that is measured."""
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSettings:
+    """What to measure, and how."""
+
+    whats: tuple[BenchmarkKind, ...] = BENCHMARK_KINDS
+    batches: tuple[int, ...] = (1, 8, 32)
+    device: str = "cpu"
+    number_format: NumberFormat = "float32"
+    workers: int = 2
+    """Threads that decode pictures."""
+    optimizer: Literal["muon", "adamw"] = "muon"
+    compile: bool = False
+    rounds: int = 5
+    least: float = 0.2
+    """Seconds that everything is repeated for in a round."""
+    files: int = 64
+    """Pictures in files that are read."""
+    size: tuple[int, int] = (427, 640)
+    """Their height and width."""
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One thing that was measured at one batch; pictures a second, and what limits them."""
+
+    what: BenchmarkKind
+    batch: int
+    timing: Timing
+    pictures: int
+    """Of one call."""
+    flops: float
+    """Of one call, in the model's matrix products; 0 where there are none."""
+    limit: float | None
+    """Operations a second of the same products alone, timed in the same rounds; None where there are none."""
+    memory: int | None
+    """Bytes at the highest point; None where the machine cannot say."""
+
+    @property
+    def rate(self) -> float:
+        """Pictures a second."""
+        return self.pictures / self.timing.median
+
+    @property
+    def utilisation(self) -> float | None:
+        """Share of the time that its products alone would take (model FLOPs utilisation)."""
+        return None if self.limit is None else self.flops / self.timing.median / self.limit
+
+
+class SweepRunner:
+    """The jobs of a sweep, made ready and timed in turn; `left_out` names what could not be.
+
+    Args:
+        model: with random or trained weights; a training moves them.
+        folder: where pictures in files may be written.
+    """
+
+    def __init__(self, model: ViT, spec: ImageSpec, sweep: SweepSettings, folder: Path):
+        self.model, self.spec, self.sweep, self.folder = model, spec, sweep, folder
+        self.left_out: list[str] = []
+        self.rows: list[SweepRow] = []
+        self.large, self.copied = 0.0, 0.0
+        self._memory: dict[str, int | None] = {}
+
+    def run(self) -> Iterator[str]:
+        """Measure everything, saying what is being done; afterwards `rows`, `large` and `copied` are there."""
+        model = self.model.to(self.sweep.device)
+        ready: dict[str, tuple[BenchmarkKind, int, BenchmarkJob, int]] = {}
+        for what in self.sweep.whats:
+            for batch, job, pictures in self._jobs(what, model):
+                name = f"{what}, batch {batch}"
+                yield f"warming up {name}"
+                if not self._fits(name, job):
+                    break
+                ready[name] = (what, batch, job, pictures)
+        bounds = self._limits(ready)
+        every = {name: job for name, (_, _, job, _) in ready.items()}
+        clock = InterleavedTimer(
+            every | {name: bound.job for name, bound in bounds.items()}, self.sweep.device, self.sweep.least
+        )
+        for name in clock.warm_up():
+            yield f"warming up {name}"
+        for number, name in clock.rounds(self.sweep.rounds):
+            yield f"round {number} of {self.sweep.rounds}, {name}"
+        rates = {name: bound.amount / clock.timing(name).median for name, bound in bounds.items()}
+        self.large, self.copied = rates["one large product"], rates["copies"]
+        self.rows = [
+            SweepRow(
+                what, batch, clock.timing(name), pictures, self._flops(what, pictures),
+                rates.get(f"products of {name}"), self._memory[name],
+            )
+            for name, (what, batch, _, pictures) in ready.items()
+        ]  # fmt: skip
+
+    def _jobs(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
+        """Batch by batch what to call, and the pictures of a call."""
+        sweep, shape = self.sweep, self.model.config
+        if what in ("training", "predicting") and not shape.outputs:
+            self.left_out.append(f"{what}: the model has no outputs, only features")
+        elif what in ("loading", "predicting") and self.spec.channels not in (1, 3):
+            self.left_out.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
+        elif what == "inference":
+            ready = made_ready(model, sweep.number_format)
+            answering = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
+            for batch in sweep.batches:
+                yield batch, make_inference_job(answering, self.spec, batch, sweep.device, sweep.number_format), batch
+        elif what == "training":
+            learner = build_train_state(model, self.plan(1))
+            for batch in sweep.batches:
+                yield batch, make_training_job(learner, self.plan(batch)), batch
+        else:
+            yield from self._of_files(what, model)
+
+    def _of_files(self, what: BenchmarkKind, model: ViT) -> Iterator[tuple[int, BenchmarkJob, int]]:
+        """Files are read in batches of the sweep's largest: smaller ones say nothing new."""
+        sweep, batch = self.sweep, min(max(self.sweep.batches), self.sweep.files)
+        made = sorted(self.folder.glob("*/*.jpg")) or write_jpeg_files(
+            self.folder, sweep.files, sweep.size, self.spec.channels
+        )
+        if what == "loading":
+            yield batch, make_loading_job(self.folder, self.spec, batch, sweep.workers), len(made) // batch * batch
+        else:
+            yield (
+                batch,
+                make_prediction_job(model, self.spec, made, batch, sweep.device, sweep.number_format),
+                len(made),
+            )
+
+    def _fits(self, name: str, job: BenchmarkJob) -> bool:
+        """Call a job once and note its memory; what does not fit is left out, and larger batches with it."""
+        known = reset_peak_memory(self.sweep.device)
+        try:
+            job()
+        except (MemoryError, RuntimeError) as error:
+            if not memory_is_full(error):
+                raise
+            self.left_out.append(f"{name} and above: the memory is full")
+            return False
+        self._memory[name] = read_peak_memory(self.sweep.device) if known else None
+        return True
+
+    def _limits(self, ready: Mapping[str, tuple[BenchmarkKind, int, BenchmarkJob, int]]) -> dict[str, HardwareLimit]:
+        device, dtype = self.sweep.device, TORCH_DTYPES[self.sweep.number_format]
+        found = {"one large product": make_matmul_limit(dtype, device), "copies": make_copy_limit(device)}
+        for name, (what, batch, _, _) in ready.items():
+            if what in ("inference", "training"):
+                found[f"products of {name}"] = make_block_limit(
+                    self.model.config, batch, dtype, device, training=what == "training"
+                )
+        return found
+
+    def _flops(self, what: BenchmarkKind, pictures: int) -> float:
+        if what == "loading":
+            return 0.0
+        count = flops.training_flops if what == "training" else flops.forward_flops
+        return float(pictures * count(self.model.config))
+
+    def plan(self, batch: int) -> Plan:
+        """A training without end, as plain as the recipe's defaults are."""
+        sweep = self.sweep
+        compute = ComputeSettings(
+            device=sweep.device, number_format=sweep.number_format, compile=sweep.compile, workers=sweep.workers
+        )
+        recipe = Recipe(steps=UNLIMITED_STEPS, batch=batch, optimizer=sweep.optimizer, warmup=0.0)
+        return Plan(model=self.model.config, image=self.spec, recipe=recipe, compute=compute)
+
+
+def select_benchmarks(names: Sequence[str]) -> tuple[BenchmarkKind, ...]:
+    """The things to measure that are named; all where none is.
+
+    Raises:
+        UsageError: there is no such thing.
+    """
+    from ..errors import UsageError
+
+    for name in names:
+        if name not in BENCHMARK_KINDS:
+            raise UsageError(f"What can be measured is {', '.join(BENCHMARK_KINDS)}. Got {name!r}.")
+    return tuple(what for what in BENCHMARK_KINDS if what in names or not names)
+
+
+def timing_to_json(timing: Timing) -> dict[str, float | int]:
+    """A timing as plain values."""
+    return {**dataclasses.asdict(timing), "spread": round(timing.spread, 4)}
+
+
+# Seconds that can be compared: everything is warmed up first, then timed in turn, round by round.
+
+BenchmarkJob = Callable[[], object]
+"""One call of what is measured."""
+MIN_SECONDS = 0.2
+"""Seconds that a job is repeated for in each round, so that the clock's own steps do not matter."""
+MAX_CALLS = 10_000
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one call in each round: their median, the fastest and the slowest."""
+
+    median: float
+    fastest: float
+    slowest: float
+    rounds: int
+    calls: int
+    """In each round."""
+
+    @property
+    def spread(self) -> float:
+        """From the fastest to the slowest round, as a share of the median."""
+        return (self.slowest - self.fastest) / self.median
+
+
+class InterleavedTimer:
+    """Jobs by their names, timed in turn: one, the other, one, the other.
+
+    Args:
+        device: whose work is waited for before a clock is read.
+        least: seconds that each job is repeated for in a round.
+    """
+
+    def __init__(self, jobs: Mapping[str, BenchmarkJob], device: str = "cpu", least: float = MIN_SECONDS):
+        self.jobs = dict(jobs)
+        self.device = device
+        self.least = least
+        self._calls: dict[str, int] = {}
+        self._seconds: dict[str, list[float]] = {name: [] for name in self.jobs}
+
+    def warm_up(self) -> Iterator[str]:
+        """Call every job twice, the second time to see how long it takes; the name of each, before it begins."""
+        for name, job in self.jobs.items():
+            yield name
+            job()
+            seconds = self._timed(job, 1)
+            self._calls[name] = min(MAX_CALLS, max(1, math.ceil(self.least / max(seconds, 1e-9))))
+
+    def rounds(self, count: int) -> Iterator[tuple[int, str]]:
+        """Time every job so many times, in turn; the number of the round from 1 and the name, before each."""
+        for number in range(1, count + 1):
+            for name, job in self.jobs.items():
+                yield number, name
+                self._seconds[name].append(self._timed(job, self._calls[name]) / self._calls[name])
+
+    def timing(self, name: str) -> Timing:
+        """What the rounds so far say of a job."""
+        found = self._seconds[name]
+        return Timing(statistics.median(found), min(found), max(found), len(found), self._calls[name])
+
+    def _timed(self, job: BenchmarkJob, calls: int) -> float:
+        synchronize(self.device)
+        began = time.perf_counter()
+        for _ in range(calls):
+            job()
+        synchronize(self.device)
+        return time.perf_counter() - began
+
+
+def synchronize(device: str) -> None:
+    """Wait until a device has done what it was told."""
+    kind = torch.device(device).type
+    if kind == "cuda":
+        torch.cuda.synchronize(device)
+    elif kind == "mps":
+        torch.mps.synchronize()
+
+
+# What is timed, each by the very code that the verbs run: answers, training steps, files read, files answered.
+
+NUM_BATCHES = 4
+"""Batches of pictures that a training step is drawn from."""
+
+
+def make_inference_job(model: nn.Module, spec: ImageSpec, batch: int, device: str, number_format: str) -> BenchmarkJob:
+    """Outputs for a batch of prepared pictures that lie on the device."""
+    images = make_random_images(spec, batch).to(device)
+
+    def job() -> Tensor:
+        with answering(model):
+            return outputs_of(model, images, spec, device, number_format, ITSELF)[0]
+
+    return job
+
+
+def make_training_job(learner: TrainState, plan: Plan) -> BenchmarkJob:
+    """A step of the training loop: augmentation, forward, loss, backward, guards, optimiser."""
+    count = NUM_BATCHES * plan.recipe.batch
+    targets = np.arange(count) % plan.model.outputs
+    made = train_steps(learner, InMemoryImageStore(make_random_images(plan.image, count)), targets, plan)
+    return lambda: next(made)
+
+
+def make_loading_job(folder: Path, spec: ImageSpec, batch: int, workers: int) -> BenchmarkJob:
+    """One pass over a folder of class folders: decoded, cut and mirrored at random, resized, normalised, in batches."""
+    source = open_source(folder)
+    rows = np.arange(len(source))
+    pictures = load_images(source, rows, spec, 0, workers, RandomResizedCrop(0, mirror=True), training=True)
+
+    def job() -> None:
+        for _, _, part in islice(iter_batches(pictures, source.targets, batch, 0), len(rows) // batch):
+            normalize(part.images, spec)
+
+    return job
+
+
+def make_prediction_job(
+    model: ViT, spec: ImageSpec, files: list[Path], batch: int, device: str, number_format: str
+) -> BenchmarkJob:
+    """Answers for files, from their bytes to the rows of a CSV."""
+    names = tuple(f"class {number}" for number in range(model.config.outputs))
+    predictor = Predictor([PredictorMember(model=model, spec=spec, classes=names, number_format=number_format)], device)
+    return lambda: predictor.predict(files, batch).csv_bytes()
+
+
+def make_random_images(spec: ImageSpec, count: int) -> Tensor:
+    """Prepared pictures uint8 [count, C, H, W] with nothing in them."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, spec.channels, *spec.size), dtype=torch.uint8, generator=generator)
+
+
+# What a device can do at most: the matrix products of a model's own blocks, one large product, copies.
+
+BLOCK_PARTS = ("projections", "attention", "mlp")
+MATMUL_SIZE = 2048
+"""Side of the square matrices of the large product."""
+COPY_BYTES = 64 * 2**20
+"""Bytes of a copy: more than the caches hold."""
+
+
+@dataclass(frozen=True)
+class HardwareLimit:
+    """Something that a device is given to do, and how much of it that is: operations, or bytes read and written."""
+
+    job: BenchmarkJob
+    amount: float
+
+
+def make_block_limit(config: ViTConfig, batch: int, dtype: torch.dtype, device: str, training: bool) -> HardwareLimit:
+    """The products of one block for a batch, nothing else done; with `training` those of its backward pass too.
+
+    A share of this limit (model FLOPs utilisation) says how much of the time goes to what is no product. Where a model
+    has no blocks, they are all its products.
+    """
+    every = [product for product in flops.list_matrix_products(config, whole=True) if product.times]
+    found = [product for product in every if product.part in BLOCK_PARTS] or every
+    pairs = [_make_operands(product, batch, dtype, device) for product in found]
+    once = sum(product.flops * batch // product.times for product in found)
+
+    def job() -> None:
+        for x, w in pairs:
+            y = x @ w.mT
+            if training:
+                y @ w  # as the gradient of x is made
+                y.mT @ x  # as that of w
+
+    return HardwareLimit(job, once * (flops.TRAINING_FORWARD_MULTIPLE if training else 1))
+
+
+def make_matmul_limit(dtype: torch.dtype, device: str) -> HardwareLimit:
+    """One product of large square matrices."""
+    x, w = (torch.randn(MATMUL_SIZE, MATMUL_SIZE, device=device).to(dtype) for _ in range(2))
+    return HardwareLimit(lambda: x @ w, 2.0 * MATMUL_SIZE**3)
+
+
+def make_copy_limit(device: str) -> HardwareLimit:
+    """Copying memory, in bytes read and written together."""
+    source = torch.ones(COPY_BYTES // 4, device=device)
+    target = torch.empty_like(source)
+    return HardwareLimit(lambda: target.copy_(source), 2.0 * COPY_BYTES)
+
+
+def _make_operands(product: MatrixProduct, batch: int, dtype: torch.dtype, device: str) -> tuple[Tensor, Tensor]:
+    """Both matrices of one product for a batch, the second as torch stores weights, [columns, inner]."""
+    stack = product.stack if product.shared else product.stack * batch
+    rows = product.rows * (batch if product.shared else 1)
+    x = torch.randn(stack, rows, product.inner, device=device).to(dtype)
+    w = torch.randn(stack, product.columns, product.inner, device=device).to(dtype)
+    return (x[0], w[0]) if stack == 1 else (x, w)
+
+
+# Pictures in files to read: drawn, as detailed as photographs, the same each time.
+
+JPEG_QUALITY = 90
+"""Of the JPEG files."""
+GRAIN_SIZES = (64, 16, 4, 1)
+"""Pixels of the squares whose brightness is drawn; the finer, the fainter."""
+
+
+def write_jpeg_files(folder: Path, count: int, size: tuple[int, int], colours: int = 3) -> list[Path]:
+    """JPEG files in two class folders.
+
+    Args:
+        size: (height, width) in pixels.
+        colours: 3, or 1 for grey.
+    """
+    from PIL import Image
+
+    paths = []
+    for number in range(count):
+        path = folder / "ab"[number % 2] / f"{number:05}.jpg"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        values = draw_natural_image(number, *size)
+        Image.fromarray(values if colours == 3 else values[..., 0]).save(path, quality=JPEG_QUALITY)
+        paths.append(path)
+    return paths
+
+
+def draw_natural_image(number: int, height: int, width: int) -> UInt8[np.ndarray, "H W 3"]:
+    """Squares of several sizes over each other, with the power at each size that photographs have."""
+    generator = np.random.default_rng(derive(0, "pictures to read", number))
+    picture = np.full((height, width, 3), 128.0, np.float32)
+    for grain in GRAIN_SIZES:
+        shape = (-(-height // grain), -(-width // grain), 3)
+        squares = generator.normal(0, 4 + 4 * np.log2(grain), shape).astype(np.float32)
+        picture += squares.repeat(grain, axis=0).repeat(grain, axis=1)[:height, :width]
+    return np.rint(picture.clip(0, 255)).astype(np.uint8)
+
+
+# What a figure depends on beside the model: machine, versions, threads, and the state of the code.
+
+
+def describe_machine(device: str) -> dict[str, object]:
+    """The environment as run folders keep it, with the device and the commit of a checkout."""
+    return {**describe_environment(), "device": device, "commit": read_commit()}
+
+
+def read_commit() -> str:
+    """Which state of the code this is, with "-dirty" where files differ from it; empty outside a checkout."""
+    package = Path(__file__).parents[1]
+    if not any((folder / ".git").exists() for folder in package.parents[:2]):
+        return ""
+    words = ["git", "-C", str(package), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git here
+        return ""
+
+
+# The most memory that something takes: of the process on a CPU, of torch on a GPU.
+
+
+def reset_peak_memory(device: str) -> bool:
+    """Begin anew; whether that could be done, for on a CPU only Linux lets a process forget its highest point."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        return True
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def read_peak_memory(device: str) -> int:
+    """Bytes at the highest point since `forget`: of the whole process on a CPU, libraries included."""
+    return cost_estimate.measure_peak_memory(device)
