@@ -131,12 +131,11 @@ def _try_convert_tuple(kinds: tuple[Any, ...], value: Any, name: str, where: str
 
 # `name=value` words to settings: text becomes the value it spells; what spells none is left for `read` to refuse.
 
-Settings_of_overriding = TypeVar("Settings_of_overriding")
 
 COMMAND_LINE = "the command line"
 
 
-def override(settings: Settings_of_overriding, changes: Mapping[str, str]) -> Settings_of_overriding:
+def override(settings: Settings, changes: Mapping[str, str]) -> Settings:
     """Settings with some dotted names replaced by text, read as each field's kind.
 
     All changes happen at once, so values that are right only together may change together. A tuple is written with

@@ -43,7 +43,7 @@ def kind(features: str) -> FeatureKind:
     """
     if features not in get_args(FeatureKind):
         raise UsageError(f"Features are one of {', '.join(get_args(FeatureKind))}. Got {features!r}.")
-    return cast("Features", features)
+    return cast("FeatureKind", features)
 
 
 def open_embedder(given: str | Path, device: str = "auto", changes: Mapping[str, str] | None = None) -> Embedder:
