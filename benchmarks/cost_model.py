@@ -107,7 +107,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     from vitrail.bench import measure
     from vitrail.bench.measure import InterleavedTimer
     from vitrail.doors.models import plain_spec
-    from vitrail.evaluate.collect import made_ready
+    from vitrail.evaluate.inference import cast_weights
     from vitrail.model.vit import create_model
     from vitrail.train.loop import build_train_state
     from vitrail.train.plan import ComputeSettings, Plan, Recipe
@@ -123,7 +123,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
         before = resident()
         measure.reset_peak_memory("cpu")
         model = create_model(config, 0)
-        answers = measure.make_inference_job(made_ready(model, number_format), spec, count, "cpu", number_format)
+        answers = measure.make_inference_job(cast_weights(model, number_format), spec, count, "cpu", number_format)
         answers()
         found["inference_memory"] = measure.read_peak_memory("cpu") - before
         measure.reset_peak_memory("cpu")

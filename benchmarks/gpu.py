@@ -27,7 +27,7 @@ from making.gpu_peer import compared
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.data.random_crop import RandomResizedCrop
-from vitrail.evaluate.collect import collect
+from vitrail.evaluate.inference import run_inference
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
@@ -152,7 +152,7 @@ def answering(shape: tuple[str, int, int, int], device: str, dry: bool) -> dict[
     seconds = []
     for _ in range(2 if dry else 4):
         began = time.perf_counter()
-        collect(model, held, held.indices, asked.image, shape[2], device, "bfloat16")
+        run_inference(model, held, held.indices, asked.image, shape[2], device, "bfloat16")
         seconds.append(time.perf_counter() - began)
     rate = shape[3] / min(seconds)
     tera = rate * flops(asked.model) / 1e12

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from vitrail.bench import measure
 from vitrail.bench.measure import BenchmarkJob, InterleavedTimer
-from vitrail.evaluate.side_by_side import parts_of, side_by_side
+from vitrail.evaluate.inference import num_parallel_parts, run_in_parallel
 from vitrail.model import positions
 from vitrail.model.config import ViTConfig
 from vitrail.model.layers import cast_linear_weights
@@ -147,13 +147,13 @@ def steps(model: nn.Module, images: Tensor, *more: Tensor) -> BenchmarkJob:
 def apart_and_shared(model: ViT, images: Tensor) -> tuple[BenchmarkJob, BenchmarkJob]:
     """Answers in float32 where each core has pictures of its own, and where all share every operation."""
     raw = torch.randint(256, images.shape, dtype=torch.uint8)
-    parts = max(2, parts_of(model, raw, raw.device, "float32"))
+    parts = max(2, num_parallel_parts(model, raw, raw.device, "float32"))
 
     def answer(part: Tensor) -> Tensor:
         with torch.inference_mode():
             return model(part / 255)
 
-    return lambda: side_by_side(answer, raw, parts), lambda: answer(raw)
+    return lambda: run_in_parallel(answer, raw, parts), lambda: answer(raw)
 
 
 def tables_kept(name: str) -> tuple[BenchmarkJob, BenchmarkJob]:

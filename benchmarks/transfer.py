@@ -45,7 +45,7 @@ from vitrail.data.loader import ImageStore
 from vitrail.data.open import open_source
 from vitrail.data.preprocess import normalize
 from vitrail.data.settings import DataSettings
-from vitrail.evaluate import neighbours
+from vitrail.evaluate import probe
 from vitrail.files import safetensors_file
 from vitrail.model.vit import ViT, create_model
 from vitrail.spec import ImageSpec
@@ -226,10 +226,10 @@ def nearest(run: Path) -> Row:
     known = (features["train"], targets["train"])
 
     def accuracy(split: str, count: int) -> float:
-        outputs = neighbours.answers(*known, features[split], "classes", plan.model.outputs, count)
+        outputs = probe.knn_outputs(*known, features[split], "classes", plan.model.outputs, count)
         return float((outputs.argmax(1) == targets[split]).mean())
 
-    best = max(neighbours.COUNTS, key=partial(accuracy, "val"))
+    best = max(probe.NEIGHBOR_COUNTS, key=partial(accuracy, "val"))
     return {"accuracy": accuracy("test", best), "neighbours": best}
 
 

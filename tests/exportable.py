@@ -8,16 +8,16 @@ import numpy as np
 import torch
 
 from kinds import KINDS
+from vitrail.evaluate.calibration import TargetScaling
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.scaling import Scaling
-from vitrail.evaluate.unlike import familiar
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.ood import fit_feature_stats
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import PredictorMember
 from vitrail.spec import ImageSpec
 
-BOTH = Views(mirror=True, shift=1)
+BOTH = TestTimeAugmentation(mirror=True, shift=1)
 NAMES = ("cat", "dog", "fish")
 DECIDED = {
     "nothing": Decisions(),
@@ -36,7 +36,10 @@ def spec_of(config: ViTConfig) -> ImageSpec:
 
 
 def member(
-    kind: str = "class token, learned", task: str = "classes", decided: str = "nothing", views: Views = BOTH
+    kind: str = "class token, learned",
+    task: str = "classes",
+    decided: str = "nothing",
+    views: TestTimeAugmentation = BOTH,
 ) -> PredictorMember:
     """A model with outputs that differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES
@@ -48,13 +51,13 @@ def member(
             torch.nn.init.normal_(weights, std=0.35, generator=generator)
     found = PredictorMember(
         model=model, spec=spec_of(config), classes=names, task=task, views=views,
-        scaling=Scaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
+        scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
     )  # fmt: skip
     decisions = DECIDED[decided]
     if decisions.unlike is None:
         return dataclasses.replace(found, decided=decisions)
     seen = np.random.default_rng(5).normal(size=(200, config.width)).astype(np.float32)
-    return dataclasses.replace(found, decided=decisions, familiar=familiar(seen, None))
+    return dataclasses.replace(found, decided=decisions, familiar=fit_feature_stats(seen, None))
 
 
 def pictures(spec: ImageSpec, count: int = 12, seed: int = 0) -> np.ndarray:

@@ -24,9 +24,9 @@ from kinds import TINY
 from nursery import Child, Ended, Nursery
 from vitrail import config
 from vitrail.checkpoints import bundle
-from vitrail.evaluate import decisions, scaling
-from vitrail.evaluate.scaling import Scaling
-from vitrail.evaluate.unlike import familiar
+from vitrail.evaluate import calibration, decisions
+from vitrail.evaluate.calibration import TargetScaling
+from vitrail.evaluate.ood import fit_feature_stats
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import PredictorMember
 
@@ -64,17 +64,21 @@ def reading(channels: int = 3, task: str = "classes", decided: str = "calibrated
     chosen = DECIDED[decided]
     return PredictorMember(
         model=model, spec=spec_of(shape), classes=names, task=task, decided=chosen,
-        scaling=Scaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
-        familiar=familiar(seen, None) if chosen.unlike is not None else None,
+        scaling=TargetScaling((20.0, 30.0, 40.0), (5.0, 1.0, 0.1)) if task == "number" else None,
+        familiar=fit_feature_stats(seen, None) if chosen.unlike is not None else None,
     )  # fmt: skip
 
 
 def saved(folder: Path, found: PredictorMember | None = None) -> Path:
     """A bundle of a small member, with everything that it has decided."""
     found = found or reading()
-    info = {**found.views.notes(), decisions.KEY: config.write(found.decided), "number_format": found.number_format}
+    info = {
+        **found.views.notes(),
+        decisions.DECISIONS_KEY: config.write(found.decided),
+        "number_format": found.number_format,
+    }
     if found.scaling is not None:
-        info[scaling.KEY] = found.scaling.to_json()
+        info[calibration.SCALING_KEY] = found.scaling.to_json()
     tensors = None if found.familiar is None else found.familiar.tensors()
     bundle.save_bundle(folder, found.model, found.spec, found.task, found.classes, info, tensors)
     return folder

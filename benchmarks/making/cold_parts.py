@@ -33,8 +33,7 @@ def main() -> None:
     import vitrail.cli.main
     import vitrail.doors.counting
     import vitrail.doors.predicting
-    import vitrail.evaluate.answers
-    import vitrail.evaluate.sets
+    import vitrail.evaluate.prediction_tables
     import vitrail.predict.image_paths
 
     until_now("import vitrail and the rest")

@@ -27,15 +27,14 @@ from .doors.explained import Explained
 from .doors.predicting import open_predictor, several
 from .doors.publishing import Published
 from .errors import UsageError
-from .evaluate.answers import Answers
-from .evaluate.apart import Apart
-from .evaluate.comparing import Comparison
-from .evaluate.measuring import Figures
-from .evaluate.robustness import Robustness
-from .evaluate.sets import with_sets
-from .evaluate.shortcuts import Shortcuts
-from .evaluate.slices import Slices
-from .evaluate.suspect_list import Listed
+from .evaluate.compare import Comparison
+from .evaluate.label_errors import LabelErrorReport
+from .evaluate.ood import OodComparison
+from .evaluate.prediction_tables import TaskPredictions, add_prediction_sets
+from .evaluate.robustness import RobustnessReport
+from .evaluate.shortcut_reliance import ShortcutReport
+from .evaluate.subgroups import SubgroupReport
+from .evaluate.task_metrics import TaskMetrics
 from .export.quantize import ExportPrecision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
@@ -91,7 +90,7 @@ class Run:
         """The trained model with its class names, on the fit's device or the best one here; opened when first asked."""
         return open_predictor(self.path, self._device)
 
-    def predict(self, pictures: Sequence[object], skip_bad: bool = False, sets: bool = False) -> Answers:
+    def predict(self, pictures: Sequence[object], skip_bad: bool = False, sets: bool = False) -> TaskPredictions:
         """One row per picture, in order; a picture is what `fit` takes as one.
 
         Args:
@@ -104,9 +103,9 @@ class Run:
         """
         asked = several(pictures)
         answers = self.predictor.predict(asked, skip_bad=skip_bad)
-        return with_sets(answers, self.predictor.decided) if sets else answers
+        return add_prediction_sets(answers, self.predictor.decided) if sets else answers
 
-    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Figures:
+    def evaluate(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> TaskMetrics:
         """Figures with intervals on the held-out pictures, or on another source of the same classes (labels, numbers).
 
         Warns (UserWarning) of what the command notes, such as pictures of a source that the run has learnt from.
@@ -122,7 +121,7 @@ class Run:
 
     def slices(
         self, by: str = slicing.ALL, source: object | None = None, split: str | None = None, skip_bad: bool = False
-    ) -> Slices:
+    ) -> SubgroupReport:
         """The headline figure for every value of further columns; what `vitrail evaluate --by` does.
 
         Args:
@@ -134,7 +133,9 @@ class Run:
         labelled, measured = self._measured(source, split, skip_bad)
         return slicing.by_columns(labelled, measured.predictions, by)
 
-    def shortcuts(self, source: object | None = None, split: str | None = None, skip_bad: bool = False) -> Shortcuts:
+    def shortcuts(
+        self, source: object | None = None, split: str | None = None, skip_bad: bool = False
+    ) -> ShortcutReport:
         """Whether the border alone tells the answer; what `vitrail evaluate --shortcuts` does.
 
         Args:
@@ -151,7 +152,7 @@ class Run:
         split: str | None = None,
         most: int = robustness.MOST,
         skip_bad: bool = False,
-    ) -> Robustness:
+    ) -> RobustnessReport:
         """One figure on disturbed pictures; what `vitrail evaluate --corruptions` does.
 
         Args:
@@ -160,7 +161,9 @@ class Run:
         """
         return robustness.disturbed(self.predictor, self._warned(source, split), suite, most, skip_bad).robustness
 
-    def suspects(self, source: object | None = None, split: str = evaluation.ALL, skip_bad: bool = False) -> Listed:
+    def suspects(
+        self, source: object | None = None, split: str = evaluation.ALL, skip_bad: bool = False
+    ) -> LabelErrorReport:
         """Labels that are likely to be wrong; what `vitrail evaluate --suspects` does, `write_csv` keeps the list.
 
         Args:
@@ -169,7 +172,7 @@ class Run:
         labelled = suspects.parted_by(self.path, self._labelled(source, split))
         return suspects.list_suspects(self.predictor, labelled, skip_bad)
 
-    def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> Apart:
+    def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
         """How well the model tells another source from its held-out pictures; what `vitrail evaluate --unlike` does.
 
         Args:

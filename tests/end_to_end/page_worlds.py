@@ -11,10 +11,8 @@ import numpy as np
 from PIL import Image
 
 from page_server import Recorded, digest
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.number_predictions import NumberPredictions
-from vitrail.evaluate.predictions import Predictions
-from vitrail.evaluate.table import Table
+from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from vitrail.evaluate.tables import PredictionTable
 
 DIGITS = tuple("0123456789")
 FINDINGS = ("crack", "inactive, dark", "=scratch", "dust")
@@ -34,7 +32,7 @@ class World(NamedTuple):
     recorded: Recorded
     pictures: Mapping[str, bytes]
     """By name."""
-    table: Table
+    table: PredictionTable
     """The answers to those that can be read, in order."""
 
 
@@ -50,7 +48,7 @@ def digits(count: int = 12) -> World:
         whys[-2:], chances[-2:] = ["unsure", "unlike"], [0.41, 0.88]
     rows = np.stack([spread(int(given.target[k]), chances[k]) for k in range(count)])
     names = tuple(pictures)
-    table = Predictions(
+    table = ClassificationPredictions(
         paths=names, ids=names, split="", targets=None, classes=DIGITS, probabilities=rows, abstained=tuple(whys)
     )
     notes = {"unsure": "No class reaches 0.5.", "unlike": "It lies further from the training pictures than 99 in 100."}
@@ -64,7 +62,7 @@ def findings() -> World:
     rows = np.array([[0.71, 0.56, 0.1, 0.79], [0.2, 0.04, 0.3, 0.1]], np.float32)
     names = tuple(pictures)
     answered = rows >= np.array([THRESHOLDS[name] for name in FINDINGS], np.float32)
-    table = LabelPredictions(
+    table = MultilabelPredictions(
         paths=names, ids=names, split="", targets=None, classes=FINDINGS, probabilities=rows, answered=answered
     )
     return world({**about_of("labels", FINDINGS), "thresholds": THRESHOLDS}, pictures, table, [[], []])
@@ -76,13 +74,15 @@ def measures() -> World:
     values = np.array([[171.26, 1e-7], [12.5, 65012.0], [-3.0, 0.1]], np.float32)
     names = tuple(pictures)
     ranges = np.stack([values - 1, values + 1], -1)
-    table = NumberPredictions(
+    table = RegressionPredictions(
         paths=names, ids=names, split="", targets=None, columns=COLUMNS, values=values, ranges=ranges
     )
     return world({**about_of("number", ()), "columns": list(COLUMNS)}, pictures, table, [[], [], []])
 
 
-def world(about: dict[str, Any], pictures: Mapping[str, bytes], table: Table, notes: list[list[str]]) -> World:
+def world(
+    about: dict[str, Any], pictures: Mapping[str, bytes], table: PredictionTable, notes: list[list[str]]
+) -> World:
     """A server that has recorded a table and draws a map of each picture by each method."""
     recorded = Recorded(about, {})
     for body, row, said in zip(pictures.values(), table.records(), notes, strict=True):

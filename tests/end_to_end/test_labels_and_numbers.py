@@ -16,8 +16,7 @@ from sklearn import metrics as sk
 import vitrail as package
 from end_to_end.drawn_tasks import STEPS, TINY, draw_labels, draw_numbers
 from vitrail.cli.main import main
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.number_predictions import NumberPredictions
+from vitrail.evaluate.predictions import MultilabelPredictions, RegressionPredictions
 from vitrail.files import safetensors_file
 from vitrail.train import loop
 
@@ -139,7 +138,7 @@ def test_every_door_gives_the_same_answer(labels_run, numbers_run):
     for run, column in ((labels_run, "prob_nodule"), (numbers_run, "value_power")):
         stored = rows_of(run / "predictions" / "test.csv")[:4]
         answers = package.open(run).predict([row["path"] for row in stored])
-        assert isinstance(answers, LabelPredictions | NumberPredictions)
+        assert isinstance(answers, MultilabelPredictions | RegressionPredictions)
         again = [row[column] for row in answers.records()]
         np.testing.assert_allclose(again, [float(row[column]) for row in stored], rtol=0.01)
 
@@ -212,7 +211,7 @@ def test_mixed_pictures_have_mixed_targets_and_train_too(vitrail, films, cells, 
     assert refused.code == 2 and "recipe.smoothing softens classes and labels, and this task is number" in refused.err
 
 
-@pytest.mark.parametrize(("task", "kind"), [("labels", LabelPredictions), ("number", NumberPredictions)])
+@pytest.mark.parametrize(("task", "kind"), [("labels", MultilabelPredictions), ("number", RegressionPredictions)])
 def test_python_objects_are_fitted_answered_measured_and_exported(task, kind, threads_kept, tmp_path):
     generator = np.random.default_rng(0)
     pictures = generator.integers(0, 256, (60, 16, 16), dtype=np.uint8)

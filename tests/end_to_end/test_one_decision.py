@@ -16,7 +16,7 @@ from PIL import Image
 import vitrail as package
 from end_to_end.drawn_tasks import draw_labels, draw_numbers
 from vitrail.cli.main import main
-from vitrail.evaluate import answers as tables
+from vitrail.evaluate import prediction_tables as tables
 from vitrail.predict.predictor import Predictor
 
 WORDS = (
@@ -74,7 +74,7 @@ def cells(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(run: Path, task: str) -> list[dict]:
-    return tables.read_csv(run / "predictions" / "test.csv", task).records()
+    return tables.read_predictions_csv(run / "predictions" / "test.csv", task).records()
 
 
 def asked(run: Path, paths: list[str], vitrail, tmp_path: Path) -> dict[str, list[dict]]:
@@ -127,7 +127,7 @@ def test_V4_a_door_that_left_one_of_them_out_would_decide_otherwise(name, task, 
 def test_V4_the_rule_reaches_its_target_within_its_interval(welds):
     """On validation pictures it does by construction; on test pictures within what so many can tell."""
     for split, least in (("val", 0.9), ("test", 0.75)):
-        rows = tables.read_csv(welds / "predictions" / f"{split}.csv", "classes").records()
+        rows = tables.read_predictions_csv(welds / "predictions" / f"{split}.csv", "classes").records()
         sick = [row for row in rows if row["target"] == "defect"]
         assert np.mean([row["label"] == "defect" for row in sick]) >= least, split
 
@@ -141,7 +141,7 @@ def test_sets_and_ranges_are_the_same_behind_every_door(careful, cells, vitrail,
         for mine, theirs in zip(python, command, strict=True):
             assert list(mine) == list(theirs) and list(mine)[-1 - len(columns) : -1] == columns
         assert vitrail("predict", run, *paths, "--sets", "--to", tmp_path / "rows.csv").code == 0
-        again = tables.read_csv(tmp_path / "rows.csv", task).records()
+        again = tables.read_predictions_csv(tmp_path / "rows.csv", task).records()
         known = [place for place, row in enumerate(rows) if row.get("target", row.get("target_power")) is not None]
         if task == "classes":
             assert [row["set"] for row in command] == [row["set"] for row in python] == [row["set"] for row in again]

@@ -9,7 +9,7 @@ import numpy as np
 
 import vitrail as package
 from end_to_end.conftest import TINY, draw_flowers
-from vitrail.evaluate.answers import read_csv
+from vitrail.evaluate.prediction_tables import read_predictions_csv
 from vitrail.report import explanations
 
 HEADING = "Where its answers come from"
@@ -18,7 +18,7 @@ HEADING = "Where its answers come from"
 def test_the_report_of_a_training_shows_maps_and_they_are_those_of_explain(run_folder, flowers):
     assert HEADING in (run_folder / "report.html").read_text(encoding="utf-8")
     kept = explanations.load(run_folder)
-    answers = read_csv(run_folder / "predictions" / "test.csv", "classes")
+    answers = read_predictions_csv(run_folder / "predictions" / "test.csv", "classes")
     run = package.open(run_folder)
     assert len(kept.rows) + len(kept.about.nothing) > 0
     for row, of, values in zip(kept.rows.tolist(), kept.of.tolist(), kept.values, strict=True):
@@ -45,8 +45,13 @@ def test_of_folds_each_map_is_of_the_model_that_has_not_seen_the_picture(vitrail
     folder = tmp_path / "folds"
     assert vitrail("train", flowers, *TINY, "--folds", "2", "--steps", "4", "--out", folder).code == 0
     assert HEADING in (folder / "report.html").read_text(encoding="utf-8")
-    kept, answers = explanations.load(folder), read_csv(folder / "predictions" / "out-of-fold.csv", "classes")
-    held = [set(read_csv(folder / f"fold-{k}" / "predictions" / "test.csv", "classes").ids) for k in range(2)]
+    kept, answers = (
+        explanations.load(folder),
+        read_predictions_csv(folder / "predictions" / "out-of-fold.csv", "classes"),
+    )
+    held = [
+        set(read_predictions_csv(folder / f"fold-{k}" / "predictions" / "test.csv", "classes").ids) for k in range(2)
+    ]
     for row, of, values in zip(kept.rows.tolist(), kept.of.tolist(), kept.values, strict=True):
         (fold,) = [k for k in range(2) if answers.ids[row] in held[k]]
         (one,) = package.open(folder / f"fold-{fold}").explain(Path(answers.paths[row]), of=answers.classes[of])

@@ -18,7 +18,7 @@ from served import Server, asked, form, reading, saved, serving
 from serving_here import serving_here
 from vitrail.cli.main import main
 from vitrail.doors.explaining import Asked, of_pictures
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.explain.methods import METHODS
 from vitrail.predict.predictor import Predictor
 
@@ -267,7 +267,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch, capsys, 
 def test_views_are_averaged_as_everywhere(tmp_path, capsys, picture, same_threads):
     import dataclasses
 
-    found = dataclasses.replace(reading(), views=Views(mirror=True, shift=1))
+    found = dataclasses.replace(reading(), views=TestTimeAugmentation(mirror=True, shift=1))
     model = saved(tmp_path / "tiny", found)
     (tmp_path / "a.png").write_bytes(picture)
     assert main(["predict", str(model), str(tmp_path / "a.png"), "--json", "--device", "cpu"]) == 0

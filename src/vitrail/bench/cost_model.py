@@ -11,8 +11,7 @@ from typing import Literal
 import torch
 
 from ..errors import UsageError
-from ..evaluate.collect import made_ready
-from ..evaluate.side_by_side import TEAMS, parts_on
+from ..evaluate.inference import MAX_THREAD_TEAMS, cast_weights, num_parallel_parts_on
 from ..model import flops
 from ..model.attention import choose_path
 from ..model.config import ViTConfig
@@ -167,8 +166,8 @@ def estimate_inference_memory(wanted: Workload, room: Hardware) -> int:
     hidden = 8 * config.width + b * (2 if config.mlp == "plain" else 3) * config.mlp_width
     pixels = config.channels * config.image_size[0] * config.image_size[1]
     weights = 4 * every + (0 if wanted.number_format == "float32" else 2 * every)
-    parts = parts_on(room.threads, config, wanted.each, wanted.number_format)
-    at_once = wanted.each * min(parts, room.threads, TEAMS) / parts
+    parts = num_parallel_parts_on(room.threads, config, wanted.each, wanted.number_format)
+    at_once = wanted.each * min(parts, room.threads, MAX_THREAD_TEAMS) / parts
     used = at_once * (tokens * max(numbers, hidden) + 4 * pixels) + wanted.each * pixels
     if room.place in ("cuda", "mps"):
         return round(cost_estimate.GPU_OVERHEAD * (weights + used))
@@ -241,7 +240,7 @@ def measure_step_seconds(
     made = {}
     for depth in depths:
         model = create_model(dataclasses.replace(config, depth=depth, pool_every=1), 0)
-        ready = made_ready(model.to(device), number_format)
+        ready = cast_weights(model.to(device), number_format)
         made[f"forward {depth}"] = measure.make_inference_job(ready, spec, batch, device, number_format)
         made[f"step {depth}"] = _make_step_job(model, spec, batch, device, number_format, optimizer)
     clock = InterleavedTimer(made, device)

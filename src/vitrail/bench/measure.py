@@ -22,7 +22,7 @@ from ..data.loader import InMemoryImageStore, iter_batches, load_images
 from ..data.open import open_source
 from ..data.preprocess import normalize
 from ..data.random_crop import RandomResizedCrop
-from ..evaluate.collect import ITSELF, answering, made_ready, outputs_of
+from ..evaluate.inference import NO_TTA, cast_weights, forward_batch, inference_mode
 from ..model import flops
 from ..model.config import ViTConfig
 from ..model.flops import MatrixProduct
@@ -144,7 +144,7 @@ class SweepRunner:
         elif what in ("loading", "predicting") and self.spec.channels not in (1, 3):
             self.left_out.append(f"{what}: files have 1 or 3 channels, and this model reads {self.spec.channels}")
         elif what == "inference":
-            ready = made_ready(model, sweep.number_format)
+            ready = cast_weights(model, sweep.number_format)
             answering = cast(nn.Module, torch.compile(ready)) if sweep.compile else ready
             for batch in sweep.batches:
                 yield batch, make_inference_job(answering, self.spec, batch, sweep.device, sweep.number_format), batch
@@ -318,8 +318,8 @@ def make_inference_job(model: nn.Module, spec: ImageSpec, batch: int, device: st
     images = make_random_images(spec, batch).to(device)
 
     def job() -> Tensor:
-        with answering(model):
-            return outputs_of(model, images, spec, device, number_format, ITSELF)[0]
+        with inference_mode(model):
+            return forward_batch(model, images, spec, device, number_format, NO_TTA)[0]
 
     return job
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data import split_files
 from ..errors import DataError
-from ..evaluate.comparing import Comparison, compare
+from ..evaluate.compare import Comparison, compare_predictions
 from ..predict.predictor import Predictor
 from ..train import cross_validation, dataset
 from ..train.run_folder import RunFolder
@@ -35,7 +35,7 @@ def against(
     """
     one = evaluate(first, labelled, skip_bad, counted)
     other = evaluate(second, labelled, skip_bad, counted)
-    found = compare(one.predictions, other.predictions, groups_of(labelled, one.predictions))
+    found = compare_predictions(one.predictions, other.predictions, groups_of(labelled, one.predictions))
     return Compared(one, other, replace(found, notes=labelled.notes))
 
 

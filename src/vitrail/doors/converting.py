@@ -15,9 +15,9 @@ from ..checkpoints.families import torchvision
 from ..checkpoints.validate import Audit
 from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
-from ..evaluate.decisions import read as read_decisions
-from ..evaluate.scaling import KEY, scaling_in
-from ..evaluate.views import Views
+from ..evaluate.calibration import SCALING_KEY, read_scaling
+from ..evaluate.decisions import read_decisions
+from ..evaluate.tta import TestTimeAugmentation
 from ..files import hub
 from ..files.atomic import commit_draft, make_draft
 from ..model.config import ViTConfig
@@ -211,7 +211,7 @@ def _unnamed(found: Found, to: Target) -> tuple[str, ...]:
 
 def _averaged(info: Mapping[str, object], to: Target) -> tuple[str, ...]:
     """Our predictions may be averages over several views of a picture, which no other library can know."""
-    views = Views.of(info, "the bundle")
+    views = TestTimeAugmentation.of(info, "the bundle")
     if to == "bundle" or views.count == 1:
         return ()
     others = ["its mirror image"] * views.mirror + [f"itself moved by {views.shift} to either side"] * bool(views.shift)
@@ -234,10 +234,10 @@ def _undecided(found: Found, info: Mapping[str, object], to: Target) -> tuple[st
 
 def _for_others(found: Found, info: dict[str, object]) -> tuple[Found, dict[str, object]]:
     """A model of numbers with its scale in its head, where no other library would look for it."""
-    scaling = scaling_in(info, len(found.classes), "the bundle") if found.task == "number" else None
+    scaling = read_scaling(info, len(found.classes), "the bundle") if found.task == "number" else None
     if scaling is None:
         return found, info
-    return replace(found, trained=in_units(found.model, scaling)), {k: v for k, v in info.items() if k != KEY}
+    return replace(found, trained=in_units(found.model, scaling)), {k: v for k, v in info.items() if k != SCALING_KEY}
 
 
 def _readers(found: Found, to: Target) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.csv_injection import escape_cell, format_csv_lines
 from ..errors import UsageError
-from ..evaluate.table_files import as_text, need_pyarrow
+from ..evaluate.tables import require_pyarrow, to_valid_utf8
 from ..files import atomic
 from ..files.npy import NpyWriter, open_npy_writer
 from ..predict.embedder import Embeddings
@@ -55,7 +55,7 @@ def check_place(path: Path) -> None:
     if path.suffix.lower() not in (ARRAY, TABLE):
         raise UsageError(f"--to writes features to a file whose name ends in {ARRAY} or {TABLE}. Got {path}.")
     if path.suffix.lower() == TABLE:
-        need_pyarrow()
+        require_pyarrow()
     beside = path.with_suffix(NAMES)
     if path.suffix.lower() == ARRAY and beside.exists() and not _is_ours(beside):
         raise UsageError(
@@ -144,8 +144,8 @@ class _Table:
         schema = pyarrow.schema(names, metadata=shape)
         if self._writer is None:
             self._writer = pyarrow.parquet.ParquetWriter(self._file, schema)
-        paths = [as_text(path) for part in self._waiting for path in part.paths]
-        ids = [as_text(id) for part in self._waiting for id in part.ids]
+        paths = [to_valid_utf8(path) for part in self._waiting for path in part.paths]
+        ids = [to_valid_utf8(id) for part in self._waiting for id in part.ids]
         features = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(flat.reshape(-1)), flat.shape[1])
         self._writer.write_table(pyarrow.table([paths, ids, features], schema=schema))
         self._waiting = []

@@ -17,9 +17,9 @@ from ..data.settings import DataSettings
 from ..data.source import MANIFEST_EXTENSIONS, SPLITS, ImageInput, Source, Task
 from ..data.sources.lazy_sequences import SubsetSequence
 from ..errors import DataError, UsageError
-from ..evaluate.answers import Answers, join
-from ..evaluate.measuring import Figures, measured
-from ..evaluate.table import path_of
+from ..evaluate.prediction_tables import TaskPredictions, concat_predictions
+from ..evaluate.tables import image_path
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..predict.predictor import Predictor
 from ..train import cross_validation
 from ..train.dataset import class_indices, open_dataset
@@ -31,7 +31,7 @@ BATCH = 64
 READS = ("task", "path", "targets", "split", "uncertain", "keep_empty", "allow_outside_root", "exclude")
 """Fields of [data] that say how another source is read; the others part one, or belong to the model."""
 ALL = "all"
-Counter = Callable[[Iterator[Answers], int], Iterator[Answers]]
+Counter = Callable[[Iterator[TaskPredictions], int], Iterator[TaskPredictions]]
 """Passes parts on while it shows how many of how many pictures have been answered."""
 
 
@@ -47,8 +47,8 @@ ANSWERS: dict[Task, tuple[str, str]] = {
 class Evaluation:
     """What was measured, and the answers that it was measured on."""
 
-    metrics: Figures
-    predictions: Answers
+    metrics: TaskMetrics
+    predictions: TaskPredictions
     source: str
 
 
@@ -77,11 +77,15 @@ def evaluate(
         DataError: as `answer`.
     """
     predictions = answer(predictor, labelled, skip_bad, counted)
-    figures = measured(predictions, predictor.scaling, groups_of(labelled, predictions), predictor.decided.ordered)
+    figures = compute_metrics(
+        predictions, predictor.scaling, groups_of(labelled, predictions), predictor.decided.ordered
+    )
     return Evaluation(figures, predictions, labelled.source.name)
 
 
-def answer(predictor: Predictor, labelled: Labelled, skip_bad: bool = False, counted: Counter | None = None) -> Answers:
+def answer(
+    predictor: Predictor, labelled: Labelled, skip_bad: bool = False, counted: Counter | None = None
+) -> TaskPredictions:
     """Answer every picture; the answers keep the source's names of its pictures, and what these show.
 
     Raises:
@@ -93,7 +97,7 @@ def answer(predictor: Predictor, labelled: Labelled, skip_bad: bool = False, cou
         replace(part, targets=targets_of(labelled.source, rows, numbers, len(predictor.classes)))
         for rows, part in answered_parts(predictor, labelled, skip_bad)
     )
-    return join(list(counted(answered, len(labelled.rows)) if counted else answered))
+    return concat_predictions(list(counted(answered, len(labelled.rows)) if counted else answered))
 
 
 def fitting(predictor: Predictor, labelled: Labelled) -> NDArray[np.int64]:
@@ -113,7 +117,7 @@ def fitting(predictor: Predictor, labelled: Labelled) -> NDArray[np.int64]:
 
 def answered_parts(
     predictor: Predictor, labelled: Labelled, skip_bad: bool = False
-) -> Iterator[tuple[NDArray[np.int64], Answers]]:
+) -> Iterator[tuple[NDArray[np.int64], TaskPredictions]]:
     """Batch by batch the rows that could be read, and the answers to them under the source's names, without targets.
 
     Raises:
@@ -125,23 +129,23 @@ def answered_parts(
         rows = labelled.rows[start : start + BATCH]
         bad = {name for name, _ in part.skipped}
         places = enumerate(rows.tolist(), start)
-        kept = [row for place, row in places if (path_of(source.pictures[row]) or str(place)) not in bad]
+        kept = [row for place, row in places if (image_path(source.pictures[row]) or str(place)) not in bad]
         named = replace(
             part,
-            paths=tuple(path_of(source.pictures[row]) for row in kept),
+            paths=tuple(image_path(source.pictures[row]) for row in kept),
             ids=tuple(source.ids[row] for row in kept),
             split=labelled.split,
         )
         yield np.array(kept, np.int64), named
 
 
-def groups_of(labelled: Labelled, answered: Answers) -> np.ndarray | None:
+def groups_of(labelled: Labelled, answered: TaskPredictions) -> np.ndarray | None:
     """The group of each answered picture, such as its patient, where the source says which belong together."""
     groups = labelled.source.groups
     return None if groups is None else groups[rows_of(labelled, answered)]
 
 
-def rows_of(labelled: Labelled, answered: Answers) -> NDArray[np.int64]:
+def rows_of(labelled: Labelled, answered: TaskPredictions) -> NDArray[np.int64]:
     """The row of each answered picture in the source."""
     if len(answered) == len(labelled.rows):
         return labelled.rows
@@ -255,7 +259,7 @@ def _part(source: Source, splits: Mapping[str, NDArray[np.int64]], split: str) -
     return Labelled(source, rows, split)
 
 
-def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[Answers]:
+def _parts(predictor: Predictor, labelled: Labelled, skip_bad: bool) -> Iterator[TaskPredictions]:
     try:
         yield from predictor.parts(labelled.pictures, BATCH, skip_bad)
     except DataError as error:

@@ -20,10 +20,9 @@ from ..data.decoding.decode import decode_image
 from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import DataError, UsageError
-from ..evaluate.answers import Answers
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import Predictions
-from ..evaluate.table import path_of
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
+from ..evaluate.tables import image_path
 from ..explain import methods
 from ..explain.map import EmptyMapError
 from ..explain.methods import AVERAGED, METHODS, Options
@@ -148,7 +147,7 @@ def explained(
     of = None if asked.of is None else explainer.output(asked.of)
     options = _options(asked, explainer)
     for place, picture in enumerate(pictures):
-        name = str(place) if isinstance(picture, np.ndarray | bytes) else path_of(picture)
+        name = str(place) if isinstance(picture, np.ndarray | bytes) else image_path(picture)
         try:
             yield _one(explainer, picture, name, asked, options, of)
         except DataError as problem:
@@ -236,7 +235,7 @@ def _check_fill(asked: Asked, model: ViT) -> None:
         raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
 
 
-def _answered(answers: Answers | None) -> int | None:
+def _answered(answers: TaskPredictions | None) -> int | None:
     """The output that is explained if none is named: the answer, the most likely label, the only column.
 
     Raises:
@@ -244,9 +243,9 @@ def _answered(answers: Answers | None) -> int | None:
     """
     if answers is None:
         return None
-    if isinstance(answers, Predictions):
+    if isinstance(answers, ClassificationPredictions):
         return int(answers.labels[0])
-    if not isinstance(answers, NumberPredictions):
+    if not isinstance(answers, RegressionPredictions):
         return int(answers.probabilities[0].argmax())
     if len(answers.columns) > 1:
         raise UsageError(
@@ -259,14 +258,14 @@ def _name(explainer: Explainer, number: int) -> str:
     return explainer.classes[number] if explainer.classes else f"output {number}"
 
 
-def _value(answers: Answers, number: int) -> float:
+def _value(answers: TaskPredictions, number: int) -> float:
     """The probability of an output, or its value in the user's units."""
-    row = answers.values[0] if isinstance(answers, NumberPredictions) else answers.probabilities[0]
+    row = answers.values[0] if isinstance(answers, RegressionPredictions) else answers.probabilities[0]
     return float(row[number])
 
 
-def _said(answers: Answers) -> str:
-    return answers.classes[int(answers.labels[0])] if isinstance(answers, Predictions) else ""
+def _said(answers: TaskPredictions) -> str:
+    return answers.classes[int(answers.labels[0])] if isinstance(answers, ClassificationPredictions) else ""
 
 
 def _channels_last(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C"]:

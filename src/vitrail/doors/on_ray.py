@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import UsageError, VitrailError, WorkerError
-from ..evaluate.answers import join
+from ..evaluate.prediction_tables import concat_predictions
 from ..predict.chunks import ChunkContent, ChunkFolder, hash_file_stats
 from ..predict.predictor import Predictor, hash_predictor
 from ..train.distributed.collectives import GroupInfo, group_from_env
@@ -82,7 +82,7 @@ class Worker:
 
     def _made(self, pictures: Sequence[Path]) -> ChunkContent:
         predictor, before = self._predictor, hash_file_stats(pictures)
-        return ChunkContent.of(join(list(answered(predictor, pictures, self._asked))), before)
+        return ChunkContent.of(concat_predictions(list(answered(predictor, pictures, self._asked))), before)
 
     @cached_property
     def _predictor(self) -> Predictor:

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..errors import UsageError
-from ..evaluate.answers import join
-from ..evaluate.finite import refuse_not_finite
-from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.metrics import require_finite
+from ..evaluate.prediction_tables import concat_predictions
+from ..evaluate.predictions import RegressionPredictions
 from ..model.vit import ViT
 from ..predict.predictor import Predictor, PredictorMember
 from .evaluation import Counter, Labelled, answered_parts, rows_of
@@ -37,9 +37,9 @@ def features_of(
     reader = Predictor([own], predictor.device)
     reader.spec = predictor.spec
     parts = (part for _, part in answered_parts(reader, labelled, skip_bad))
-    read = join(list(counted(parts, len(labelled.rows)) if counted else parts))
-    assert isinstance(read, NumberPredictions)
-    refuse_not_finite(read.values)
+    read = concat_predictions(list(counted(parts, len(labelled.rows)) if counted else parts))
+    assert isinstance(read, RegressionPredictions)
+    require_finite(read.values)
     return read.values, rows_of(labelled, read)
 
 

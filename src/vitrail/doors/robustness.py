@@ -13,9 +13,9 @@ from torch import Tensor
 from ..data.preprocess import preprocess_image
 from ..data.source import Source
 from ..errors import DataError, UsageError
-from ..evaluate.answers import Answers, answers_of
-from ..evaluate.robustness import Counted, Robustness, kinds_of, measure
-from ..evaluate.table import path_of
+from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
+from ..evaluate.robustness import ProgressWrapper, RobustnessReport, corruption_kinds, measure_robustness
+from ..evaluate.tables import image_path
 from ..predict.predictor import Predictor
 from ..randomness import permutation
 from ..spec import ImageSpec
@@ -29,7 +29,7 @@ MOST = 500
 class Stood:
     """How a model stands disturbance, and what could not be asked about."""
 
-    robustness: Robustness
+    robustness: RobustnessReport
     source: str
     skipped: tuple[tuple[str, str], ...]
     """(path or place, reason) of pictures that cannot be read."""
@@ -42,7 +42,7 @@ def disturbed(
     most: int = MOST,
     skip_bad: bool = False,
     seed: int = 0,
-    counted: Counted | None = None,
+    counted: ProgressWrapper | None = None,
 ) -> Stood:
     """Answer pictures as they are and in every disturbance of a suite.
 
@@ -55,7 +55,7 @@ def disturbed(
         DataError: a picture cannot be read (unless `skip_bad`) or all of them, the source does not fit the model, or
             nothing can be measured.
     """
-    kinds_of(suite)
+    corruption_kinds(suite)
     predictor.alone()
     if most < 1:
         raise UsageError(f"At least 1 picture must be disturbed. Got {most}.")
@@ -64,14 +64,14 @@ def disturbed(
     targets = targets_of(source, rows, numbers, len(predictor.classes))
     names = [("", source.ids[row]) for row in rows.tolist()]
 
-    def answers(outputs: np.ndarray) -> Answers:
-        return answers_of(
+    def answers(outputs: np.ndarray) -> TaskPredictions:
+        return predictions_from_outputs(
             predictor.task, outputs, predictor.classes, predictor.scaling, names, labelled.split, targets,
             decisions=predictor.decided,
         )  # fmt: skip
 
     groups = None if source.groups is None else source.groups[rows]
-    found = measure(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, counted)
+    found = measure_robustness(predictor.logits, answers, images, rows, suite, labelled.split, seed, groups, counted)
     return Stood(found, source.name, skipped)
 
 
@@ -92,7 +92,7 @@ def _ready(
         except DataError as why:
             if not skip_bad:
                 raise unreadable(why) from why
-            skipped.append((path_of(picture) or source.ids[row], str(why)))
+            skipped.append((image_path(picture) or source.ids[row], str(why)))
         else:
             kept.append(row)
     if not images:

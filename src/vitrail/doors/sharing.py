@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ..data.source import Task
 from ..errors import UsageError
-from ..evaluate.answers import Answers, join
-from ..evaluate.sets import refuse_without_sets, with_sets
-from ..evaluate.table_files import check_ending
+from ..evaluate.prediction_tables import TaskPredictions, add_prediction_sets, concat_predictions, require_sets_support
+from ..evaluate.tables import check_table_extension
 from ..plural import counted
 from ..predict.chunks import (
     BATCH_SIZE,
@@ -150,14 +149,14 @@ def opened(asked: Asked, device: str, sharing: int = 1) -> Predictor:
     """
     predictor = reread(open_predictor(asked.model, device, sharing), asked.changes or {})
     if asked.sets:
-        refuse_without_sets(predictor.task, predictor.decided)
+        require_sets_support(predictor.task, predictor.decided)
     return predictor
 
 
-def answered(predictor: Predictor, pictures: Sequence[Path], asked: Asked) -> Iterator[Answers]:
+def answered(predictor: Predictor, pictures: Sequence[Path], asked: Asked) -> Iterator[TaskPredictions]:
     """The pictures of a part batch by batch, in the batches of a prediction without parts."""
     for batch in predictor.parts(pictures, BATCH_SIZE, asked.skip_bad):
-        yield with_sets(batch, predictor.decided) if asked.sets else batch
+        yield add_prediction_sets(batch, predictor.decided) if asked.sets else batch
 
 
 def conclude(parts: ChunkFolder, to: Path, task: Task, written: int, kept: int, group: GroupInfo) -> Outcome:
@@ -182,20 +181,20 @@ def check_place(to: Path | None) -> Path:
             "Answers in parts lie beside the file that they become. Name it with --to FILE.csv; several processes that "
             "were started together (torchrun, srun, RANK and WORLD_SIZE) and --engine ray always answer in parts."
         )
-    check_ending(to)
+    check_table_extension(to)
     return to
 
 
-def _written(parts: ChunkFolder, todo: Sequence[int], predictor: Predictor, asked: Asked) -> Iterator[Answers]:
+def _written(parts: ChunkFolder, todo: Sequence[int], predictor: Predictor, asked: Asked) -> Iterator[TaskPredictions]:
     """Every batch as it is answered; a part is written with its last one."""
     for number in todo:
         pictures = parts.pictures(number)
         before = hash_file_stats(pictures)
-        batches: list[Answers] = []
+        batches: list[TaskPredictions] = []
         for batch in answered(predictor, pictures, asked):
             batches.append(batch)
             yield batch
-        parts.write(number, ChunkContent.of(join(batches), before))
+        parts.write(number, ChunkContent.of(concat_predictions(batches), before))
 
 
 def _device(wish: str, group: GroupInfo) -> str:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..evaluate import shortcuts
-from ..evaluate.answers import Answers
-from ..evaluate.shortcuts import Covered, Shortcuts, Shown
+from ..evaluate import shortcut_reliance
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.shortcut_reliance import MaskedModel, PixelMask, ShortcutReport
 from ..predict.predictor import Predictor
 from .evaluation import Counter, Labelled, answer, groups_of
 
 
 def look_at_border(
-    predictor: Predictor, labelled: Labelled, whole: Answers, skip_bad: bool = False, counted: Counter | None = None
-) -> Shortcuts:
+    predictor: Predictor,
+    labelled: Labelled,
+    whole: TaskPredictions,
+    skip_bad: bool = False,
+    counted: Counter | None = None,
+) -> ShortcutReport:
     """Ask again with the centre covered, then with the border covered, and compare.
 
     Args:
@@ -22,16 +26,16 @@ def look_at_border(
     Raises:
         DataError: as `evaluation.answer`, or nothing can be measured.
     """
-    outer = shortcuts.border(*predictor.spec.size)
+    outer = shortcut_reliance.border_mask(*predictor.spec.size)
     border = answer(covered(predictor, outer), labelled, skip_bad, counted)
     centre = answer(covered(predictor, ~outer), labelled, skip_bad, counted)
-    return shortcuts.judge(whole, border, centre, groups_of(labelled, whole))
+    return shortcut_reliance.compare_regions(whole, border, centre, groups_of(labelled, whole))
 
 
-def covered(predictor: Predictor, shown: Shown) -> Predictor:
+def covered(predictor: Predictor, shown: PixelMask) -> Predictor:
     """The same predictor, seeing only some of the pixels; it does not tell unlike pictures, since all of them are."""
     members = [
-        replace(one, model=Covered(one.model, shown), decided=replace(one.decided, unlike=None), familiar=None)
+        replace(one, model=MaskedModel(one.model, shown), decided=replace(one.decided, unlike=None), familiar=None)
         for one in predictor.members
     ]
     found = Predictor(members, predictor.device)

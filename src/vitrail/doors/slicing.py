@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ..data.source import Source
 from ..errors import UsageError
-from ..evaluate.answers import Answers
-from ..evaluate.slices import Slices, slices
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.subgroups import SubgroupReport, compute_subgroups
 from .evaluation import Labelled, groups_of, rows_of
 
 ALL = "all"
 
 
-def by_columns(labelled: Labelled, answers: Answers, asked: str) -> Slices:
+def by_columns(labelled: Labelled, answers: TaskPredictions, asked: str) -> SubgroupReport:
     """The headline figure for every value of some columns.
 
     Args:
@@ -25,7 +25,7 @@ def by_columns(labelled: Labelled, answers: Answers, asked: str) -> Slices:
     source = labelled.source
     rows = rows_of(labelled, answers).tolist()
     cells = {name: [str(source.metadata[name][row]) for row in rows] for name in chosen(source, asked)}
-    return slices(answers, cells, groups_of(labelled, answers))
+    return compute_subgroups(answers, cells, groups_of(labelled, answers))
 
 
 def chosen(source: Source, asked: str) -> Sequence[str]:

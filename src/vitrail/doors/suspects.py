@@ -9,10 +9,10 @@ import numpy as np
 
 from ..data import split_files
 from ..data.source import Source
-from ..evaluate.collect import chances_of, probabilities_of
-from ..evaluate.glance import glance
-from ..evaluate.out_of_fold import FOLDS, out_of_fold
-from ..evaluate.suspect_list import Listed, listed
+from ..evaluate.inference import sigmoid, softmax
+from ..evaluate.label_errors import LabelErrorReport, list_label_errors
+from ..evaluate.probe import NUM_FOLDS, predict_out_of_fold
+from ..evaluate.quick_metrics import compute_quick_metrics
 from ..predict.predictor import Predictor
 from ..train import dataset
 from ..train.dataset import class_indices
@@ -25,7 +25,7 @@ FIGURES = {"classes": "accuracy", "labels": "mean AUROC", "number": "R2"}
 
 def list_suspects(
     predictor: Predictor, labelled: Labelled, skip_bad: bool = False, counted: Counter | None = None, seed: int = 0
-) -> Listed:
+) -> LabelErrorReport:
     """Fit probes to what the model's head reads, fold by fold, and list what they contradict.
 
     The source may be of another task, or have other classes, than the model.
@@ -38,9 +38,9 @@ def list_suspects(
     source = labelled.source
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows].astype(np.float32)
     groups = None if source.groups is None else source.groups[rows]
-    outputs = out_of_fold(features, targets, source.task, len(source.classes), FOLDS, groups, seed)
+    outputs = predict_out_of_fold(features, targets, source.task, len(source.classes), NUM_FOLDS, groups, seed)
     answers, worth = _answers(source, outputs), _worth(source, outputs, targets)
-    return listed(source, rows, answers, targets, (FOLDS, "probes"), FIGURES[source.task], worth)
+    return list_label_errors(source, rows, answers, targets, (NUM_FOLDS, "probes"), FIGURES[source.task], worth)
 
 
 def parted_by(run: Path, labelled: Labelled) -> Labelled:
@@ -66,13 +66,13 @@ def _worth(source: Source, outputs: np.ndarray, targets: np.ndarray) -> float | 
     there = ~np.isnan(outputs)
     if source.task == "classes":
         rows = there.all(1)
-        seen = glance(source.task, outputs[rows], targets[rows]) if rows.any() else None
+        seen = compute_quick_metrics(source.task, outputs[rows], targets[rows]) if rows.any() else None
     else:
-        seen = glance(source.task, outputs, np.where(there, targets, np.float32(np.nan)))
+        seen = compute_quick_metrics(source.task, outputs, np.where(there, targets, np.float32(np.nan)))
     return None if seen is None else seen.figure
 
 
 def _answers(source: Source, outputs: np.ndarray) -> np.ndarray:
     if source.task == "number":
         return outputs
-    return probabilities_of(outputs) if source.task == "classes" else chances_of(outputs)
+    return softmax(outputs) if source.task == "classes" else sigmoid(outputs)

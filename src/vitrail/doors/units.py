@@ -7,11 +7,11 @@ import copy
 import torch
 
 from ..errors import UsageError
-from ..evaluate.scaling import Scaling
+from ..evaluate.calibration import TargetScaling
 from ..model.vit import ViT
 
 
-def in_units(model: ViT, scaling: Scaling) -> ViT:
+def in_units(model: ViT, scaling: TargetScaling) -> ViT:
     """A copy whose last matrix and bias have taken up the scale: its outputs are deviation x output + mean.
 
     Raises:

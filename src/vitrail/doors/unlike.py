@@ -11,7 +11,7 @@ from ..data.settings import DataSettings
 from ..data.source import Source
 from ..data.sources.class_folders import open_class_folders
 from ..errors import UsageError
-from ..evaluate.apart import Apart, apart
+from ..evaluate.ood import OodComparison, compare_ood
 from ..predict.image_paths import expand_image_paths
 from ..predict.predictor import Predictor
 from .evaluation import ALL, Counter, Labelled, other_source
@@ -20,7 +20,7 @@ from .reading import features_of
 
 def told_apart(
     predictor: Predictor, own: Labelled, other: Labelled, skip_bad: bool = False, counted: Counter | None = None
-) -> Apart:
+) -> OodComparison:
     """Let the model look at both, and compare how far they lie from its training pictures.
 
     Raises:
@@ -39,7 +39,7 @@ def told_apart(
         None if one.source.groups is None else one.source.groups[kept] for one, kept in ((own, rows), (other, theirs))
     )
     names = (own.source.name, own.split, other.source.name)
-    return apart(member.familiar, member.decided.unlike, features, others, names, (groups[0], groups[1]))
+    return compare_ood(member.familiar, member.decided.unlike, features, others, names, (groups[0], groups[1]))
 
 
 def whole(other: object, settings: DataSettings | None = None) -> Labelled:

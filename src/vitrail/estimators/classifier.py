@@ -12,7 +12,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 
 from ..data.sources.label_input import NamedLabels
 from ..errors import UsageError
-from ..evaluate.predictions import Predictions
+from ..evaluate.predictions import ClassificationPredictions
 from .estimator import Estimator
 
 
@@ -56,9 +56,9 @@ class ViTClassifier(ClassifierMixin, Estimator):
         """The run's calibrated probabilities, in the order of `classes_`."""
         return self._told(X).probabilities
 
-    def _told(self, X: Any) -> Predictions:
+    def _told(self, X: Any) -> ClassificationPredictions:
         answers = self._answers(X)
-        assert isinstance(answers, Predictions)
+        assert isinstance(answers, ClassificationPredictions)
         return answers
 
 

@@ -17,7 +17,7 @@ from ..data.sources.label_input import NamedLabels
 from ..doors.notebook import card
 from ..doors.wishes import pixels
 from ..errors import UsageError
-from ..evaluate.answers import Answers
+from ..evaluate.prediction_tables import TaskPredictions
 from ..train.custom_functions import CustomAugment, CustomLoss
 from .keeping import Folder, carried, unpacked
 from .pictures import ROW, Pictures, axes_of, listed, shape_of, value_range, within
@@ -131,10 +131,10 @@ class Estimator(BaseEstimator):
             own |= {"recipe.flip": "false", "recipe.mirror": "false"}
         return own | dict(self.settings or {})
 
-    def _answers(self, X: Any) -> Answers:
+    def _answers(self, X: Any) -> TaskPredictions:
         """The run's own answers to the pictures of X, in order."""
         check_is_fitted(self, "run_")
-        answers: Answers = self.run_.predict(list(self._pictures(X, fitting=False)))
+        answers: TaskPredictions = self.run_.predict(list(self._pictures(X, fitting=False)))
         return answers
 
     def _pictures(self, X: Any, fitting: bool) -> Pictures:

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from ..data.sources.label_input import NamedLabels
 from ..errors import UsageError
-from ..evaluate.label_predictions import LabelPredictions
+from ..evaluate.predictions import MultilabelPredictions
 from .estimator import Estimator
 
 
@@ -55,9 +55,9 @@ class ViTMultiLabel(ClassifierMixin, Estimator):
         """The calibrated probability of each label for itself."""
         return self._told(X).probabilities
 
-    def _told(self, X: Any) -> LabelPredictions:
+    def _told(self, X: Any) -> MultilabelPredictions:
         answers = self._answers(X)
-        assert isinstance(answers, LabelPredictions)
+        assert isinstance(answers, MultilabelPredictions)
         return answers
 
 

@@ -10,7 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_X_y
 
 from ..data.sources.label_input import NamedLabels
-from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import RegressionPredictions
 from .estimator import Estimator
 
 
@@ -42,7 +42,7 @@ class ViTRegressor(RegressorMixin, Estimator):
     def predict(self, X: Any) -> Float[np.ndarray, " n"] | Float[np.ndarray, "n K"]:
         """The answer to each picture, [n] or [n, K] as y was."""
         answers = self._answers(X)
-        assert isinstance(answers, NumberPredictions)
+        assert isinstance(answers, RegressionPredictions)
         values = answers.values.astype(np.float64)
         return values[:, 0] if self._flat else values
 

@@ -15,7 +15,7 @@ from ..errors import DataError, UsageError
 
 
 @dataclass(frozen=True)
-class Sets:
+class ConformalSets:
     """From probabilities to sets of classes."""
 
     miss: float
@@ -30,12 +30,12 @@ class Sets:
         return probabilities.astype(np.float64) >= np.array(self.cuts)
 
 
-def sets(
+def fit_conformal_sets(
     probabilities: Float[np.ndarray, "n K"],
     targets: Int64[np.ndarray, " n"],
     miss: float = 0.05,
     by_class: bool = False,
-) -> Sets:
+) -> ConformalSets:
     """Cuts from validation pictures: a set holds every class from the probability that all but few true ones reached.
 
     Args:
@@ -49,20 +49,20 @@ def sets(
     Gammerman and Shafer 2005; by class as in Vovk 2012, "Conditional validity of inductive conformal predictors".
     """
     true = probabilities.astype(np.float64)[np.arange(len(targets)), targets]
-    shared = -reached(-true, miss)
+    shared = -conformal_quantile(-true, miss)
     K = probabilities.shape[1]
-    own = [by_class and int((targets == k).sum()) >= fewest(miss) for k in range(K)]
-    cuts = [-reached(-true[targets == k], miss) if mine else shared for k, mine in enumerate(own)]
-    return Sets(miss, tuple(cuts), tuple(own))
+    own = [by_class and int((targets == k).sum()) >= min_calibration_size(miss) for k in range(K)]
+    cuts = [-conformal_quantile(-true[targets == k], miss) if mine else shared for k, mine in enumerate(own)]
+    return ConformalSets(miss, tuple(cuts), tuple(own))
 
 
-def reached(distances: Float64[np.ndarray, " n"], miss: float) -> float:
+def conformal_quantile(distances: Float64[np.ndarray, " n"], miss: float) -> float:
     """The distance within which a further picture lies with a chance of at least 1 - miss.
 
     Raises:
         DataError: fewer than 1 / miss - 1 pictures, of which even the largest distance promises less.
     """
-    needed = fewest(miss)
+    needed = min_calibration_size(miss)
     if len(distances) < needed:
         raise DataError(
             f"To be right in {1 - miss:.0%} of all cases takes at least {needed} validation pictures with a known "
@@ -72,7 +72,7 @@ def reached(distances: Float64[np.ndarray, " n"], miss: float) -> float:
     return float(np.sort(distances)[place - 1])
 
 
-def fewest(miss: float) -> int:
+def min_calibration_size(miss: float) -> int:
     """Pictures that a promise needs: 19 for 95 %, 99 for 99 %.
 
     Raises:

@@ -13,12 +13,11 @@ from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from . import calibration, conformal, thresholds
 from .calibration import Temperature
-from .collect import chances_of, probabilities_of
-from .settings import AnswerSettings
-from .thresholds import HALF, Rule, Threshold
-from .unlike import cut_of
+from .inference import sigmoid, softmax
+from .ood import fit_ood_threshold
+from .thresholds import DEFAULT_THRESHOLD, PredictionSettings, Threshold, ThresholdRule
 
-KEY = "decisions"
+DECISIONS_KEY = "decisions"
 """What a bundle calls them among its notes."""
 UNSURE, UNLIKE = "unsure", "unlike"
 """Why a picture is not answered: no class is likely enough, or nothing like it was in the training."""
@@ -54,7 +53,7 @@ class Decisions:
     def probabilities(self, task: Task, outputs: Float[np.ndarray, "n K"]) -> Float[np.ndarray, "n K"]:
         """Calibrated, of classes or labels."""
         logits = Temperature(self.temperature).logits(outputs) if self.temperature else outputs
-        return probabilities_of(logits) if task == "classes" else chances_of(logits)
+        return softmax(logits) if task == "classes" else sigmoid(logits)
 
     def classes(self, probabilities: Float[np.ndarray, "n K"], names: tuple[str, ...]) -> Int64[np.ndarray, " n"]:
         """The answered class of each picture."""
@@ -66,7 +65,7 @@ class Decisions:
 
     def labels(self, probabilities: Float[np.ndarray, "n K"]) -> Bool[np.ndarray, "n K"]:
         """Which labels are answered."""
-        return probabilities >= np.array(self.thresholds or (HALF,), np.float64)
+        return probabilities >= np.array(self.thresholds or (DEFAULT_THRESHOLD,), np.float64)
 
     def abstained(
         self, probabilities: Float[np.ndarray, "n K"] | None, distances: Float64[np.ndarray, " n"] | None, n: int
@@ -85,9 +84,9 @@ class Decisions:
         return tuple(found.tolist()) if any(found) else ()
 
 
-def decide(
+def fit_decisions(
     task: Task,
-    settings: AnswerSettings,
+    settings: PredictionSettings,
     classes: tuple[str, ...],
     outputs: Float[np.ndarray, "n K"],
     targets: Shaped[np.ndarray, " n *K"],
@@ -100,79 +99,87 @@ def decide(
         targets: class numbers [n], -1 where unknown; or [n, K], NaN where unknown.
         distances: of the pictures from those of the training.
     """
-    temperature = calibration.fit(task, outputs, targets) if settings.calibrate else None
+    temperature = calibration.fit_temperature(task, outputs, targets) if settings.calibrate else None
     basis = Decisions(
         temperature=() if temperature is None else temperature.values,
         miss=settings.miss,
         ordered=settings.ordered,
-        unlike=None if distances is None else cut_of(distances),
+        unlike=None if distances is None else fit_ood_threshold(distances),
     )
     if task == "number":
-        return replace(basis, reach=_reach(outputs, targets, settings.miss))
+        return replace(basis, reach=_fit_range_radii(outputs, targets, settings.miss))
     probabilities = basis.probabilities(task, outputs)
     if task == "labels":
-        found = _thresholds(settings.rule, probabilities, targets)
+        found = _fit_label_thresholds(settings.rule, probabilities, targets)
         values, chosen = tuple(one.value for one in found), tuple(one.chosen for one in found)
         return replace(basis, rule=settings.rule, thresholds=values, chosen=chosen)
-    return _of_classes(basis, settings, classes, probabilities, targets)
+    return _fit_class_decisions(basis, settings, classes, probabilities, targets)
 
 
-def _of_classes(
+def _fit_class_decisions(
     basis: Decisions,
-    settings: AnswerSettings,
+    settings: PredictionSettings,
     classes: tuple[str, ...],
     probabilities: np.ndarray,
     targets: np.ndarray,
 ) -> Decisions:
     known = targets >= 0
-    found = replace(basis, cuts=_cuts(probabilities[known], targets[known], settings.miss))
+    found = replace(basis, cuts=_fit_set_thresholds(probabilities[known], targets[known], settings.miss))
     if settings.reject and len(probabilities):
-        found = replace(found, sure=_halfway(probabilities.max(1), settings.reject))
+        found = replace(found, sure=_confidence_cutoff(probabilities.max(1), settings.reject))
     if not settings.positive:
         return found
     positive = classes.index(settings.positive)
-    cut = thresholds.choose(Rule.read(settings.rule), targets[known] == positive, probabilities[known, positive])
+    cut = thresholds.choose_threshold(
+        ThresholdRule.read(settings.rule), targets[known] == positive, probabilities[known, positive]
+    )
     return replace(found, positive=settings.positive, rule=settings.rule, thresholds=(cut.value,), chosen=(cut.chosen,))
 
 
-def _thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
+def _fit_label_thresholds(rule: str, probabilities: np.ndarray, targets: np.ndarray) -> list[Threshold]:
     """One for each label, from the pictures of which it is known."""
     found = []
     for chances, truth in zip(probabilities.T, targets.T, strict=True):
         known = ~np.isnan(truth)
-        found.append(thresholds.choose(Rule.read(rule), truth[known] >= HALF, chances[known]))
+        found.append(
+            thresholds.choose_threshold(ThresholdRule.read(rule), truth[known] >= DEFAULT_THRESHOLD, chances[known])
+        )
     return found
 
 
-def _cuts(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
-    return conformal.sets(probabilities, targets, miss).cuts if len(targets) >= conformal.fewest(miss) else ()
+def _fit_set_thresholds(probabilities: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
+    return (
+        conformal.fit_conformal_sets(probabilities, targets, miss).cuts
+        if len(targets) >= conformal.min_calibration_size(miss)
+        else ()
+    )
 
 
-def _reach(values: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
+def _fit_range_radii(values: np.ndarray, targets: np.ndarray, miss: float) -> tuple[float, ...]:
     """Of each column; none at all where one of them has too few known pictures."""
     errors = np.abs(values.astype(np.float64) - targets)
-    if (~np.isnan(errors)).sum(0).min() < conformal.fewest(miss):
+    if (~np.isnan(errors)).sum(0).min() < conformal.min_calibration_size(miss):
         return ()
-    return tuple(conformal.reached(column[~np.isnan(column)], miss) for column in errors.T)
+    return tuple(conformal.conformal_quantile(column[~np.isnan(column)], miss) for column in errors.T)
 
 
-def _halfway(confidences: np.ndarray, share: float) -> float:
+def _confidence_cutoff(confidences: np.ndarray, share: float) -> float:
     """A confidence that this share lies below, half-way between two pictures, so that rounding moves nobody over it."""
     ordered = np.sort(confidences.astype(np.float64))
     place = round(share * len(ordered))
     return float(ordered[max(0, place - 1) : place + 1].mean()) if place else 0.0
 
 
-def read(info: Mapping[str, object], task: Task, classes: tuple[str, ...], where: str) -> Decisions:
+def read_decisions(info: Mapping[str, object], task: Task, classes: tuple[str, ...], where: str) -> Decisions:
     """Those that a bundle has noted; none where it has noted none.
 
     Raises:
         DamagedFileError: what it has noted are no decisions about these classes.
     """
-    noted = info.get(KEY, {})
+    noted = info.get(DECISIONS_KEY, {})
     try:
         if not isinstance(noted, Mapping):
-            raise UsageError(f"{KEY} must be a table. Got {noted!r}.")
+            raise UsageError(f"{DECISIONS_KEY} must be a table. Got {noted!r}.")
         found = config.read(Decisions, noted, where)
     except UsageError as error:
         raise DamagedFileError(f"{error} Use another copy.") from error
@@ -187,6 +194,7 @@ def read(info: Mapping[str, object], task: Task, classes: tuple[str, ...], where
     wrong = [name for name, (values, count) in expected.items() if values and len(values) != count]
     if wrong or min((*found.temperature, 1.0)) <= 0 or (found.positive and found.positive not in classes):
         raise DamagedFileError(
-            f"{where}: {KEY} must be about {task} of {', '.join(classes[:10])}. Got {dict(noted)}. Use another copy."
+            f"{where}: {DECISIONS_KEY} must be about {task} of {', '.join(classes[:10])}. Got {dict(noted)}. Use "
+            f"another copy."
         )
     return found

@@ -15,17 +15,15 @@ from ..errors import DataError
 from ..plural import counted
 from ..stats import areas
 from ..stats.areas import Area
-from ..stats.intervals import Interval, bootstraps
-from .calibration import calibration_error, plain_calibration_error
-from .finite import refuse_not_finite
-from .predictions import UNKNOWN, Predictions
-from .told import of_area, of_share, told
+from ..stats.intervals import Interval, bootstraps, wilson
+from .calibration import debiased_calibration_error, expected_calibration_error
+from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassMetrics:
+class PerClassMetrics:
     """One class against all others. None where the split has nothing to measure it on."""
 
     name: str
@@ -48,7 +46,7 @@ class ClassMetrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metrics:
+class ClassificationMetrics:
     """All figures of one split; intervals are 95 %.
 
     Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
@@ -94,7 +92,7 @@ class Metrics:
     """The same over 15 bins of equal width with what chance adds, which others call ECE."""
     confusion: tuple[tuple[int, ...], ...]
     """Pictures [target][answer]."""
-    per_class: tuple[ClassMetrics, ...]
+    per_class: tuple[PerClassMetrics, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries, lists and numbers, as they stand in report.json; what could not be measured is absent."""
@@ -137,10 +135,14 @@ class Metrics:
             "Brier score": (self.brier, self.brier_interval),
             "calibration error": (self.calibration_error, None),
         }
-        lines = [f"{name:<17} {_percent(share)}{_percents(span)}" for name, (share, span) in shares.items() if span]
+        lines = [
+            f"{name:<17} {_format_percent(share)}{_format_percent_interval(span)}"
+            for name, (share, span) in shares.items()
+            if span
+        ]
         lines[0] = lines[0].removesuffix(")") + f", {n})"
         for name, (number, span) in numbers.items():
-            lines += [] if number is None else [f"{name:<17} {number:6.4f}{_numbers(span)}"]
+            lines += [] if number is None else [f"{name:<17} {number:6.4f}{_format_number_interval(span)}"]
         doubt = self.doubt()
         return "\n".join([*lines, *([doubt] if doubt else []), "", *self._per_class()])
 
@@ -149,18 +151,20 @@ class Metrics:
         lines = [f"{'class':<{width}}  {'n':>6}  precision  {'recall':>7}  {'F1':>7}   AUROC"]
         for one in self.per_class:
             auroc = "     -" if one.auroc is None else f"{one.auroc:6.4f}"
-            shares = f"{_percent(one.precision):>9}  {_percent(one.recall):>7}  {_percent(one.f1):>7}"
+            shares = (
+                f"{_format_percent(one.precision):>9}  {_format_percent(one.recall):>7}  {_format_percent(one.f1):>7}"
+            )
             lines.append(f"{one.name:<{width}}  {one.n:>6}  {shares}  {auroc}")
         return lines
 
 
-def measure(
-    predictions: Predictions,
+def compute_classification_metrics(
+    predictions: ClassificationPredictions,
     groups: np.ndarray | None = None,
     ordered: bool = False,
     seed: int = 0,
     samples: int = 1000,
-) -> Metrics:
+) -> ClassificationMetrics:
     """Every figure of one table of predictions; pictures without a target are left out.
 
     Args:
@@ -173,58 +177,69 @@ def measure(
 
     Source: definitions as in scikit-learn.
     """
-    targets, probabilities, answers, groups = _known(predictions, groups)
-    K, top = len(predictions.classes), _top(len(predictions.classes))
-    table = _table(targets, answers, probabilities, top)
-    values = _figures(table, K, ordered)
-    spans = bootstraps(table, lambda rows: _figures(rows, K, ordered), seed, samples, groups=groups)
-    spans = _with_wilson(spans, values, table, K, groups)
-    ranks = [_area(targets == k, probabilities[:, k], groups) for k in range(K)]
+    targets, probabilities, answers, groups = _select_known(predictions, groups)
+    K, top = len(predictions.classes), _top_k(len(predictions.classes))
+    table = _per_image_table(targets, answers, probabilities, top)
+    values = _compute_statistics(table, K, ordered)
+    spans = bootstraps(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)
+    spans = _replace_with_wilson(spans, values, table, K, groups)
+    ranks = [_auc_or_none(targets == k, probabilities[:, k], groups) for k in range(K)]
     ranked = [one for one in ranks if one is not None]
     confidences, hits = probabilities.max(1), targets == probabilities.argmax(1)  # before any threshold
     whole: dict[str, Any] = {}
-    for name, value, span in zip(WHOLE, values, spans, strict=False):
-        whole |= told(name, value, span)
-    return Metrics(
+    for name, value, span in zip(OVERALL_NAMES, values, spans, strict=False):
+        whole |= metric_fields(name, value, span)
+    return ClassificationMetrics(
         split=predictions.split,
         n=len(targets),
         groups=None if groups is None else len(np.unique(groups)),
         top=top,
         **whole,
-        **(of_area(areas.mean(ranked)) if ranked else {}),
-        calibration_error=calibration_error(confidences, hits),
-        plain_calibration_error=plain_calibration_error(confidences, hits),
-        confusion=tuple(tuple(row) for row in _confusion(table, K).tolist()),
-        per_class=_per_class(predictions.classes, _confusion(table, K), values, spans, ranks),
+        **(auc_fields(areas.mean(ranked)) if ranked else {}),
+        calibration_error=debiased_calibration_error(confidences, hits),
+        plain_calibration_error=expected_calibration_error(confidences, hits),
+        confusion=tuple(tuple(row) for row in _confusion_matrix(table, K).tolist()),
+        per_class=_compute_per_class(predictions.classes, _confusion_matrix(table, K), values, spans, ranks),
     )
 
 
-WHOLE = ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "quadratic_kappa", "top_accuracy", "log_loss", "brier")
+OVERALL_NAMES = (
+    "accuracy",
+    "balanced_accuracy",
+    "macro_f1",
+    "kappa",
+    "quadratic_kappa",
+    "top_accuracy",
+    "log_loss",
+    "brier",
+)
 """The first figures of `_figures`; recall, precision and F1 of every class follow."""
-PER_CLASS = ("recall", "precision", "f1")
+PER_CLASS_NAMES = ("recall", "precision", "f1")
 
 
-def _known(
-    predictions: Predictions, groups: np.ndarray | None
+def _select_known(
+    predictions: ClassificationPredictions, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN
+    known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN_CLASS
     if predictions.targets is None or not known.any():
         raise DataError(
             f"Metrics need at least one picture with a known class. Got {counted(len(predictions), 'picture')}, none "
             "with a target; `vitrail predict` answers pictures without one."
         )
     probabilities = predictions.probabilities[known].astype(np.float64)
-    refuse_not_finite(probabilities)
+    require_finite(probabilities)
     groups = None if groups is None else groups[known]
     return predictions.targets[known].astype(np.int64), probabilities, predictions.labels[known], groups
 
 
-def _top(K: int) -> int | None:
+def _top_k(K: int) -> int | None:
     """How many answers count as one; None where that says nothing."""
     return None if K < 3 else 2 if K <= 10 else 5
 
 
-def _table(targets: np.ndarray, answers: np.ndarray, probabilities: np.ndarray, top: int | None) -> np.ndarray:
+def _per_image_table(
+    targets: np.ndarray, answers: np.ndarray, probabilities: np.ndarray, top: int | None
+) -> np.ndarray:
     """Of each picture its place in the confusion matrix, hit in the first few, loss, and squared distance: [n, 4]."""
     K, right = probabilities.shape[1], probabilities[np.arange(len(targets)), targets]
     columns = [
@@ -236,25 +251,25 @@ def _table(targets: np.ndarray, answers: np.ndarray, probabilities: np.ndarray, 
     return np.stack(columns, axis=1)
 
 
-def _figures(table: np.ndarray, K: int, ordered: bool) -> np.ndarray:
+def _compute_statistics(table: np.ndarray, K: int, ordered: bool) -> np.ndarray:
     """Every figure that the bootstrap draws, [8 + 3 K]; NaN for one that these rows have nothing to say about."""
-    confusion = _confusion(table, K)
+    confusion = _confusion_matrix(table, K)
     right, are, said = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     with np.errstate(invalid="ignore", divide="ignore"):
         recall, precision, f1 = right / are, right / said, 2 * right / (are + said)
     means = table[:, 1:].mean(0)
     whole = [
-        right.sum() / len(table), np.nanmean(recall), np.nanmean(f1), _kappa(confusion, 0),
-        _kappa(confusion, 2) if ordered else np.nan, *means,
+        right.sum() / len(table), np.nanmean(recall), np.nanmean(f1), _weighted_kappa(confusion, 0),
+        _weighted_kappa(confusion, 2) if ordered else np.nan, *means,
     ]  # fmt: skip
     return np.concatenate([whole, recall, precision, f1])
 
 
-def _confusion(table: np.ndarray, K: int) -> np.ndarray:
+def _confusion_matrix(table: np.ndarray, K: int) -> np.ndarray:
     return np.bincount(table[:, 0].astype(np.int64), minlength=K * K).reshape(K, K)
 
 
-def _kappa(confusion: np.ndarray, power: int) -> float:
+def _weighted_kappa(confusion: np.ndarray, power: int) -> float:
     """1 - disagreement / that of chance, each confusion weighing its distance to this power; NaN without any."""
     n, are, said = confusion.sum(), confusion.sum(1), confusion.sum(0)
     if not power:
@@ -266,60 +281,106 @@ def _kappa(confusion: np.ndarray, power: int) -> float:
     return 1 - float((weights * confusion).sum()) / expected if expected else float("nan")
 
 
-def _with_wilson(
+def _replace_with_wilson(
     spans: list[Interval | None], values: np.ndarray, table: np.ndarray, K: int, groups: np.ndarray | None
 ) -> list[Interval | None]:
     """The same intervals with Wilson's for shares of pictures, or of groups where no sample can show another share."""
-    confusion = _confusion(table, K)
+    confusion = _confusion_matrix(table, K)
     rows = {"accuracy": table[:, 0] // K == table[:, 0] % K, "top_accuracy": table[:, 1] == 1}
     shares = {
-        WHOLE.index(name): (right, groups) for name, right in rows.items() if not np.isnan(values[WHOLE.index(name)])
+        OVERALL_NAMES.index(name): (right, groups)
+        for name, right in rows.items()
+        if not np.isnan(values[OVERALL_NAMES.index(name)])
     }
     for k in range(K):
         of_class, answered = table[:, 0] // K == k, table[:, 0] % K == k
-        shares[len(WHOLE) + k] = answered[of_class], None if groups is None else groups[of_class]
-        shares[len(WHOLE) + K + k] = of_class[answered], None if groups is None else groups[answered]
+        shares[len(OVERALL_NAMES) + k] = answered[of_class], None if groups is None else groups[of_class]
+        shares[len(OVERALL_NAMES) + K + k] = of_class[answered], None if groups is None else groups[answered]
     found = list(spans)
     for place, (right, own) in shares.items():
-        found[place] = of_share(right, own, spans[place])
+        found[place] = proportion_interval(right, own, spans[place])
     if confusion.trace() == len(table):  # no error, and so no sample with another figure either
         low = found[0].low if found[0] is not None else 0.0
         for name in ("balanced_accuracy", "macro_f1", "kappa", "quadratic_kappa"):
-            found[WHOLE.index(name)] = Interval(low, 1.0)
+            found[OVERALL_NAMES.index(name)] = Interval(low, 1.0)
     return found
 
 
-def _area(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> Area | None:
+def _auc_or_none(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> Area | None:
     return areas.area(positive, scores, groups=groups) if 0 < positive.sum() < len(positive) else None
 
 
-def _per_class(
+def _compute_per_class(
     names: tuple[str, ...],
     confusion: np.ndarray,
     values: np.ndarray,
     spans: list[Interval | None],
     ranks: list[Area | None],
-) -> tuple[ClassMetrics, ...]:
+) -> tuple[PerClassMetrics, ...]:
     found = []
     for k, (name, rank) in enumerate(zip(names, ranks, strict=True)):
         figures: dict[str, Any] = {}
-        for number, kind in enumerate(PER_CLASS):
-            place = len(WHOLE) + number * len(names) + k
-            figures |= told(kind, values[place], spans[place])
-        figures |= {} if rank is None else of_area(rank)
+        for number, kind in enumerate(PER_CLASS_NAMES):
+            place = len(OVERALL_NAMES) + number * len(names) + k
+            figures |= metric_fields(kind, values[place], spans[place])
+        figures |= {} if rank is None else auc_fields(rank)
         found.append(
-            ClassMetrics(name=name, n=int(confusion[k].sum()), predicted=int(confusion[:, k].sum()), **figures)
+            PerClassMetrics(name=name, n=int(confusion[k].sum()), predicted=int(confusion[:, k].sum()), **figures)
         )
     return tuple(found)
 
 
-def _percent(share: float | None) -> str:
+def _format_percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.2f} %"
 
 
-def _percents(interval: Span) -> str:
+def _format_percent_interval(interval: Span) -> str:
     return f"  (95 % interval {100 * interval[0]:.2f} to {100 * interval[1]:.2f} %)"
 
 
-def _numbers(interval: Span | None) -> str:
+def _format_number_interval(interval: Span | None) -> str:
     return "" if interval is None else f"  (95 % interval {interval[0]:.4f} to {interval[1]:.4f})"
+
+
+# A figure with its interval as the two fields that every table of figures keeps it in.
+
+
+def metric_fields(name: str, value: float, span: Interval | None) -> dict[str, Any]:
+    """`name` and `name_interval`; nothing where the figure could not be measured."""
+    return {name: float(value), f"{name}_interval": span} if np.isfinite(value) else {}
+
+
+def proportion_interval(right: np.ndarray, groups: np.ndarray | None, drawn: Interval | None) -> Interval | None:
+    """The interval of a share of pictures: Wilson's, or by groups that of the drawn samples.
+
+    Samples of a share of 0 or 1 are all alike, so there the groups are counted as if each were one picture.
+    """
+    if not len(right):
+        return None
+    if groups is None:
+        return wilson(int(right.sum()), len(right))
+    if 0 < right.sum() < len(right):
+        return drawn
+    n = len(np.unique(groups))
+    return wilson(n if right.all() else 0, n)
+
+
+def auc_fields(found: Area) -> dict[str, Any]:
+    """An area under the ROC curve in the same way."""
+    return metric_fields("auroc", found.value, found.interval())
+
+
+# Answers that are numbers, which everything measured rests on.
+
+
+def require_finite(answers: np.ndarray) -> None:
+    """Refuse to measure answers that are no numbers.
+
+    Raises:
+        DataError: how many there are.
+    """
+    if bad := int(np.count_nonzero(~np.isfinite(answers))):
+        raise DataError(
+            f"{bad:,} of {answers.size:,} answers are NaN or infinite, so they cannot be measured. The model is "
+            "damaged or has diverged; train it again with lower rates."
+        )

@@ -14,32 +14,34 @@ import numpy as np
 
 from ..data.csv_injection import escape_cell, unescape_cell
 from ..errors import DataError, UsageError
-from .label_cells import cell_of, escaped, labels_in
-from .table import (
-    Column,
-    Read,
-    Table,
-    check_alike,
-    check_shape,
-    digits,
-    joined_extras,
-    joined_reasons,
-    joined_targets,
-    numbers,
+from .tables import (
+    PredictionTable,
+    RawTable,
+    TypedColumn,
+    check_concatenable,
+    check_prediction_shape,
+    concat_abstain_reasons,
+    concat_optional,
+    concat_targets,
+    escape_name,
+    format_float32,
+    format_label_cell,
+    parse_label_cell,
+    parse_numbers,
     read_rows,
-    wrong_header,
+    wrong_header_error,
 )
 
-UNKNOWN = -1
+UNKNOWN_CLASS = -1
 """The target of a picture whose class is not known; an empty cell in the file."""
 
-OWN = ("target", "label", "probability")
-SET = "set"
+TARGET_COLUMNS = ("target", "label", "probability")
+SET_COLUMN = "set"
 """The column of classes that hold the truth together, where sets were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Predictions(Table):
+class ClassificationPredictions(PredictionTable):
     """What a model said of n pictures, with K probabilities each."""
 
     targets: np.ndarray | None
@@ -54,7 +56,7 @@ class Predictions(Table):
     """bool [n, K]: which classes hold the truth together as often as was promised; None if nobody asked."""
 
     def __post_init__(self) -> None:
-        check_shape(self, self.probabilities, self.classes, "classes need probabilities")
+        check_prediction_shape(self, self.probabilities, self.classes, "classes need probabilities")
         if self.answered is not None and self.answered.shape != (len(self.ids),):
             raise UsageError(f"One answer per picture is needed, {len(self.ids)}. Got {len(self.answered)}.")
         if self.targets is not None and len(self.targets) != len(self.ids):
@@ -75,112 +77,365 @@ class Predictions(Table):
 
     def header(self) -> list[str]:
         """Target, label, its probability, and that of every class; the set, if there are sets."""
-        return [*OWN, *(f"prob_{name}" for name in self.classes), *([] if self.sets is None else [SET])]
+        return [
+            *TARGET_COLUMNS,
+            *(f"prob_{name}" for name in self.classes),
+            *([] if self.sets is None else [SET_COLUMN]),
+        ]
 
     def cells(self) -> Iterator[list[str]]:
         """As `Table` says."""
         names = [escape_cell(name) for name in self.classes]
         sets = self._set_cells()
         labels, confidences = self.labels.tolist(), self.confidences.tolist()
-        targets = np.full(len(self), UNKNOWN) if self.targets is None else self.targets
+        targets = np.full(len(self), UNKNOWN_CLASS) if self.targets is None else self.targets
         for i in range(len(self)):
-            target = "" if targets[i] == UNKNOWN else names[targets[i]]
-            chances = map(digits, self.probabilities[i].tolist())
-            yield [target, names[labels[i]], digits(confidences[i]), *chances, *sets[i]]
+            target = "" if targets[i] == UNKNOWN_CLASS else names[targets[i]]
+            chances = map(format_float32, self.probabilities[i].tolist())
+            yield [target, names[labels[i]], format_float32(confidences[i]), *chances, *sets[i]]
 
     def _set_cells(self) -> list[list[str]]:
         if self.sets is None:
             return [[]] * len(self)
-        names = [escaped(name) for name in self.classes]
-        return [[escape_cell(cell_of(row, names))] for row in self.sets.astype(float).tolist()]
+        names = [escape_name(name) for name in self.classes]
+        return [[escape_cell(format_label_cell(row, names))] for row in self.sets.astype(float).tolist()]
 
-    def own_columns(self) -> dict[str, Column]:
+    def own_columns(self) -> dict[str, TypedColumn]:
         """As `Table` says; a set is the names that it holds."""
-        targets = [UNKNOWN] * len(self) if self.targets is None else self.targets.tolist()
-        chances = {f"prob_{name}": Column("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)}
+        targets = [UNKNOWN_CLASS] * len(self) if self.targets is None else self.targets.tolist()
+        chances = {
+            f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)
+        }
         return {
-            "target": Column("text", [None if k == UNKNOWN else self.classes[k] for k in targets]),
-            "label": Column("text", [self.classes[k] for k in self.labels.tolist()]),
-            "probability": Column("number", self.confidences),
+            "target": TypedColumn("text", [None if k == UNKNOWN_CLASS else self.classes[k] for k in targets]),
+            "label": TypedColumn("text", [self.classes[k] for k in self.labels.tolist()]),
+            "probability": TypedColumn("number", self.confidences),
             **chances,
             **self._set_column(),
         }
 
-    def _set_column(self) -> dict[str, Column]:
+    def _set_column(self) -> dict[str, TypedColumn]:
         if self.sets is None:
             return {}
-        return {SET: Column("names", [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets])}
+        return {SET_COLUMN: TypedColumn("names", [[self.classes[k] for k in np.flatnonzero(row)] for row in self.sets])}
 
 
-def join(parts: Sequence[Predictions]) -> Predictions:
+def concat_class_predictions(parts: Sequence[ClassificationPredictions]) -> ClassificationPredictions:
     """One table from several over the same classes and split, in the order given.
 
     Raises:
         UsageError: no parts, or parts of different classes or splits.
     """
-    check_alike(parts, [part.classes for part in parts])
-    return Predictions(
+    check_concatenable(parts, [part.classes for part in parts])
+    return ClassificationPredictions(
         paths=tuple(path for part in parts for path in part.paths),
         ids=tuple(id for part in parts for id in part.ids),
         split=parts[0].split,
-        targets=joined_targets([(part.targets, np.full(len(part), UNKNOWN, np.int64)) for part in parts]),
+        targets=concat_targets([(part.targets, np.full(len(part), UNKNOWN_CLASS, np.int64)) for part in parts]),
         probabilities=np.concatenate([part.probabilities for part in parts]),
         classes=parts[0].classes,
         answered=np.concatenate([part.labels for part in parts]),
-        sets=joined_extras([part.sets for part in parts]),
-        abstained=joined_reasons(parts),
+        sets=concat_optional([part.sets for part in parts]),
+        abstained=concat_abstain_reasons(parts),
         skipped=tuple(pair for part in parts for pair in part.skipped),
     )
 
 
-def read_csv(path: Path) -> Predictions:
+def read_class_predictions_csv(path: Path) -> ClassificationPredictions:
     """Read a table that `Predictions.write_csv` wrote.
 
     Raises:
         DataError: not such a table; the message names the file and the line.
     """
-    table = read_rows(path, f"{','.join(OWN)},prob_<class>...", OWN)
-    with_sets = table.header[-1:] == (SET,)
-    classes = classes_of(table.header[:-1] if with_sets else table.header, path)
+    table = read_rows(path, f"{','.join(TARGET_COLUMNS)},prob_<class>...", TARGET_COLUMNS)
+    with_sets = table.header[-1:] == (SET_COLUMN,)
+    classes = classes_from_header(table.header[:-1] if with_sets else table.header, path)
     positions = {name: k for k, name in enumerate(classes)}
-    targets = [_position(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
-    chances = slice(len(OWN), len(OWN) + len(classes))
-    rows = [numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
-    said = [_position(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
+    targets = [_class_index(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
+    chances = slice(len(TARGET_COLUMNS), len(TARGET_COLUMNS) + len(classes))
+    rows = [parse_numbers(cells[chances], where, "probabilities") for where, cells in table.rows]
+    said = [_class_index(unescape_cell(cells[1]), positions, where, "label") for where, cells in table.rows]
     known = np.array(targets, dtype=np.int64)
-    return Predictions(
+    return ClassificationPredictions(
         paths=table.paths,
         ids=table.ids,
         split=table.split,
-        targets=known if (known != UNKNOWN).any() else None,
+        targets=known if (known != UNKNOWN_CLASS).any() else None,
         probabilities=np.array(rows, dtype=np.float32).reshape(len(rows), len(classes)),
         classes=classes,
         answered=np.array(said, dtype=np.int64),
-        sets=_sets_in(table, classes) if with_sets else None,
+        sets=_read_sets(table, classes) if with_sets else None,
         abstained=table.abstained,
     )
 
 
-def _sets_in(table: Read, classes: tuple[str, ...]) -> np.ndarray:
-    positions = {escaped(name): k for k, name in enumerate(classes)}
-    held = [labels_in(unescape_cell(cells[-1]), positions, where, SET) for where, cells in table.rows]
+def _read_sets(table: RawTable, classes: tuple[str, ...]) -> np.ndarray:
+    positions = {escape_name(name): k for k, name in enumerate(classes)}
+    held = [parse_label_cell(unescape_cell(cells[-1]), positions, where, SET_COLUMN) for where, cells in table.rows]
     return np.array(held, np.float32).reshape(len(held), len(classes)) == 1
 
 
-def classes_of(header: Sequence[str], path: Path) -> tuple[str, ...]:
+def classes_from_header(header: Sequence[str], path: Path) -> tuple[str, ...]:
     """The names behind `prob_` in the header of a table of classes or labels.
 
     Raises:
         DataError: another column among them.
     """
-    columns = header[len(OWN) :]
+    columns = header[len(TARGET_COLUMNS) :]
     if not all(name.startswith("prob_") for name in columns):
-        raise wrong_header(path, f"{','.join(OWN)},prob_<class>...", header)
+        raise wrong_header_error(path, f"{','.join(TARGET_COLUMNS)},prob_<class>...", header)
     return tuple(name.removeprefix("prob_") for name in columns)
 
 
-def _position(name: str, positions: dict[str, int], where: str, column: str = "target") -> int:
+def _class_index(name: str, positions: dict[str, int], where: str, column: str = "target") -> int:
     if name not in positions and (name or column == "label"):
         empty = "empty or " if column == "target" else ""
         raise DataError(f"{where}: {column} must be {empty}one of {', '.join(positions)}. Got {name!r}.")
-    return positions[name] if name else UNKNOWN
+    return positions[name] if name else UNKNOWN_CLASS
+
+
+# The table of answers to the task `labels`: any of K for each picture, each with a probability of its own.
+#
+# `path,id,split,target,label,probability,prob_<label>...,abstain`, the columns of the other tasks. `target` and
+# `label` hold any number of names, as `label_cells` says; `probability` is that of the likeliest label.
+
+LABEL_THRESHOLD = 0.5
+"""A label is answered from this probability on where no other threshold was chosen, and there from this share on."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MultilabelPredictions(PredictionTable):
+    """What a model said of n pictures, with the probability of each of K labels."""
+
+    targets: np.ndarray | None
+    """float32 [n, K] in 0..1, NaN where unknown; None when no target is known."""
+    probabilities: np.ndarray
+    """float32 [n, K], each for itself."""
+    classes: tuple[str, ...]
+    """The K names, in the order of the model's outputs; none is empty or there twice."""
+    answered: np.ndarray | None = None
+    """bool [n, K]: which labels each picture is said to have; those from one half on if nothing else is given."""
+
+    def __post_init__(self) -> None:
+        check_prediction_shape(self, self.probabilities, self.classes, "labels need probabilities")
+        if self.targets is not None and self.targets.shape != self.probabilities.shape:
+            raise UsageError(f"Targets must have shape {self.probabilities.shape}. Got {self.targets.shape}.")
+        if self.answered is not None and self.answered.shape != self.probabilities.shape:
+            raise UsageError(f"Answers must have shape {self.probabilities.shape}. Got {self.answered.shape}.")
+        if len({*self.classes, ""}) <= len(self.classes):
+            raise UsageError(f"Every label needs a name of its own. Got {self.classes}.")
+        object.__setattr__(self, "probabilities", self.probabilities.astype(np.float32, copy=False))
+        if self.targets is not None:
+            object.__setattr__(self, "targets", self.targets.astype(np.float32, copy=False))
+
+    @property
+    def labels(self) -> np.ndarray:
+        """bool [n, K]: which labels each picture is said to have."""
+        return self.probabilities >= LABEL_THRESHOLD if self.answered is None else self.answered
+
+    @property
+    def known(self) -> np.ndarray:
+        """bool [n, K]: of which labels the target is known."""
+        return np.zeros(self.probabilities.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+
+    def header(self) -> list[str]:
+        """Targets, labels, the highest probability, and that of every label."""
+        return [*TARGET_COLUMNS, *(f"prob_{name}" for name in self.classes)]
+
+    def cells(self) -> Iterator[list[str]]:
+        """As `Table` says."""
+        names = [escape_name(name) for name in self.classes]
+        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
+        for target, answer, row in zip(
+            targets.tolist(), self.labels.tolist(), self.probabilities.tolist(), strict=True
+        ):
+            words = [
+                escape_cell(format_label_cell(target, names)),
+                escape_cell(format_label_cell(list(map(float, answer)), names)),
+            ]
+            yield [*words, format_float32(max(row)), *map(format_float32, row)]
+
+    def own_columns(self) -> dict[str, TypedColumn]:
+        """As `Table` says; the answered labels are a list, and the target says of each label 0..1, or None."""
+        targets = np.full(self.probabilities.shape, np.nan) if self.targets is None else self.targets
+        said = [[self.classes[k] for k in np.flatnonzero(row)] for row in self.labels]
+        return {
+            "target": TypedColumn(self.classes, [self._shown(target) for target in targets.tolist()]),
+            "label": TypedColumn("names", said),
+            "probability": TypedColumn("number", self.probabilities.max(1)),
+            **{f"prob_{name}": TypedColumn("number", self.probabilities[:, k]) for k, name in enumerate(self.classes)},
+        }
+
+    def _shown(self, target: list[float]) -> dict[str, float | None] | None:
+        told = {name: None if t != t else t for name, t in zip(self.classes, target, strict=True)}
+        return None if all(t is None for t in told.values()) else told
+
+
+def concat_label_predictions(parts: Sequence[MultilabelPredictions]) -> MultilabelPredictions:
+    """One table from several over the same labels and split, in the order given.
+
+    Raises:
+        UsageError: no parts, or parts of different labels or splits.
+    """
+    check_concatenable(parts, [part.classes for part in parts])
+    unknown = [np.full(part.probabilities.shape, np.nan, np.float32) for part in parts]
+    return MultilabelPredictions(
+        paths=tuple(path for part in parts for path in part.paths),
+        ids=tuple(id for part in parts for id in part.ids),
+        split=parts[0].split,
+        targets=concat_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
+        probabilities=np.concatenate([part.probabilities for part in parts]),
+        classes=parts[0].classes,
+        answered=np.concatenate([part.labels for part in parts]),
+        abstained=concat_abstain_reasons(parts),
+        skipped=tuple(pair for part in parts for pair in part.skipped),
+    )
+
+
+def read_label_predictions_csv(path: Path) -> MultilabelPredictions:
+    """Read a table that `LabelPredictions.write_csv` wrote.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    table = read_rows(path, f"{','.join(TARGET_COLUMNS)},prob_<label>...", TARGET_COLUMNS)
+    classes = classes_from_header(table.header, path)
+    positions = {escape_name(name): k for k, name in enumerate(classes)}
+    targets = [parse_label_cell(unescape_cell(cells[0]), positions, where) for where, cells in table.rows]
+    said = [parse_label_cell(unescape_cell(cells[1]), positions, where) for where, cells in table.rows]
+    rows = [parse_numbers(cells[len(TARGET_COLUMNS) :], where, "probabilities") for where, cells in table.rows]
+    shape = (len(rows), len(classes))
+    known = np.array(targets, dtype=np.float32).reshape(shape)
+    return MultilabelPredictions(
+        paths=table.paths,
+        ids=table.ids,
+        split=table.split,
+        targets=None if np.isnan(known).all() else known,
+        probabilities=np.array(rows, dtype=np.float32).reshape(shape),
+        classes=classes,
+        answered=np.array(said, dtype=np.float32).reshape(shape) >= LABEL_THRESHOLD,
+        abstained=table.abstained,
+    )
+
+
+# The table of answers to the task `number`: one or more numbers for each picture, in the user's units.
+#
+# `path,id,split,target_<column>...,value_<column>...,abstain`; an empty target is not known.
+
+EXPECTED_HEADER = "target_<column>...,value_<column>..."
+RANGE_ENDS = ("low", "high")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RegressionPredictions(PredictionTable):
+    """What a model said of n pictures, with K numbers each."""
+
+    targets: np.ndarray | None
+    """float32 [n, K], NaN where unknown; None when no target is known."""
+    values: np.ndarray
+    """float32 [n, K]: the answers."""
+    columns: tuple[str, ...]
+    """The K names, in the order of the model's outputs."""
+    ranges: np.ndarray | None = None
+    """float32 [n, K, 2]: from where to where each number lies as often as was promised; None if nobody asked."""
+
+    def __post_init__(self) -> None:
+        check_prediction_shape(self, self.values, self.columns, "columns need values")
+        if self.targets is not None and self.targets.shape != self.values.shape:
+            raise UsageError(f"Targets must have shape {self.values.shape}. Got {self.targets.shape}.")
+        object.__setattr__(self, "values", self.values.astype(np.float32, copy=False))
+        if self.targets is not None:
+            object.__setattr__(self, "targets", self.targets.astype(np.float32, copy=False))
+
+    @property
+    def known(self) -> np.ndarray:
+        """bool [n, K]: which targets are known."""
+        return np.zeros(self.values.shape, bool) if self.targets is None else ~np.isnan(self.targets)
+
+    def header(self) -> list[str]:
+        """The targets, then the answers; their ranges, if there are any."""
+        targets, values = ([f"{what}_{name}" for name in self.columns] for what in ("target", "value"))
+        return [*targets, *values, *self._ends()]
+
+    def cells(self) -> Iterator[list[str]]:
+        """As `Table` says."""
+        told = zip(self._targets().tolist(), self.values.tolist(), self._flat_ranges(), strict=True)
+        for target, value, ends in told:
+            known = ["" if number != number else format_float32(number) for number in target]
+            yield [*known, *map(format_float32, value), *map(format_float32, ends)]
+
+    def own_columns(self) -> dict[str, TypedColumn]:
+        """As `Table` says."""
+        known = [[None if number != number else number for number in column] for column in self._targets().T.tolist()]
+        ends = np.array(self._flat_ranges(), np.float32).reshape(len(self), len(self._ends())).T
+        return {
+            **{
+                f"target_{name}": TypedColumn("number", column)
+                for name, column in zip(self.columns, known, strict=True)
+            },
+            **{f"value_{name}": TypedColumn("number", self.values[:, k]) for k, name in enumerate(self.columns)},
+            **{name: TypedColumn("number", column) for name, column in zip(self._ends(), ends, strict=True)},
+        }
+
+    def _ends(self) -> list[str]:
+        return [] if self.ranges is None else [f"{end}_{name}" for name in self.columns for end in RANGE_ENDS]
+
+    def _flat_ranges(self) -> list[list[float]]:
+        """Of each picture low, high, low, high, ...; nothing where there are no ranges."""
+        if self.ranges is None:
+            return [[]] * len(self)
+        found: list[list[float]] = self.ranges.reshape(len(self), 2 * len(self.columns)).tolist()
+        return found
+
+    def _targets(self) -> np.ndarray:
+        return np.full(self.values.shape, np.nan, np.float32) if self.targets is None else self.targets
+
+
+def concat_regression_predictions(parts: Sequence[RegressionPredictions]) -> RegressionPredictions:
+    """One table from several over the same columns and split, in the order given.
+
+    Raises:
+        UsageError: no parts, or parts of different columns or splits.
+    """
+    check_concatenable(parts, [part.columns for part in parts])
+    unknown = [np.full(part.values.shape, np.nan, np.float32) for part in parts]
+    return RegressionPredictions(
+        paths=tuple(path for part in parts for path in part.paths),
+        ids=tuple(id for part in parts for id in part.ids),
+        split=parts[0].split,
+        targets=concat_targets([(part.targets, none) for part, none in zip(parts, unknown, strict=True)]),
+        values=np.concatenate([part.values for part in parts]),
+        ranges=concat_optional([part.ranges for part in parts]),
+        columns=parts[0].columns,
+        abstained=concat_abstain_reasons(parts),
+        skipped=tuple(pair for part in parts for pair in part.skipped),
+    )
+
+
+def read_regression_predictions_csv(path: Path) -> RegressionPredictions:
+    """Read a table that `NumberPredictions.write_csv` wrote.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    table = read_rows(path, EXPECTED_HEADER)
+    with_ranges = bool(table.header) and table.header[-1].startswith(f"{RANGE_ENDS[1]}_")
+    K = len(table.header) // (4 if with_ranges else 2)
+    columns = tuple(name.removeprefix("target_") for name in table.header[:K])
+    own = [*(f"target_{name}" for name in columns), *(f"value_{name}" for name in columns)]
+    if table.header != (*own, *(f"{end}_{name}" for name in columns for end in RANGE_ENDS if with_ranges)):
+        raise wrong_header_error(path, EXPECTED_HEADER, table.header)
+    targets = [parse_numbers([cell or "nan" for cell in cells[:K]], where, "targets") for where, cells in table.rows]
+    values = [parse_numbers(cells[K : 2 * K], where, "values") for where, cells in table.rows]
+    ends = [parse_numbers(cells[2 * K :], where, "ranges") for where, cells in table.rows]
+    known = np.array(targets, dtype=np.float32).reshape(len(targets), K)
+    return RegressionPredictions(
+        paths=table.paths,
+        ids=table.ids,
+        split=table.split,
+        targets=None if np.isnan(known).all() else known,
+        values=np.array(values, dtype=np.float32).reshape(len(values), K),
+        ranges=np.array(ends, np.float32).reshape(len(ends), K, 2) if with_ranges else None,
+        columns=columns,
+        abstained=table.abstained,
+    )

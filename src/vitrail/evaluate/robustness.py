@@ -7,29 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Int64, Shaped, UInt8
 from torch import Tensor
 
 from .. import config
+from ..config.schema import suggest_name
 from ..errors import UsageError
-from .answers import Answers
-from .corrupting.corrupt import SEVERITIES, SUITES, corrupt
-from .headline import ACCURACY, headline, mean_headline, value_of
-from .number_predictions import NumberPredictions
+from ..plural import counted
+from . import corruption_filters, corruptions_acquisition, corruptions_weather
+from .corruption_filters import Corruption, CorruptionRandom
+from .prediction_tables import TaskPredictions
+from .predictions import RegressionPredictions
+from .primary_metric import ACCURACY, compute_mean_primary_metric, compute_primary_metric, primary_metric_value
 
-BATCH = 64
-WORST = 3
+CORRUPTION_BATCH_SIZE = 64
+NUM_WORST = 3
 """Kinds that the headline names."""
 
 Span = tuple[float, float]
-Answering = Callable[[Tensor], np.ndarray]
+ForwardFunction = Callable[[Tensor], np.ndarray]
 """Prepared pictures uint8 [n, C, H, W] -> one row of outputs for each."""
-Counted = Callable[[Iterator[Answers], int, int], Iterator[Answers]]
+ProgressWrapper = Callable[[Iterator[TaskPredictions], int, int], Iterator[TaskPredictions]]
 """Passes tables on while it shows how many of how many there are, each over so many pictures."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Disturbance:
+class CorruptionResult:
     """One kind."""
 
     kind: str
@@ -41,7 +45,7 @@ class Disturbance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Robustness:
+class RobustnessReport:
     """The figure on clean pictures and on the same ones disturbed. Nothing is divided by another model's figures.
 
     A mean over disturbances has the percentile bootstrap, which draws a picture (or group) with its answers to all of
@@ -62,10 +66,10 @@ class Robustness:
     mean: float
     """Over all kinds and severities."""
     mean_interval: Span | None = None
-    disturbances: tuple[Disturbance, ...]
+    disturbances: tuple[CorruptionResult, ...]
 
     @property
-    def worst(self) -> tuple[Disturbance, ...]:
+    def worst(self) -> tuple[CorruptionResult, ...]:
         """All kinds, the one that harms most first."""
         return tuple(sorted(self.disturbances, key=lambda one: one.mean, reverse=not self.higher_is_better))
 
@@ -75,7 +79,9 @@ class Robustness:
 
     def headline(self) -> str:
         """What a person asks for first, in a sentence without its full stop."""
-        worst = ", ".join(f"{_words(one.kind)} ({self._shown(one.mean).strip()})" for one in self.worst[:WORST])
+        worst = ", ".join(
+            f"{_kind_as_words(one.kind)} ({self._shown(one.mean).strip()})" for one in self.worst[:NUM_WORST]
+        )
         name = self.figure[0].upper() + self.figure[1:]
         split = f" ({self.split})" if self.split else ""
         return (
@@ -94,7 +100,9 @@ class Robustness:
         for one, span in zip(self.disturbances, told, strict=True):
             cells = "".join(f"  {self._shown(value)}" for value in one.by_severity)
             change = self._shown(one.mean - self.clean)
-            lines.append(f"{_words(one.kind):<{width}}{cells}  {self._shown(one.mean)}  {span:>{wide}}  {change}")
+            lines.append(
+                f"{_kind_as_words(one.kind):<{width}}{cells}  {self._shown(one.mean)}  {span:>{wide}}  {change}"
+            )
         return "\n".join(lines)
 
     def _told(self, value: float, span: Span | None) -> str:
@@ -112,17 +120,17 @@ class Robustness:
         return f"{value:8.4f}" if "AUROC" in self.figure else f"{value:8.4g}"
 
 
-def measure(
-    answering: Answering,
-    answers: Callable[[np.ndarray], Answers],
+def measure_robustness(
+    answering: ForwardFunction,
+    answers: Callable[[np.ndarray], TaskPredictions],
     images: UInt8[Tensor, "n C H W"],
     indices: Int64[np.ndarray, " n"],
     suite: str,
     split: str = "",
     seed: int = 0,
     groups: Shaped[np.ndarray, " n"] | None = None,
-    counted: Counted | None = None,
-) -> Robustness:
+    counted: ProgressWrapper | None = None,
+) -> RobustnessReport:
     """Let every picture be answered as it is and disturbed in every kind and severity of a suite.
 
     Args:
@@ -138,23 +146,25 @@ def measure(
 
     Source: Hendrycks and Dietterich 2019, without the division by the errors of AlexNet.
     """
-    kinds = kinds_of(suite)
+    kinds = corruption_kinds(suite)
     if not len(images):
         raise UsageError("Robustness needs at least one picture. Got none.")
-    clean = answers(np.concatenate([answering(images[start : start + BATCH]) for start in _starts(images)]))
-    value, whole = value_of(clean), headline(clean, groups=groups, seed=seed)
+    clean = answers(
+        np.concatenate([answering(images[start : start + CORRUPTION_BATCH_SIZE]) for start in _batch_starts(images)])
+    )
+    value, whole = primary_metric_value(clean), compute_primary_metric(clean, groups=groups, seed=seed)
     cells = [(kind, severity) for kind in kinds for severity in SEVERITIES]
-    found = (answers(_disturbed(answering, images, indices, *cell, seed)) for cell in cells)
+    found = (answers(_forward_corrupted(answering, images, indices, *cell, seed)) for cell in cells)
     tables = list(counted(found, len(cells), len(images)) if counted else found)
-    each, everything = len(SEVERITIES), mean_headline(tables, groups=groups, seed=seed)
-    rows = [_of_kind(kind, tables[at * each : (at + 1) * each], groups, seed) for at, kind in enumerate(kinds)]
-    return Robustness(
+    each, everything = len(SEVERITIES), compute_mean_primary_metric(tables, groups=groups, seed=seed)
+    rows = [_summarize_kind(kind, tables[at * each : (at + 1) * each], groups, seed) for at, kind in enumerate(kinds)]
+    return RobustnessReport(
         suite=suite,
         split=split,
         n=len(images),
         seed=seed,
         figure=whole.name,
-        higher_is_better=not isinstance(clean, NumberPredictions),
+        higher_is_better=not isinstance(clean, RegressionPredictions),
         clean=value,
         clean_interval=whole.interval,
         mean=float(np.mean([one.mean for one in rows])),
@@ -163,37 +173,89 @@ def measure(
     )
 
 
-def _of_kind(kind: str, tables: Sequence[Answers], groups: np.ndarray | None, seed: int) -> Disturbance:
-    values = tuple(value_of(table) for table in tables)
-    interval = mean_headline(tables, groups=groups, seed=seed).interval
-    return Disturbance(kind=kind, by_severity=values, mean=sum(values) / len(values), mean_interval=interval)
+def _summarize_kind(
+    kind: str, tables: Sequence[TaskPredictions], groups: np.ndarray | None, seed: int
+) -> CorruptionResult:
+    values = tuple(primary_metric_value(table) for table in tables)
+    interval = compute_mean_primary_metric(tables, groups=groups, seed=seed).interval
+    return CorruptionResult(kind=kind, by_severity=values, mean=sum(values) / len(values), mean_interval=interval)
 
 
-def kinds_of(suite: str) -> tuple[str, ...]:
+def corruption_kinds(suite: str) -> tuple[str, ...]:
     """The kinds of a suite, in its order.
 
     Raises:
         UsageError: there is none of that name.
     """
-    if suite not in SUITES:
-        raise UsageError(f"The corruptions must be {' or '.join(SUITES)}. Got {suite!r}.")
-    return tuple(SUITES[suite])
+    if suite not in CORRUPTION_SUITES:
+        raise UsageError(f"The corruptions must be {' or '.join(CORRUPTION_SUITES)}. Got {suite!r}.")
+    return tuple(CORRUPTION_SUITES[suite])
 
 
-def _starts(images: Tensor) -> range:
-    return range(0, len(images), BATCH)
+def _batch_starts(images: Tensor) -> range:
+    return range(0, len(images), CORRUPTION_BATCH_SIZE)
 
 
-def _disturbed(
-    answering: Answering, images: Tensor, indices: np.ndarray, kind: str, severity: int, seed: int
+def _forward_corrupted(
+    answering: ForwardFunction, images: Tensor, indices: np.ndarray, kind: str, severity: int, seed: int
 ) -> np.ndarray:
     """Outputs for all pictures, of which a batch at a time is disturbed."""
     parts = []
-    for start in _starts(images):
-        part = slice(start, start + BATCH)
-        parts.append(answering(corrupt(images[part], kind, severity, seed, indices[part])))
+    for start in _batch_starts(images):
+        part = slice(start, start + CORRUPTION_BATCH_SIZE)
+        parts.append(answering(corrupt_images(images[part], kind, severity, seed, indices[part])))
     return np.concatenate(parts)
 
 
-def _words(kind: str) -> str:
+def _kind_as_words(kind: str) -> str:
     return kind.replace("_", " ")
+
+
+# The one way to disturb pictures: by kind and severity, each picture by its own random numbers.
+
+SEVERITIES = (1, 2, 3, 4, 5)
+
+CORRUPTION_SUITES: dict[str, dict[str, Corruption]] = {
+    "imagenet-c": corruption_filters.NOISE_CORRUPTIONS
+    | corruption_filters.BLUR_CORRUPTIONS
+    | corruptions_weather.WEATHER_CORRUPTIONS
+    | corruption_filters.DIGITAL_CORRUPTIONS,
+    "films": corruptions_acquisition.ACQUISITION_CORRUPTIONS,
+}
+"""The fifteen kinds of Hendrycks and Dietterich 2019 in their order, and eleven of ours for films and cameras."""
+
+
+def corrupt_images(
+    images: UInt8[Tensor, "n C H W"], kind: str, severity: int, seed: int, indices: Int64[np.ndarray, " m"]
+) -> UInt8[Tensor, "n C H W"]:
+    """Pictures disturbed in one way, of any size and any number of channels.
+
+    What happens to a picture depends on (seed, kind, severity, its index) alone, never on its batch. Lengths such as
+    the radius of a blur are those of the tables for sides of 224 pixels, in proportion to the shorter side for others;
+    noise and JPEG's blocks keep to pixels. Where nothing says otherwise, beyond the edge stands the mirror image.
+
+    Args:
+        kind: a name in one of the `SUITES`.
+        severity: 1 (hardly there) to 5.
+        indices: of each picture in its source.
+
+    Raises:
+        UsageError: no such kind or severity, or not one index per picture.
+    """
+    known = {name: function for suite in CORRUPTION_SUITES.values() for name, function in suite.items()}
+    if kind not in known:
+        raise UsageError(
+            f"There is no corruption {kind!r}.{suggest_name(kind, known)} The kinds are {', '.join(known)}."
+        )
+    if severity not in SEVERITIES:
+        raise UsageError(f"A severity is a whole number from 1 to 5. Got {severity!r}.")
+    if len(indices) != len(images):
+        raise UsageError(
+            f"Every picture needs its index. Got {counted(len(images), 'picture')} and {len(indices):,} indices."
+        )
+    before = images.cpu().numpy()
+    after = np.empty_like(before)
+    for place, index in enumerate(indices.tolist()):
+        values = known[kind](before[place] / 255.0, severity, CorruptionRandom(seed, kind, severity, index))
+        after[place] = np.rint(255 * values.clip(0, 1))
+    return torch.from_numpy(after).to(images.device)

@@ -8,17 +8,19 @@ from typing import Literal, NamedTuple, cast, get_args
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
 
+from ..data.source import Task
 from ..errors import UsageError
 from ..stats.intervals import Interval, wilson
+from . import conformal
 
-Kind = Literal["half", "f1", "youden", "sensitivity", "specificity", "cost"]
-FEWEST = 10
+RuleKind = Literal["half", "f1", "youden", "sensitivity", "specificity", "cost"]
+MIN_PER_SIDE = 10
 """Validation pictures with and without a label that a rule needs; with fewer a label is answered from one half on."""
-HALF = 0.5
+DEFAULT_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True)
-class Rule:
+class ThresholdRule:
     """How a threshold is chosen.
 
     half            always 0.5
@@ -29,11 +31,11 @@ class Rule:
     cost C          the smallest cost, where a picture that is missed costs as much as C false alarms
     """
 
-    kind: Kind
+    kind: RuleKind
     value: float | None = None
 
     @classmethod
-    def read(cls, text: str) -> Rule:
+    def read(cls, text: str) -> ThresholdRule:
         """A rule as a person writes it.
 
         Raises:
@@ -43,7 +45,7 @@ class Rule:
         needs_one = kind in ("sensitivity", "specificity", "cost")
         try:
             value = float(number) if needs_one else None
-            good = kind in get_args(Kind) and (needs_one or not number)
+            good = kind in get_args(RuleKind) and (needs_one or not number)
         except ValueError:
             good, value = False, None
         top = 1.0 if kind != "cost" else float("inf")
@@ -70,7 +72,7 @@ class Threshold(NamedTuple):
     """Whether the rule was followed; there were too few pictures otherwise."""
 
 
-class Operating(NamedTuple):
+class RocPoints(NamedTuple):
     """Every way to cut the scores of n pictures in two, from answering nobody to answering everybody."""
 
     values: Float64[np.ndarray, " m"]
@@ -91,7 +93,7 @@ class Operating(NamedTuple):
         return 1 - self.alarms / self.alarms[-1]
 
 
-def operating(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> Operating:
+def compute_roc_points(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> RocPoints:
     """The points of the ROC curve; both kinds of pictures are there."""
     scores, numbers = np.unique(-chances.astype(np.float64), return_inverse=True)
     scores = -scores  # falling
@@ -100,24 +102,30 @@ def operating(positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
     ends = np.concatenate([[1.0], scores, [0.0]])
     values = (ends[:-1] + ends[1:]) / 2
     values[0] = max(values[0], np.nextafter(scores[0], 2))  # answers nobody, also where the highest score is 1
-    return Operating(
+    return RocPoints(
         values=values,
         found=np.concatenate([[0], np.cumsum(ups)]),
         alarms=np.concatenate([[0], np.cumsum(downs)]),
     )
 
 
-def choose(rule: Rule, positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]) -> Threshold:
+def choose_threshold(
+    rule: ThresholdRule, positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"]
+) -> Threshold:
     """The threshold of one label, from validation pictures of which it is known.
 
     Among equally good ones the nearest to one half is taken.
     """
-    few = min(int(positive.sum()), int((~positive).sum())) < FEWEST
-    value = HALF if few or rule.kind == "half" else _best(rule, operating(positive, chances))
-    return at(value, positive, chances, chosen=not few)
+    few = min(int(positive.sum()), int((~positive).sum())) < MIN_PER_SIDE
+    value = (
+        DEFAULT_THRESHOLD
+        if few or rule.kind == "half"
+        else _best_threshold(rule, compute_roc_points(positive, chances))
+    )
+    return evaluate_threshold(value, positive, chances, chosen=not few)
 
 
-def at(
+def evaluate_threshold(
     value: float, positive: Bool[np.ndarray, " n"], chances: Float[np.ndarray, " n"], chosen: bool = True
 ) -> Threshold:
     """What a threshold gives on some pictures."""
@@ -134,7 +142,7 @@ def at(
     )
 
 
-def _best(rule: Rule, points: Operating) -> float:
+def _best_threshold(rule: ThresholdRule, points: RocPoints) -> float:
     sensitivity, specificity = points.sensitivity, points.specificity
     if rule.kind == "sensitivity":
         assert rule.value is not None
@@ -142,15 +150,67 @@ def _best(rule: Rule, points: Operating) -> float:
     if rule.kind == "specificity":
         assert rule.value is not None
         return float(points.values[int(np.flatnonzero(specificity >= rule.value - 1e-12)[-1])])
-    worth = _worth(rule, points)
+    worth = _rule_objective(rule, points)
     best = np.flatnonzero(worth >= worth.max() - 1e-12)
-    return float(points.values[best[np.argmin(np.abs(points.values[best] - HALF))]])
+    return float(points.values[best[np.argmin(np.abs(points.values[best] - DEFAULT_THRESHOLD))]])
 
 
-def _worth(rule: Rule, points: Operating) -> np.ndarray:
+def _rule_objective(rule: ThresholdRule, points: RocPoints) -> np.ndarray:
     if rule.kind == "youden":
         return points.sensitivity + points.specificity
     if rule.kind == "cost":
         assert rule.value is not None
         return -(rule.value * (points.found[-1] - points.found) + points.alarms).astype(np.float64)
     return 2 * points.found / (points.found[-1] + points.found + points.alarms)
+
+
+# What a person may say about answers: the [answers] table of a plan.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictionSettings:
+    """How answers are made of outputs, and how they are judged; everything is fitted on validation pictures."""
+
+    calibrate: bool = True
+    """Divide logits by the temperature under which the validation pictures are likeliest."""
+    rule: str = "f1"
+    """From which probability on a label is answered: half, f1, youden, sensitivity SHARE, specificity SHARE, cost
+    NUMBER (a miss costs as much as so many false alarms)."""
+    positive: str = ""
+    """Of two classes the one that `rule` chooses a threshold for, such as "defect"; empty answers the likelier one."""
+    reject: float = 0.0
+    """Share of the validation pictures, the least sure, that are not answered; for classes."""
+    miss: float = 0.05
+    """Share of pictures whose class may be missing from their set, or number from its range."""
+    ordered: bool = False
+    """The classes stand in an order, such as grades, so that a near miss is better than a far one."""
+
+    def __post_init__(self) -> None:
+        ThresholdRule.read(self.rule)
+        conformal.min_calibration_size(self.miss)
+        if not 0 <= self.reject < 1:
+            raise UsageError(f"answers.reject must lie in 0..1. Got {self.reject}.")
+
+    def check(self, task: Task, classes: tuple[str, ...]) -> None:
+        """Refuse what this task cannot follow; nothing is ignored.
+
+        Raises:
+            UsageError: the setting, and what it is for.
+        """
+        usual = PredictionSettings()
+        if self.positive and (task != "classes" or len(classes) != 2 or self.positive not in classes):
+            known = ", ".join(classes[:10])
+            raise UsageError(f"answers.positive names one of two classes. Got {self.positive!r} for {task}: {known}.")
+        if self.rule != usual.rule and not (task == "labels" or self.positive):
+            raise UsageError(
+                f"answers.rule {self.rule!r} chooses thresholds of labels, or of one of two classes that "
+                f"answers.positive names. The task is {task}; leave it out."
+            )
+        if self.positive and self.reject:
+            raise UsageError(
+                "answers.reject leaves unanswered what is near one half, and answers.positive answers from a threshold "
+                "of its own. Give one of them."
+            )
+        for name, value in (("reject", self.reject), ("ordered", self.ordered)):
+            if value and task != "classes":
+                raise UsageError(f"answers.{name} is for the task classes. The task is {task}; leave it out.")

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64, UInt8
 from torch import Tensor, nn
 
 from ..data.preprocess import normalize
-from ..evaluate.collect import NUMBER_FORMATS, averaged
+from ..evaluate.inference import DTYPES, average_outputs
 from ..model.attention import Attention
 from ..model.config import AttentionChoice
 from ..model.vit import ViT
@@ -50,7 +50,7 @@ class ExportModule(nn.Module):
         self.views = member.views
         self.resizing = GraphResize(member.spec) if resize else None
         self.number_format = number_format
-        self.model = _freeze_model(member.model, attention, NUMBER_FORMATS[number_format])
+        self.model = _freeze_model(member.model, attention, DTYPES[number_format])
         self.distances = _make_distance(member)
         self.decide: nn.Module = RegressionHead(member) if member.task == "number" else ProbabilityHead(member)
         self.names = exported.list_output_names(member.task, self.distances is not None)
@@ -61,7 +61,7 @@ class ExportModule(nn.Module):
         views = torch.cat(list(self.views.of_each(x)))  # [views * B, C, H, W]
         logits, features = self._in_its_format(views)
         if self.views.count > 1:
-            logits = averaged(logits.unflatten(0, (self.views.count, -1)), self.task)
+            logits = average_outputs(logits.unflatten(0, (self.views.count, -1)), self.task)
         distances = None if self.distances is None or features is None else self.distances(features)
         answers = self.decide(logits, distances)
         return (*answers, distances) if distances is not None else answers
@@ -70,7 +70,7 @@ class ExportModule(nn.Module):
         """Float32 outputs and features, whatever they were computed in."""
         if self.number_format == "float32":
             return self._looked_at(views)
-        with torch.autocast("cpu", NUMBER_FORMATS[self.number_format]):
+        with torch.autocast("cpu", DTYPES[self.number_format]):
             logits, features = self._looked_at(views)
         return logits.float(), None if features is None else features.float()
 

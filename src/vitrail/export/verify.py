@@ -12,10 +12,8 @@ from jaxtyping import UInt8
 
 from ..data.preprocess import fit_array_to_tensor, to_batch_tensor
 from ..errors import DamagedFileError
-from ..evaluate.answers import Answers, answers_of
-from ..evaluate.label_predictions import LabelPredictions
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import Predictions
+from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
+from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 from ..predict import exported, onnx_predictor
 from ..predict.exported import ExportMetadata
 from ..predict.predictor import PredictorMember
@@ -91,7 +89,7 @@ def preprocess_decoded(decoded: Sequence[np.ndarray], spec: ImageSpec) -> UInt8[
 
 def predict_expected(
     facts: ExportMetadata, member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]
-) -> tuple[Answers, float]:
+) -> tuple[TaskPredictions, float]:
     """What a model says of pictures of its size that a file is asked about, and how far the file may be from it.
 
     A file that resizes by itself cuts the middle out of these, too, where the model was trained to see only that.
@@ -101,12 +99,12 @@ def predict_expected(
     return predict_with_member(member, pictures), TOLERANCE
 
 
-def predict_with_member(member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]) -> Answers:
+def predict_with_member(member: PredictorMember, pictures: UInt8[np.ndarray, "n H W C"]) -> TaskPredictions:
     """What a model says of prepared pictures, in the number format of the member."""
     device = next(member.model.parameters()).device
     parts = [member.outputs(part, device) for part in to_batch_tensor(pictures).split(max(BATCH_SIZES))]
     measured = [distances for _, distances in parts if distances is not None]
-    return answers_of(
+    return predictions_from_outputs(
         member.task, np.concatenate([outputs for outputs, _ in parts]), member.classes, member.scaling,
         [("", str(row)) for row in range(len(pictures))], decisions=member.decided,
         distances=np.concatenate(measured) if measured else None,
@@ -117,7 +115,7 @@ def _compare_outputs(
     parts: Sequence[Mapping[str, np.ndarray]],
     facts: ExportMetadata,
     member: PredictorMember,
-    expected: Answers,
+    expected: TaskPredictions,
     tolerance: float,
 ) -> VerificationResult:
     """What a file gave in batches, against what the run says of those pictures and perhaps of more."""
@@ -156,9 +154,9 @@ def check_decisions(outputs: Mapping[str, np.ndarray], facts: ExportMetadata, me
         )
 
 
-def get_scores(answers: Answers) -> np.ndarray:
+def get_scores(answers: TaskPredictions) -> np.ndarray:
     """Probabilities, or values of numbers, [n, K]."""
-    return answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
+    return answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
 
 
 def max_score_difference(found: np.ndarray, expected: np.ndarray, task: str) -> float:
@@ -169,13 +167,13 @@ def max_score_difference(found: np.ndarray, expected: np.ndarray, task: str) -> 
     return float(np.abs(found.astype(np.float64) - expected).max()) / largest
 
 
-def find_changed_decisions(found: Answers, expected: Answers) -> np.ndarray:
+def find_changed_decisions(found: TaskPredictions, expected: TaskPredictions) -> np.ndarray:
     """bool [n] of the pictures in `found`, the first ones of `expected`."""
     n = len(found)
     other = np.array([a != b for a, b in zip(found.told(), expected.told()[:n], strict=True)], bool)
-    if isinstance(found, Predictions) and isinstance(expected, Predictions):
+    if isinstance(found, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
         return other | (found.labels != expected.labels[:n])
-    if isinstance(found, LabelPredictions) and isinstance(expected, LabelPredictions):
+    if isinstance(found, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
         return other | (found.labels != expected.labels[:n]).any(1)
     return other
 
@@ -249,13 +247,13 @@ def compare_with_float32(
     return same, difference
 
 
-def measure_agreement(found: Answers, expected: Answers, member: PredictorMember) -> float:
+def measure_agreement(found: TaskPredictions, expected: TaskPredictions, member: PredictorMember) -> float:
     """The share of equal answers: of classes, of labels one by one, or of numbers that are near enough."""
-    if isinstance(found, Predictions) and isinstance(expected, Predictions):
+    if isinstance(found, ClassificationPredictions) and isinstance(expected, ClassificationPredictions):
         return float((found.labels == expected.labels).mean())
-    if isinstance(found, LabelPredictions) and isinstance(expected, LabelPredictions):
+    if isinstance(found, MultilabelPredictions) and isinstance(expected, MultilabelPredictions):
         return float((found.labels == expected.labels).mean())
-    assert isinstance(found, NumberPredictions) and isinstance(expected, NumberPredictions)
+    assert isinstance(found, RegressionPredictions) and isinstance(expected, RegressionPredictions)
     deviation = np.array(member.scaling.deviation if member.scaling is not None else expected.values.std(0))
     return float((np.abs(found.values.astype(np.float64) - expected.values) <= NUMBER_TOLERANCE * deviation).mean())
 

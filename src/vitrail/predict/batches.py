@@ -12,7 +12,7 @@ import numpy as np
 from ..data.parallel import Workers
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..evaluate.table import path_of
+from ..evaluate.tables import image_path
 
 NUM_READERS = 4
 """Threads that make the next batch ready while the model works on this one."""
@@ -82,4 +82,4 @@ def _image_name(picture: ImageInput | bytes, position: int) -> ImageName:
     """A file is called by its name, an array by its place in what was asked."""
     if isinstance(picture, np.ndarray | bytes):
         return ImageName("", str(position))
-    return ImageName(path_of(picture), picture.name)
+    return ImageName(image_path(picture), picture.name)

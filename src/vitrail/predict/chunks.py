@@ -18,8 +18,8 @@ from typing import Any
 
 from ..data.source import Task
 from ..errors import UsageError
-from ..evaluate import table_files
-from ..evaluate.answers import Answers, read_csv
+from ..evaluate import tables
+from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
 from ..files import atomic
 from ..files.checksums import sha256
 
@@ -97,7 +97,7 @@ class ChunkContent:
     """The pictures as they were before they were answered, by `seen`."""
 
     @classmethod
-    def of(cls, answers: Answers, seen: str) -> ChunkContent:
+    def of(cls, answers: TaskPredictions, seen: str) -> ChunkContent:
         """The content of a part that holds these answers."""
         return cls(
             table=answers.csv_bytes(),
@@ -191,10 +191,12 @@ class ChunkFolder:
             ResourceError: the disk is full or read-only, or permission is missing.
         """
         all_facts = [self._facts(number) for number in range(self.job.parts)]
-        if out.suffix.lower() == table_files.CSV:
+        if out.suffix.lower() == tables.CSV_EXTENSION:
             self._copy(out, [facts["head"] for facts in all_facts])
         else:
-            table_files.write(out, (read_csv(self._table(number), task) for number in range(self.job.parts)))
+            tables.write_tables(
+                out, (read_predictions_csv(self._table(number), task) for number in range(self.job.parts))
+            )
         atomic.remove_leftovers(self.folder, before=self._began)
         skipped = tuple((path, reason) for facts in all_facts for path, reason in facts["skipped"])
         return JoinedChunks(rows=sum(facts["rows"] for facts in all_facts), skipped=skipped)

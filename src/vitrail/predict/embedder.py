@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import ImageInput
 from ..errors import DataError, UsageError
-from ..evaluate.collect import NUMBER_FORMATS, answering
+from ..evaluate.inference import DTYPES, inference_mode
 from ..model.vit import ViT
 from ..spec import ImageSpec
 from .batches import prepare_batches
@@ -166,8 +166,8 @@ def compute_features(
 
     Tokens are those of the last block after the final norm; registers and distillation tokens are no patches.
     """
-    dtype, model = NUMBER_FORMATS[eye.number_format], eye.model
-    with answering(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
+    dtype, model = DTYPES[eye.number_format], eye.model
+    with inference_mode(model), torch.autocast(device.type, dtype, enabled=dtype != torch.float32):
         x = normalize(images.to(device), eye.spec)  # [B, C, H, W]
         if features == "patches":
             found = model.dense(x).permute(0, 2, 3, 1)

@@ -13,10 +13,8 @@ from ..data.decoding.decode import decode_image
 from ..data.preprocess_numpy import fit_array
 from ..data.source import ImageInput
 from ..errors import DamagedFileError, UsageError
-from ..evaluate import label_predictions, number_predictions, predictions
-from ..evaluate.label_predictions import LabelPredictions
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import Predictions
+from ..evaluate import predictions
+from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 from ..files import onnx_guard
 from . import exported
 from .batches import ImageName, prepare_batches
@@ -120,7 +118,7 @@ def open_session(path: Path, threads: int | None = None) -> Any:
 
 # From the outputs of an exported file to the rows that every door gives; torch is not needed for it.
 
-ExportedPredictions = Predictions | LabelPredictions | NumberPredictions
+ExportedPredictions = ClassificationPredictions | MultilabelPredictions | RegressionPredictions
 
 
 def predictions_from_outputs(
@@ -135,17 +133,17 @@ def predictions_from_outputs(
     abstained = why if any(why) else ()
     if facts.task == "number":
         values = outputs[exported.VALUES]
-        return NumberPredictions(
+        return RegressionPredictions(
             paths=paths, ids=ids, split="", targets=None, skipped=skipped, columns=facts.classes, values=values,
             abstained=abstained,
         )  # fmt: skip
     probabilities, decided = outputs[exported.PROBABILITIES], outputs[exported.DECISIONS]
     if facts.task == "labels":
-        return LabelPredictions(
+        return MultilabelPredictions(
             paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
             probabilities=probabilities, answered=decided.astype(bool), abstained=abstained,
         )  # fmt: skip
-    return Predictions(
+    return ClassificationPredictions(
         paths=paths, ids=ids, split="", targets=None, skipped=skipped, classes=facts.classes,
         probabilities=probabilities, answered=decided.astype(np.int64).reshape(len(paths)), abstained=abstained,
     )  # fmt: skip
@@ -154,8 +152,12 @@ def predictions_from_outputs(
 def join_exported_predictions(parts: Sequence[ExportedPredictions]) -> ExportedPredictions:
     """One table from those of one file, in the order given."""
     first = parts[0]
-    if isinstance(first, Predictions):
-        return predictions.join([part for part in parts if isinstance(part, Predictions)])
-    if isinstance(first, LabelPredictions):
-        return label_predictions.join([part for part in parts if isinstance(part, LabelPredictions)])
-    return number_predictions.join([part for part in parts if isinstance(part, NumberPredictions)])
+    if isinstance(first, ClassificationPredictions):
+        return predictions.concat_class_predictions(
+            [part for part in parts if isinstance(part, ClassificationPredictions)]
+        )
+    if isinstance(first, MultilabelPredictions):
+        return predictions.concat_label_predictions([part for part in parts if isinstance(part, MultilabelPredictions)])
+    return predictions.concat_regression_predictions(
+        [part for part in parts if isinstance(part, RegressionPredictions)]
+    )

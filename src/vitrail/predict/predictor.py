@@ -20,13 +20,18 @@ from ..data.preprocess import preprocess_image
 from ..data.source import ImageInput, Task, parse_task
 from ..errors import UsageError
 from ..evaluate import decisions
-from ..evaluate.answers import Answers, answers_of, join
-from ..evaluate.collect import answering, made_ready, outputs_of
+from ..evaluate.calibration import TargetScaling, read_scaling
 from ..evaluate.decisions import Decisions
-from ..evaluate.ensemble import mean_of, shared
-from ..evaluate.scaling import Scaling, scaling_in
-from ..evaluate.unlike import Familiar
-from ..evaluate.views import Views
+from ..evaluate.inference import cast_weights, forward_batch, inference_mode
+from ..evaluate.ood import FeatureStats
+from ..evaluate.prediction_tables import (
+    TaskPredictions,
+    average_decisions,
+    average_predictions,
+    concat_predictions,
+    predictions_from_outputs,
+)
+from ..evaluate.tta import TestTimeAugmentation
 from ..spec import ImageSpec
 from .batches import ImageName, prepare_batches
 
@@ -57,7 +62,7 @@ class Predictor:
         self.classes = first.classes
         self.task = first.task
         self.scaling = first.scaling
-        self.decided = shared([member.decided for member in members])
+        self.decided = average_decisions([member.decided for member in members])
         """What turns outputs into answers, of all models together."""
 
     @classmethod
@@ -81,7 +86,9 @@ class Predictor:
             )
         return cls([PredictorMember.open(folder, number_format)], device)
 
-    def predict(self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False) -> Answers:
+    def predict(
+        self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
+    ) -> TaskPredictions:
         """One row per picture, in order.
 
         Args:
@@ -92,11 +99,11 @@ class Predictor:
             UsageError: batch below 1.
         """
         parts = list(self.parts(pictures, batch, skip_bad))
-        return join(parts) if parts else self._answered([], None, [])
+        return concat_predictions(parts) if parts else self._answered([], None, [])
 
     def parts(
         self, pictures: Sequence[ImageInput | bytes], batch: int = 64, skip_bad: bool = False
-    ) -> Iterator[Answers]:
+    ) -> Iterator[TaskPredictions]:
         """The same rows batch by batch, as they are answered: for progress bars and for more pictures than memory."""
         for names, made, skipped in prepare_batches(
             pictures, batch, lambda picture: preprocess_image(picture, self.spec), skip_bad
@@ -124,14 +131,16 @@ class Predictor:
             )
         return self.members[0]
 
-    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"]) -> tuple[Answers, list[np.ndarray]]:
+    def answer(
+        self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"]
+    ) -> tuple[TaskPredictions, list[np.ndarray]]:
         """What is said of prepared pictures, and the outputs of each model [B, K] that it is said by."""
         found = [member.outputs(images, self.device) for member in self.members]
         return self._table(names, found, []), [outputs for outputs, _ in found]
 
     def _answered(
         self, names: Sequence[ImageName], images: UInt8[Tensor, "B C H W"] | None, skipped: list[tuple[str, str]]
-    ) -> Answers:
+    ) -> TaskPredictions:
         """The mean of what all models make of prepared pictures, None for no pictures."""
         nothing: tuple[np.ndarray, np.ndarray | None] = (np.zeros((0, 0), np.float32), None)
         found = [nothing if images is None else member.outputs(images, self.device) for member in self.members]
@@ -142,16 +151,16 @@ class Predictor:
         names: Sequence[ImageName],
         found: Sequence[tuple[np.ndarray, np.ndarray | None]],
         skipped: Sequence[tuple[str, str]],
-    ) -> Answers:
+    ) -> TaskPredictions:
         """The mean of the answers that follow from each model's outputs and distances."""
         tables = [
-            answers_of(
+            predictions_from_outputs(
                 self.task, outputs, self.classes, member.scaling, names, skipped=skipped, decisions=member.decided,
                 distances=distances,
             )
             for member, (outputs, distances) in zip(self.members, found, strict=True)
         ]  # fmt: skip
-        return mean_of(tables, self.decided)
+        return average_predictions(tables, self.decided)
 
 
 def _check_compatible(first: PredictorMember, other: PredictorMember) -> None:
@@ -181,12 +190,12 @@ class PredictorMember:
     """Names of the outputs."""
     task: Task = "classes"
     number_format: str = "float32"
-    views: Views = field(default_factory=Views)
+    views: TestTimeAugmentation = field(default_factory=TestTimeAugmentation)
     """Of each picture, which its answer is averaged over."""
-    scaling: Scaling | None = None
+    scaling: TargetScaling | None = None
     """Of the task number, the scale that its numbers were learnt on."""
     decided: Decisions = field(default_factory=Decisions)
-    familiar: Familiar | None = None
+    familiar: FeatureStats | None = None
     """What the training pictures look like to the model, if that is known."""
 
     def __post_init__(self) -> None:
@@ -225,21 +234,21 @@ class PredictorMember:
             classes=found.classes,
             task=task,
             number_format=number_format or str(found.info.get("number_format", "float32")),
-            views=Views.of(found.info, str(folder / bundle.CONFIG_FILE)),
-            scaling=scaling_in(found.info, len(found.classes), str(folder)) if task == "number" else None,
-            decided=decisions.read(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
-            familiar=Familiar.of(found.familiar, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
+            views=TestTimeAugmentation.of(found.info, str(folder / bundle.CONFIG_FILE)),
+            scaling=read_scaling(found.info, len(found.classes), str(folder)) if task == "number" else None,
+            decided=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
+            familiar=FeatureStats.of(found.familiar, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),
         )
 
     @cached_property
     def ready(self) -> nn.Module:
         """The model as it answers, from the first answer on where it then is: matrices cast once and not every time."""
-        return made_ready(self.model, self.number_format)
+        return cast_weights(self.model, self.number_format)
 
     def outputs(self, images: UInt8[Tensor, "B C H W"], device: torch.device) -> tuple[np.ndarray, np.ndarray | None]:
         """Outputs float32 [B, K], and the distances [B] of the pictures from those of the training, if known."""
-        with answering(self.ready):
-            outputs, seen = outputs_of(
+        with inference_mode(self.ready):
+            outputs, seen = forward_batch(
                 self.ready, images, self.spec, device, self.number_format, self.views, self.task,
                 seen=self.familiar is not None,
             )  # fmt: skip

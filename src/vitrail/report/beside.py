@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from .. import config
 from ..data.csv_injection import unescape_cell
 from ..errors import DamagedFileError
-from ..evaluate.robustness import Robustness
-from ..evaluate.shortcuts import Shortcuts
-from ..evaluate.slices import Slices
+from ..evaluate.robustness import RobustnessReport
+from ..evaluate.shortcut_reliance import ShortcutReport
+from ..evaluate.subgroups import SubgroupReport
 from ..files import atomic
 from . import stored
 
@@ -39,9 +39,9 @@ class Suspect(NamedTuple):
 class Beside(NamedTuple):
     """None of what is not there."""
 
-    slices: Slices | None
-    shortcuts: Shortcuts | None
-    robustness: Robustness | None
+    slices: SubgroupReport | None
+    shortcuts: ShortcutReport | None
+    robustness: RobustnessReport | None
     suspects: tuple[Suspect, ...] | None
     """The worst first, all of them."""
 
@@ -54,14 +54,14 @@ def read(folder: Path) -> Beside:
         UsageError: one that this version does not know in full.
     """
     return Beside(
-        slices=_part(folder, "slices", Slices),
-        shortcuts=_part(folder, "shortcuts", Shortcuts),
-        robustness=_part(folder, "robustness", Robustness),
+        slices=_part(folder, "slices", SubgroupReport),
+        shortcuts=_part(folder, "shortcuts", ShortcutReport),
+        robustness=_part(folder, "robustness", RobustnessReport),
         suspects=_suspects(folder / SUSPECTS),
     )
 
 
-def keep(folder: Path, found: Mapping[str, Slices | Shortcuts | Robustness]) -> list[Path]:
+def keep(folder: Path, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> list[Path]:
     """Write findings by their names, each into its file of a run folder, in the place of older ones.
 
     Raises:

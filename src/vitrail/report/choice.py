@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..evaluate.answers import Answers
 from ..evaluate.decisions import Decisions
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import Predictions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import (
+    LABEL_THRESHOLD,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+)
 from . import thumbnails, worst
 from .sought import sought
 
 
-def with_worst(answers: Answers, decided: Decisions, k: int) -> np.ndarray:
+def with_worst(answers: TaskPredictions, decided: Decisions, k: int) -> np.ndarray:
     """`choose`, then the worst misses and false alarms of what is looked for, where they are not among those."""
     rows = choose(answers, k)
-    if isinstance(answers, NumberPredictions) or answers.targets is None:
+    if isinstance(answers, RegressionPredictions) or answers.targets is None:
         return rows
     more = worst.rows_of(sought(answers, decided))
     return np.concatenate([rows, more[~np.isin(more, rows)]]).astype(np.int64)
 
 
-def choose(answers: Answers, k: int) -> np.ndarray:
+def choose(answers: TaskPredictions, k: int) -> np.ndarray:
     """Rows worth showing: the k worst answers, then up to k others; rows without a known target are never shown."""
-    if isinstance(answers, Predictions):
+    if isinstance(answers, ClassificationPredictions):
         return thumbnails.choose(answers, k)
-    return of_labels(answers, k) if isinstance(answers, LabelPredictions) else of_numbers(answers, k)
+    return of_labels(answers, k) if isinstance(answers, MultilabelPredictions) else of_numbers(answers, k)
 
 
-def of_labels(answers: LabelPredictions, k: int) -> np.ndarray:
+def of_labels(answers: MultilabelPredictions, k: int) -> np.ndarray:
     """The pictures with the most confidently wrong label, then some with none wrong.
 
     Those take turns by the first label that they have: the first picture of each in the table's order, then the second.
@@ -37,11 +40,11 @@ def of_labels(answers: LabelPredictions, k: int) -> np.ndarray:
     wrong = wrong_labels(answers)  # [n, K]
     if answers.targets is None or not len(answers):
         return np.zeros(0, np.int64)
-    far = np.where(wrong, np.abs(answers.probabilities - (answers.targets >= THRESHOLD)), -1).max(1)
+    far = np.where(wrong, np.abs(answers.probabilities - (answers.targets >= LABEL_THRESHOLD)), -1).max(1)
     worst = np.flatnonzero(wrong.any(1))
     worst = worst[np.argsort(-far[worst], kind="stable")]
     right = np.flatnonzero(answers.known.any(1) & ~wrong.any(1))
-    present = answers.targets[right] >= THRESHOLD
+    present = answers.targets[right] >= LABEL_THRESHOLD
     kind = np.where(present.any(1), present.argmax(1), present.shape[1])
     turns = np.zeros(len(right), np.int64)  # how many of its kind came before
     for number in np.unique(kind):
@@ -50,14 +53,14 @@ def of_labels(answers: LabelPredictions, k: int) -> np.ndarray:
     return np.concatenate([worst[:k], right[:k]]).astype(np.int64)
 
 
-def wrong_labels(answers: LabelPredictions) -> np.ndarray:
+def wrong_labels(answers: MultilabelPredictions) -> np.ndarray:
     """Whether each known label of each picture is answered wrongly, bool [n, K]."""
     if answers.targets is None:
         return np.zeros(answers.probabilities.shape, bool)
-    return np.asarray(answers.known & ((answers.targets >= THRESHOLD) != answers.labels))
+    return np.asarray(answers.known & ((answers.targets >= LABEL_THRESHOLD) != answers.labels))
 
 
-def of_numbers(answers: NumberPredictions, k: int) -> np.ndarray:
+def of_numbers(answers: RegressionPredictions, k: int) -> np.ndarray:
     """The pictures with the largest errors, in deviations of their column, then some from all along the true values."""
     known = np.asarray(answers.known.any(1))
     if answers.targets is None or not known.any():

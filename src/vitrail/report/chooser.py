@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..evaluate import thresholds
-from ..evaluate.thresholds import FEWEST, Rule
+from ..evaluate.thresholds import MIN_PER_SIDE, ThresholdRule
 from .shares import Share
 from .sought import Sought
 
@@ -76,36 +76,39 @@ def choices(thing: Sought, basis: Sought | None) -> Choices:
     """
     as_it_is = Operated("as the model answers", "", thing.threshold, thing.missed, thing.alarms)
     chosen_on = thing if basis is None else basis
-    if min(chosen_on.positives, chosen_on.negatives) < FEWEST:
+    if min(chosen_on.positives, chosen_on.negatives) < MIN_PER_SIDE:
         why = (
-            f"thresholds need {FEWEST} validation pictures with {thing.name} and {FEWEST} without it, and there are "
+            f"thresholds need {MIN_PER_SIDE} validation pictures with {thing.name} and {MIN_PER_SIDE} without it, "
+            f"and there are "
             f"{chosen_on.positives:,} and {chosen_on.negatives:,}"
         )
         return Choices(thing, [as_it_is], [], why, basis)
     rows = [as_it_is]
     for target in TARGETS:
         aim = f"false rejects at most {100 * target:g}\u202f%"
-        row = _operated(aim, Rule("specificity", 1 - target), thing, chosen_on)
+        row = _operated(aim, ThresholdRule("specificity", 1 - target), thing, chosen_on)
         rows.append(row._replace(kept=row.alarms is None or row.alarms.value <= target))
     for target in TARGETS:
         aim = f"escapes at most {100 * target:g}\u202f%"
-        row = _operated(aim, Rule("sensitivity", 1 - target), thing, chosen_on)
+        row = _operated(aim, ThresholdRule("sensitivity", 1 - target), thing, chosen_on)
         rows.append(row._replace(kept=row.missed is None or row.missed.value <= target))
     for cost in COSTS:
         aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"
-        rows.append(_operated(aim, Rule("cost", float(f"{cost * _rarer(thing, chosen_on):.3g}")), thing, chosen_on))
+        rows.append(
+            _operated(aim, ThresholdRule("cost", float(f"{cost * _rarer(thing, chosen_on):.3g}")), thing, chosen_on)
+        )
     return Choices(thing, rows, [_zone(target, thing, chosen_on) for target in TARGETS], "", basis)
 
 
-def _operated(aim: str, rule: Rule, thing: Sought, basis: Sought) -> Operated:
-    value = thresholds.choose(rule, basis.present, basis.chances).value
+def _operated(aim: str, rule: ThresholdRule, thing: Sought, basis: Sought) -> Operated:
+    value = thresholds.choose_threshold(rule, basis.present, basis.chances).value
     said = thing.chances >= value
     return Operated(aim, str(rule), value, thing.of_present(~said), thing.of_absent(said))
 
 
 def _zone(target: float, thing: Sought, basis: Sought) -> Zone:
-    low = thresholds.choose(Rule("sensitivity", 1 - target), basis.present, basis.chances).value
-    high = thresholds.choose(Rule("specificity", 1 - target), basis.present, basis.chances).value
+    low = thresholds.choose_threshold(ThresholdRule("sensitivity", 1 - target), basis.present, basis.chances).value
+    high = thresholds.choose_threshold(ThresholdRule("specificity", 1 - target), basis.present, basis.chances).value
     passed, rejected = thing.chances < min(low, high), thing.chances >= high
     between = ~passed & ~rejected
     return Zone(

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..evaluate.answers import Answers, read_csv
-from ..evaluate.label_metrics import LabelMetrics
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
-from ..evaluate.measuring import Figures, measured
-from ..evaluate.metrics import Metrics
-from ..evaluate.predictions import Predictions
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
+from ..evaluate.predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..plural import counted
 from . import beside, explanations, facts
 from .beside import Beside
@@ -46,8 +45,8 @@ class Told(NamedTuple):
     plan: Mapping[str, Any]
     card: DataCard | None
     beside: Beside
-    answers: Answers
-    figures: Figures
+    answers: TaskPredictions
+    figures: TaskMetrics
     maps: str
     """The method of the maps on the report; empty without any."""
 
@@ -75,8 +74,8 @@ def answers(folder: Path) -> dict[int, str]:
 
 def _told(folder: Path) -> Told:
     known = facts.read(folder)
-    given = read_csv(folder / "predictions" / f"{known.held_out}.csv", known.task)
-    figures = known.measured(known.held_out) or measured(given)
+    given = read_predictions_csv(folder / "predictions" / f"{known.held_out}.csv", known.task)
+    figures = known.measured(known.held_out) or compute_metrics(given)
     plan = tomllib.loads(known.plan)
     kept = explanations.load(folder)
     maps = "" if kept is None else kept.about.method
@@ -273,13 +272,13 @@ def _accuracy(told: Told) -> str:
     figures = told.figures
     overall = "; ".join(_told_with(*line) for line in whole(figures))
     each: list[str] = []
-    if isinstance(figures, LabelMetrics):
+    if isinstance(figures, MultilabelMetrics):
         each = [
             f"{one.name}: sensitivity {with_interval(one.sensitivity, one.sensitivity_interval)}, specificity "
             f"{with_interval(one.specificity, one.specificity_interval)}"
             for one in figures.per_label[:MOST]
         ]
-    elif isinstance(figures, Metrics):
+    elif isinstance(figures, ClassificationMetrics):
         each = [
             f"{one.name}: sensitivity {with_interval(one.recall, one.recall_interval)}, positive predictive value "
             f"{with_interval(one.precision, one.precision_interval)}"
@@ -305,20 +304,20 @@ def _failures(told: Told) -> str:
     )
 
 
-def _wrong(given: Answers) -> np.ndarray | None:
+def _wrong(given: TaskPredictions) -> np.ndarray | None:
     """bool [n] of the images whose truth is known; None where answers are numbers."""
-    if isinstance(given, Predictions) and given.targets is not None:
+    if isinstance(given, ClassificationPredictions) and given.targets is not None:
         known = given.targets >= 0
         return np.asarray(given.labels[known] != given.targets[known])
-    if isinstance(given, LabelPredictions) and given.targets is not None:
-        wrong = ((given.targets >= THRESHOLD) != given.labels) & given.known  # [n, K]
+    if isinstance(given, MultilabelPredictions) and given.targets is not None:
+        wrong = ((given.targets >= LABEL_THRESHOLD) != given.labels) & given.known  # [n, K]
         return np.asarray(wrong[given.known.any(1)].any(1))
     return None
 
 
 def _limits(told: Told) -> str:
     found = [f"Measured on {counted(told.figures.n, 'image')} of one source; this run has tested no other"]
-    if isinstance(told.figures, LabelMetrics) and told.figures.rare:
+    if isinstance(told.figures, MultilabelMetrics) and told.figures.rare:
         found.append(f"too few known images, so in no mean: {', '.join(told.figures.rare[:MOST])}")
     if told.figures.groups is None:
         found.append("images were taken as independent of each other")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from ..evaluate.calibration import FEWEST
-from ..evaluate.metrics import Metrics
-from ..evaluate.predictions import Predictions
+from ..evaluate.calibration import MIN_IMAGES
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.predictions import ClassificationPredictions
 from . import thumbnails
 from .thumbnails import Kept
 
@@ -41,7 +41,10 @@ class Confusion(NamedTuple):
 
 
 def contents(
-    metrics: Metrics, predictions: Predictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+    metrics: ClassificationMetrics,
+    predictions: ClassificationPredictions,
+    images: Sequence[Kept],
+    indices: Int64[np.ndarray, " k"],
 ) -> dict[str, Any]:
     """What `classes.html.j2` needs beside what every page has.
 
@@ -50,7 +53,7 @@ def contents(
     """
     shown = pictures(predictions, images, indices)
     return {
-        "fewest": FEWEST,
+        "fewest": MIN_IMAGES,
         "matrix": _shaded(metrics) if len(metrics.confusion) <= MOST_CLASSES else None,
         "confusions": largest_confusions(metrics, 8),
         "mistakes": [picture for picture in shown if picture.target != picture.answer][: thumbnails.MOST],
@@ -58,7 +61,9 @@ def contents(
     }
 
 
-def pictures(predictions: Predictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]) -> list[Thumbnail]:
+def pictures(
+    predictions: ClassificationPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+) -> list[Thumbnail]:
     """Thumbnails with what the table says of them, in their stored order.
 
     Raises:
@@ -84,7 +89,7 @@ def pictures(predictions: Predictions, images: Sequence[Kept], indices: Int64[np
     return found
 
 
-def largest_confusions(metrics: Metrics, most: int) -> list[Confusion]:
+def largest_confusions(metrics: ClassificationMetrics, most: int) -> list[Confusion]:
     """The most frequent mistakes, largest first."""
     matrix = np.array(metrics.confusion)
     sums = matrix.sum(1)
@@ -95,7 +100,7 @@ def largest_confusions(metrics: Metrics, most: int) -> list[Confusion]:
     return [Confusion(names[t], names[a], int(matrix[t, a]), matrix[t, a] / sums[t]) for t, a in pairs if matrix[t, a]]
 
 
-def _shaded(metrics: Metrics) -> list[dict[str, Any]]:
+def _shaded(metrics: ClassificationMetrics) -> list[dict[str, Any]]:
     """Rows of the confusion matrix; a cell's shade in per cent grows with its share, five times faster if wrong."""
     rows = []
     for k, (one, row) in enumerate(zip(metrics.per_class, metrics.confusion, strict=True)):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..evaluate.measuring import Figures
+from ..evaluate.task_metrics import TaskMetrics
 from . import stored
 from .facts import ReportFacts
 
@@ -56,7 +56,7 @@ class DataCard(NamedTuple):
     fingerprint: str
 
 
-def data_card(folder: Path, known: ReportFacts, figures: Figures) -> DataCard | None:
+def data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> DataCard | None:
     """From check.json and data.json; None where the run has no check.json.
 
     A folder of several folds has those of its first one, whose splits count for nothing then.

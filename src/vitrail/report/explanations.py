@@ -13,10 +13,13 @@ from jaxtyping import Bool, Float32, Int64
 
 from .. import config
 from ..errors import DamagedFileError
-from ..evaluate.answers import Answers
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import Predictions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import (
+    LABEL_THRESHOLD,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+)
 from ..explain.map import Scale
 from ..files import atomic
 from .choice import wrong_labels
@@ -59,7 +62,7 @@ class Explanations:
     """Patches whose tokens hold notes of the model instead of picture; their heat is not drawn."""
 
 
-def wanted(answers: Answers, shown: Int64[np.ndarray, " n"], most: int = MOST) -> list[tuple[int, int]]:
+def wanted(answers: TaskPredictions, shown: Int64[np.ndarray, " n"], most: int = MOST) -> list[tuple[int, int]]:
     """Rows worth a map, each with the output to explain: worst answers and others in turn, the worst first.
 
     Args:
@@ -73,28 +76,28 @@ def wanted(answers: Answers, shown: Int64[np.ndarray, " n"], most: int = MOST) -
     return [(row, explained(answers, row)) for turn in turns for row in turn if row is not None]
 
 
-def wrong(answers: Answers, shown: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+def wrong(answers: TaskPredictions, shown: Int64[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
     """Which of the shown rows are answered wrongly; of numbers the first half, which are the largest errors."""
-    if isinstance(answers, NumberPredictions):
+    if isinstance(answers, RegressionPredictions):
         return np.arange(len(shown)) < len(shown) - len(shown) // 2
-    if isinstance(answers, LabelPredictions):
+    if isinstance(answers, MultilabelPredictions):
         return np.asarray(wrong_labels(answers)[shown].any(1))
     assert answers.targets is not None
     return np.asarray(answers.targets[shown] != answers.labels[shown])
 
 
-def explained(answers: Answers, row: int) -> int:
+def explained(answers: TaskPredictions, row: int) -> int:
     """The output of a row that a reader asks about.
 
     The class that was answered; the label that is most confidently wrong, or where none is, the most likely of those
     that are there; the first number that is known.
     """
-    if isinstance(answers, Predictions):
+    if isinstance(answers, ClassificationPredictions):
         return int(answers.labels[row])
-    if isinstance(answers, NumberPredictions):
+    if isinstance(answers, RegressionPredictions):
         return int(answers.known[row].argmax())
     assert answers.targets is not None
-    chances, there = answers.probabilities[row], answers.targets[row] >= THRESHOLD
+    chances, there = answers.probabilities[row], answers.targets[row] >= LABEL_THRESHOLD
     bad = wrong_labels(answers)[row]
     if bad.any():
         return int(np.where(bad, np.abs(chances - there), -1).argmax())

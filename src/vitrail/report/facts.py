@@ -10,10 +10,10 @@ from .. import config
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.decisions import Decisions
-from ..evaluate.label_metrics import LabelMetrics
-from ..evaluate.measuring import Figures
-from ..evaluate.metrics import Metrics
-from ..evaluate.number_metrics import NumberMetrics
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.regression_metrics import RegressionMetrics
+from ..evaluate.task_metrics import TaskMetrics
 from ..files import atomic
 
 NAME = "report.json"
@@ -77,11 +77,11 @@ class ReportFacts:
     """Versions, device, number format, threads."""
     task: Task = "classes"
     """What the model answers, which decides the page."""
-    metrics: tuple[Metrics, ...] = ()
+    metrics: tuple[ClassificationMetrics, ...] = ()
     """Figures of each split that was measured, of the task classes."""
-    label_metrics: tuple[LabelMetrics, ...] = ()
+    label_metrics: tuple[MultilabelMetrics, ...] = ()
     """The same of the task labels."""
-    number_metrics: tuple[NumberMetrics, ...] = ()
+    number_metrics: tuple[RegressionMetrics, ...] = ()
     """The same of the task number."""
     decisions: Decisions = field(default_factory=Decisions)
     """What turns outputs into answers, fitted on the validation pictures."""
@@ -95,11 +95,11 @@ class ReportFacts:
         return next((name for name in ("test", "val") if name in names), names[-1] if names else "test")
 
     @property
-    def figures(self) -> tuple[Figures, ...]:
+    def figures(self) -> tuple[TaskMetrics, ...]:
         """Figures of each split that was measured, of whatever task."""
         return (*self.metrics, *self.label_metrics, *self.number_metrics)
 
-    def measured(self, split: str) -> Figures | None:
+    def measured(self, split: str) -> TaskMetrics | None:
         """The figures of one split, if they are stored."""
         return next((figures for figures in self.figures if figures.split == split), None)
 

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from ..evaluate.answers import Answers, names_of
-from ..evaluate.measuring import Figures
-from ..evaluate.predictions import Predictions
-from ..evaluate.thresholds import FEWEST
+from ..evaluate.prediction_tables import TaskPredictions, output_names
+from ..evaluate.predictions import ClassificationPredictions
+from ..evaluate.task_metrics import TaskMetrics
+from ..evaluate.thresholds import MIN_PER_SIDE
 from . import beside, explanations, grouping, stored
 from .asked import Asked
 from .beside import Beside
@@ -73,8 +73,8 @@ class First:
 
 def first(
     known: ReportFacts,
-    figures: Figures,
-    answers: Answers,
+    figures: TaskMetrics,
+    answers: TaskPredictions,
     folder: Path,
     asked: Asked,
     images: Sequence[Kept],
@@ -89,9 +89,9 @@ def first(
         UsageError: the run cannot be asked so.
         DamagedFileError: a stored file that cannot be read.
     """
-    names, groups = names_of(answers), grouping.load(folder, len(answers))
+    names, groups = output_names(answers), grouping.load(folder, len(answers))
     asked.check(known.task, names)
-    if isinstance(answers, Predictions):
+    if isinstance(answers, ClassificationPredictions):
         names = tuple(names[place] for place in chosen(answers, known.decisions, asked.positive))
     stated = asked.prevalences((asked.positive,) if asked.positive else names)
     things = sought(answers, known.decisions, asked.positive, stated, groups)
@@ -123,10 +123,10 @@ def _highest(pairs: Sequence[tuple[float, Sought]]) -> Sought | None:
 
 
 def _rare(thing: Sought) -> bool:
-    return min(thing.positives, thing.negatives) < FEWEST
+    return min(thing.positives, thing.negatives) < MIN_PER_SIDE
 
 
-def _limits(known: ReportFacts, figures: Figures, things: Sequence[Sought], grouped: bool) -> list[str]:
+def _limits(known: ReportFacts, figures: TaskMetrics, things: Sequence[Sought], grouped: bool) -> list[str]:
     """What a reader must know before believing a figure."""
     said = [f"All figures come from {figures.n:,} pictures of one source, {known.source}; no other was tested."]
     if figures.groups is None:
@@ -143,7 +143,9 @@ def _limits(known: ReportFacts, figures: Figures, things: Sequence[Sought], grou
         )
     if rare := [thing.name for thing in things if _rare(thing)]:
         more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
-        said.append(f"Too few to say much, with fewer than {FEWEST} pictures of a kind: {', '.join(rare[:10])}{more}.")
+        said.append(
+            f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
+        )
     if known.decisions.temperature:
         said.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
     else:
@@ -156,7 +158,7 @@ def _found_by_check(folder: Path) -> list[str]:
     return [str(one["text"]) for one in _concerns(folder) if one.get("severity") == "warning"]
 
 
-def _copies(folder: Path, answers: Answers) -> int:
+def _copies(folder: Path, answers: TaskPredictions) -> int:
     """How many pictures of the table the data doctor has found in the training pictures, too."""
     codes = {f"{how}-copies-in-train-and-{answers.split}" for how in ("exact", "near")}
     found = {name for one in _concerns(folder) if one.get("code") in codes for name in one.get("pictures", [])}

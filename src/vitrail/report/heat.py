@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from ..evaluate.answers import Answers, names_of
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
-from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.prediction_tables import TaskPredictions, output_names
+from ..evaluate.predictions import LABEL_THRESHOLD, MultilabelPredictions, RegressionPredictions
 from ..explain.map import Scale
 from ..explain.overlay import OPACITY, colours_of, under_map
 from . import thumbnails
@@ -53,7 +52,7 @@ class Heat(NamedTuple):
 
 def heat(
     found: Explanations | None,
-    answers: Answers,
+    answers: TaskPredictions,
     images: Sequence[Kept],
     indices: Int64[np.ndarray, " k"],
 ) -> Heat | None:
@@ -94,11 +93,11 @@ def gradient(scale: Scale) -> str:
     return ", ".join(f"rgb({red} {green} {blue} / {OPACITY * share:.2f})" for (red, green, blue), share in stops)
 
 
-def _pair(found: Explanations, at: int, answers: Answers, row: int, kept: Kept) -> Pair:
+def _pair(found: Explanations, at: int, answers: TaskPredictions, row: int, kept: Kept) -> Pair:
     about, of = found.about, int(found.of[at])
     values, hidden = found.values[at], found.artefacts[at]
     mixed = under_map(kept.image, values, about.scale, about.patch, hidden, SIDE)
-    name, value = names_of(answers)[of], _value(answers, row, of)
+    name, value = output_names(answers)[of], _value(answers, row, of)
     place = strongest(np.where(hidden, 0, values).astype(np.float32))
     return Pair(
         picture=kept.uri,
@@ -110,30 +109,30 @@ def _pair(found: Explanations, at: int, answers: Answers, row: int, kept: Kept) 
     )
 
 
-def _value(answers: Answers, row: int, of: int) -> str:
+def _value(answers: TaskPredictions, row: int, of: int) -> str:
     """What was answered for the explained output."""
-    if isinstance(answers, NumberPredictions):
+    if isinstance(answers, RegressionPredictions):
         return f"{answers.values[row, of]:.4g}"
     return f"{100 * answers.probabilities[row, of]:.1f}\u202f%"
 
 
-def _truth(answers: Answers, row: int, of: int) -> Line:
+def _truth(answers: TaskPredictions, row: int, of: int) -> Line:
     """What is the case."""
     assert answers.targets is not None
-    if isinstance(answers, NumberPredictions):
+    if isinstance(answers, RegressionPredictions):
         return Line("is", f"{answers.targets[row, of]:.4g}")
-    if not isinstance(answers, LabelPredictions):
+    if not isinstance(answers, MultilabelPredictions):
         return Line("is", answers.classes[int(answers.targets[row])])
     if np.isnan(answers.targets[row, of]):
         return Line("not known:", answers.classes[of])
-    return Line("has" if answers.targets[row, of] >= THRESHOLD else "has no", answers.classes[of])
+    return Line("has" if answers.targets[row, of] >= LABEL_THRESHOLD else "has no", answers.classes[of])
 
 
-def _is_wrong(answers: Answers, row: int, of: int) -> bool:
+def _is_wrong(answers: TaskPredictions, row: int, of: int) -> bool:
     """Whether what was answered for the explained output is not the case; numbers are more or less so."""
     assert answers.targets is not None
-    if isinstance(answers, NumberPredictions):
+    if isinstance(answers, RegressionPredictions):
         return False
-    if not isinstance(answers, LabelPredictions):
+    if not isinstance(answers, MultilabelPredictions):
         return int(answers.targets[row]) != of
     return bool(wrong_labels(answers)[row, of])

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..evaluate.answers import read_csv
-from ..evaluate.measuring import Figures
-from ..evaluate.metrics import Metrics
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.prediction_tables import read_predictions_csv
+from ..evaluate.task_metrics import TaskMetrics
 from . import stored
 from .chooser import Choices, choices
 from .classes_page import largest_confusions
@@ -56,7 +56,7 @@ class Lot(NamedTuple):
         return _count(self.parts * (1 - thing.prevalence), alarms)
 
 
-def contents(first: First, known: ReportFacts, figures: Figures, folder: Path) -> dict[str, Any]:
+def contents(first: First, known: ReportFacts, figures: TaskMetrics, folder: Path) -> dict[str, Any]:
     """What `inspection.html.j2` needs.
 
     Raises:
@@ -74,7 +74,7 @@ def contents(first: First, known: ReportFacts, figures: Figures, folder: Path) -
         "worst_defect": order[0] if order else None,
         "choices": _choices(shown, first, known, folder),
         "left_out": len(defects) - len(shown),
-        "confusions": largest_confusions(figures, 8) if isinstance(figures, Metrics) else [],
+        "confusions": largest_confusions(figures, 8) if isinstance(figures, ClassificationMetrics) else [],
         "pace": _pace(known, folder),
         "missing": _missing(first, known),
     }
@@ -89,7 +89,7 @@ def _choices(things: Sequence[Sought], first: First, known: ReportFacts, folder:
     path = folder / "predictions" / "val.csv"
     if known.held_out == "val" or not path.is_file():
         return [choices(thing, None) for thing in things]
-    answers = read_csv(path, known.task)
+    answers = read_predictions_csv(path, known.task)
     return [choices(thing, sought(answers, known.decisions, thing.name)[0]) for thing in things]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from ..evaluate.label_metrics import FEWEST, LabelMetrics
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
+from ..evaluate.multilabel_metrics import MIN_PER_SIDE, MultilabelMetrics
+from ..evaluate.predictions import LABEL_THRESHOLD, MultilabelPredictions
 from . import dots, thumbnails
 from .choice import wrong_labels
 from .shown import Line, Shown, shown
@@ -20,7 +20,7 @@ MOST_LINES = 3
 
 
 def contents(
-    metrics: LabelMetrics, answers: LabelPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+    metrics: MultilabelMetrics, answers: MultilabelPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
 ) -> dict[str, Any]:
     """What `labels.html.j2` needs beside what every page has.
 
@@ -36,7 +36,7 @@ def contents(
     span = (max(0.0, lowest - 0.05), 1.0)
     title = "AUROC of each label with its 95 % interval"
     return {
-        "fewest": FEWEST,
+        "fewest": MIN_PER_SIDE,
         "dots": dots.draw(ranked, span, title, guide=0.5) if ranked else None,
         "mistakes": [picture for row, picture in pictures if wrong[row]][: thumbnails.MOST],
         "right": [picture for row, picture in pictures if not wrong[row]],
@@ -44,7 +44,7 @@ def contents(
 
 
 def _pictures(
-    answers: LabelPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+    answers: MultilabelPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
 ) -> list[tuple[int, Shown]]:
     """Thumbnails with their rows, in their stored order."""
     thumbnails.check_rows(indices, len(answers), answers.targets is not None)
@@ -54,18 +54,20 @@ def _pictures(
     ]
 
 
-def _lines(answers: LabelPredictions, row: int) -> tuple[Line, ...]:
+def _lines(answers: MultilabelPredictions, row: int) -> tuple[Line, ...]:
     """The wrong labels of a picture, or those that it rightly has and those that nobody knows."""
     assert answers.targets is not None
     targets, chances = answers.targets[row], answers.probabilities[row]
     wrong = np.flatnonzero(wrong_labels(answers)[row])
     if len(wrong):
-        order = wrong[np.argsort(-np.abs(chances[wrong] - (targets[wrong] >= THRESHOLD)), kind="stable")][:MOST_LINES]
+        order = wrong[np.argsort(-np.abs(chances[wrong] - (targets[wrong] >= LABEL_THRESHOLD)), kind="stable")][
+            :MOST_LINES
+        ]
         return tuple(
-            Line("has" if targets[k] >= THRESHOLD else "no", answers.classes[k], f", said {chances[k]:.0%}", True)
+            Line("has" if targets[k] >= LABEL_THRESHOLD else "no", answers.classes[k], f", said {chances[k]:.0%}", True)
             for k in order.tolist()
         )
-    there, known = np.flatnonzero(targets >= THRESHOLD).tolist(), answers.known[row]
+    there, known = np.flatnonzero(targets >= LABEL_THRESHOLD).tolist(), answers.known[row]
     lines = [Line("", answers.classes[k], f" {chances[k]:.0%}") for k in there]
     if not lines:
         of = "the labels" if known.all() else "the known labels"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..evaluate.answers import Answers
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..evaluate.label_metrics import LabelFigures, LabelMetrics
-from ..evaluate.measuring import Figures
-from ..evaluate.metrics import ClassMetrics, Metrics
-from ..evaluate.number_metrics import NumberFigures, NumberMetrics
+from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.regression_metrics import PerColumnMetrics, RegressionMetrics
+from ..evaluate.task_metrics import TaskMetrics
 from .facts import SplitCount
 
 MOST = 50
@@ -27,7 +27,12 @@ class Line(NamedTuple):
 
 
 def section(
-    figures: Figures, answers: Answers, decided: Decisions, source: str, counts: Sequence[SplitCount], fingerprint: str
+    figures: TaskMetrics,
+    answers: TaskPredictions,
+    decided: Decisions,
+    source: str,
+    counts: Sequence[SplitCount],
+    fingerprint: str,
 ) -> str:
     """Figures with intervals, what is left unanswered, and the pictures, as the lines of a card.
 
@@ -59,9 +64,9 @@ def section(
     )
 
 
-def whole(figures: Figures) -> list[Line]:
+def whole(figures: TaskMetrics) -> list[Line]:
     """The figures of all classes, labels or columns together."""
-    if isinstance(figures, Metrics):
+    if isinstance(figures, ClassificationMetrics):
         shares = [
             _share("Accuracy", figures.accuracy, figures.accuracy_interval),
             _share("Balanced accuracy", figures.balanced_accuracy, figures.balanced_accuracy_interval),
@@ -74,7 +79,7 @@ def whole(figures: Figures) -> list[Line]:
             _number("Brier score", figures.brier, figures.brier_interval),
             _share("Calibration error", figures.calibration_error, None),
         ]
-    if isinstance(figures, LabelMetrics):
+    if isinstance(figures, MultilabelMetrics):
         return [
             _number(f"AUROC, mean of {figures.counted} labels", figures.auroc, figures.auroc_interval),
             _number("Average precision", figures.average_precision, figures.average_precision_interval),
@@ -89,38 +94,38 @@ def with_interval(value: float | None, interval: tuple[float, float] | None) -> 
     return _percent(value) if interval is None else f"{_percent(value)} ({_between(*map(_percent, interval))})"
 
 
-def _parts(figures: Figures) -> list[str]:
+def _parts(figures: TaskMetrics) -> list[str]:
     """A table of classes, labels or columns."""
-    if isinstance(figures, Metrics):
+    if isinstance(figures, ClassificationMetrics):
         heads = ["Class", "Pictures", "Recall", "Precision", "F1"]
         rows = [_of_class(one) for one in figures.per_class[:MOST]]
-    elif isinstance(figures, LabelMetrics):
+    elif isinstance(figures, MultilabelMetrics):
         heads = ["Label", "With it", "AUROC", "Sensitivity", "Specificity"]
         rows = [_of_label(one) for one in figures.per_label[:MOST]]
     else:
-        assert isinstance(figures, NumberMetrics)
+        assert isinstance(figures, RegressionMetrics)
         heads = ["Column", "Pictures", "Mean absolute error", "RMSE", "R2"]
         rows = [_of_column(one) for one in figures.per_column[:MOST]]
     return [*_table(heads, rows), ""]
 
 
-def _of_class(one: ClassMetrics) -> list[str]:
+def _of_class(one: PerClassMetrics) -> list[str]:
     rates = (one.recall, one.recall_interval), (one.precision, one.precision_interval)
     return [one.name, f"{one.n:,}", *(with_interval(*pair) for pair in rates), _percent(one.f1)]
 
 
-def _of_label(one: LabelFigures) -> list[str]:
+def _of_label(one: PerLabelMetrics) -> list[str]:
     rates = (one.sensitivity, one.sensitivity_interval), (one.specificity, one.specificity_interval)
     found, left = (with_interval(*pair) for pair in rates)
     return [one.name, f"{one.positives:,} of {one.n:,}", _plain(one.auroc, one.auroc_interval), found, left]
 
 
-def _of_column(one: NumberFigures) -> list[str]:
+def _of_column(one: PerColumnMetrics) -> list[str]:
     mae, rmse = _plain(one.mae, one.mae_interval), _plain(one.rmse, one.rmse_interval)
     return [one.name, f"{one.n:,}", mae, rmse, _plain(one.r2, one.r2_interval)]
 
 
-def _silence(answers: Answers, decided: Decisions) -> list[str]:
+def _silence(answers: TaskPredictions, decided: Decisions) -> list[str]:
     """What is left unanswered, and why."""
     rules = []
     if decided.unlike is not None:

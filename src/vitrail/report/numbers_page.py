@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from ..evaluate.number_metrics import NumberMetrics
-from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import RegressionPredictions
+from ..evaluate.regression_metrics import RegressionMetrics
 from . import chart, thumbnails
 from .shown import Line, shown
 from .thumbnails import Kept
@@ -22,7 +22,7 @@ MOST_LINES = 3
 
 
 def contents(
-    metrics: NumberMetrics, answers: NumberPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
+    metrics: RegressionMetrics, answers: RegressionPredictions, images: Sequence[Kept], indices: Int64[np.ndarray, " k"]
 ) -> dict[str, Any]:
     """What `number.html.j2` needs beside what every page has.
 
@@ -46,7 +46,7 @@ def contents(
     }
 
 
-def scatter(answers: NumberPredictions, column: int) -> str:
+def scatter(answers: RegressionPredictions, column: int) -> str:
     """Answers by true values as an SVG element; on the dashed line they are equal."""
     assert answers.targets is not None
     rows = np.flatnonzero(answers.known[:, column])
@@ -61,17 +61,17 @@ def scatter(answers: NumberPredictions, column: int) -> str:
     return chart.draw(lines, f"true {name}", "{:.6g}".format, span, span, f"Answered {name} by true {name}")
 
 
-def _known(answers: NumberPredictions, column: int) -> bool:
+def _known(answers: RegressionPredictions, column: int) -> bool:
     return bool(answers.known[:, column].any())
 
 
-def _truth(answers: NumberPredictions, row: int) -> float:
+def _truth(answers: RegressionPredictions, row: int) -> float:
     """The first known number of a picture."""
     assert answers.targets is not None
     return float(answers.targets[row][answers.known[row]][0])
 
 
-def _lines(answers: NumberPredictions, row: int) -> tuple[Line, ...]:
+def _lines(answers: RegressionPredictions, row: int) -> tuple[Line, ...]:
     """One line per known column."""
     assert answers.targets is not None
     several = len(answers.columns) > 1

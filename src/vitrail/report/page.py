@@ -14,14 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import UsageError
-from ..evaluate.answers import Answers, read_csv
-from ..evaluate.label_metrics import LabelMetrics
-from ..evaluate.label_predictions import LabelPredictions
-from ..evaluate.measuring import Figures, measured
-from ..evaluate.metrics import Metrics
-from ..evaluate.number_metrics import NumberMetrics
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import Predictions
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
+from ..evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from ..evaluate.regression_metrics import RegressionMetrics
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from . import (
     beside,
@@ -77,12 +75,12 @@ def build(run_folder: Path, asked: Asked | None = None) -> Path:
     if not stored.exists():
         raise UsageError(f"The report speaks of the {known.held_out} split and needs {stored}. There is no such file.")
     path = folder / NAME
-    text = render(known, read_csv(stored, known.task), folder, asked)
+    text = render(known, read_predictions_csv(stored, known.task), folder, asked)
     atomic.write_bytes(path, text.encode("utf-8", "replace"))  # a path may hold bytes that are not UTF-8
     return path
 
 
-def render(known: ReportFacts, answers: Answers, folder: Path, asked: Asked | None = None) -> str:
+def render(known: ReportFacts, answers: TaskPredictions, folder: Path, asked: Asked | None = None) -> str:
     """The page as text. `folder` may lack all that it is asked for: curves, thumbnails, maps, what the check found."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -98,8 +96,8 @@ def render(known: ReportFacts, answers: Answers, folder: Path, asked: Asked | No
     return page.render(**_contents(known, answers, folder, asked))
 
 
-def _contents(known: ReportFacts, answers: Answers, folder: Path, asked: Asked | None) -> dict[str, Any]:
-    metrics = known.measured(known.held_out) or measured(answers)
+def _contents(known: ReportFacts, answers: TaskPredictions, folder: Path, asked: Asked | None) -> dict[str, Any]:
+    metrics = known.measured(known.held_out) or compute_metrics(answers)
     figures = curves.history(folder / "metrics.jsonl")
     images = thumbnails.load(folder)
     name = {"classes": "accuracy", "labels": "AUROC", "number": "R2"}[known.task]
@@ -129,8 +127,8 @@ def _contents(known: ReportFacts, answers: Answers, folder: Path, asked: Asked |
 
 def _first(
     known: ReportFacts,
-    metrics: Figures,
-    answers: Answers,
+    metrics: TaskMetrics,
+    answers: TaskPredictions,
     folder: Path,
     asked: Asked,
     images: tuple[list[Kept], np.ndarray],
@@ -142,13 +140,13 @@ def _first(
     return {"first_page": inspection.TEMPLATE, **inspection.contents(found, known, metrics, folder)}
 
 
-def _own(metrics: Figures, answers: Answers, images: tuple[list[Kept], np.ndarray]) -> dict[str, Any]:
+def _own(metrics: TaskMetrics, answers: TaskPredictions, images: tuple[list[Kept], np.ndarray]) -> dict[str, Any]:
     """What only the page of this task has."""
-    if isinstance(metrics, Metrics) and isinstance(answers, Predictions):
+    if isinstance(metrics, ClassificationMetrics) and isinstance(answers, ClassificationPredictions):
         return classes_page.contents(metrics, answers, *images)
-    if isinstance(metrics, LabelMetrics) and isinstance(answers, LabelPredictions):
+    if isinstance(metrics, MultilabelMetrics) and isinstance(answers, MultilabelPredictions):
         return labels_page.contents(metrics, answers, *images)
-    assert isinstance(metrics, NumberMetrics) and isinstance(answers, NumberPredictions)
+    assert isinstance(metrics, RegressionMetrics) and isinstance(answers, RegressionPredictions)
     return numbers_page.contents(metrics, answers, *images)
 
 
@@ -170,16 +168,16 @@ def _in_words(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str("\u2013" if value in (None, "") else value)
 
 
-def _part(known: ReportFacts, count: facts.SplitCount, headline: Figures) -> Part:
+def _part(known: ReportFacts, count: facts.SplitCount, headline: TaskMetrics) -> Part:
     """A split with its most important figure."""
     figures = headline if count.split == headline.split else known.measured(count.split)
-    if isinstance(figures, Metrics):
+    if isinstance(figures, ClassificationMetrics):
         low, high = figures.accuracy_interval
         return Part(count.split, count.n, count.origin, percent(figures.accuracy), f"{percent(low)} to {percent(high)}")
     value, interval = None, None
-    if isinstance(figures, LabelMetrics):
+    if isinstance(figures, MultilabelMetrics):
         value, interval = figures.auroc, figures.auroc_interval
-    if isinstance(figures, NumberMetrics):
+    if isinstance(figures, RegressionMetrics):
         value, interval = figures.r2, figures.per_column[0].r2_interval if len(figures.per_column) == 1 else None
     words = "–" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
     return Part(count.split, count.n, count.origin, "–" if value is None else f"{value:.3f}", words)

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from ..evaluate import calibration
-from ..evaluate.calibration import FEWEST_OF_A_KIND
-from ..evaluate.collect import probabilities_of
+from ..evaluate.calibration import MIN_IMAGES_PER_SIDE
 from ..evaluate.decisions import Decisions
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
+from ..evaluate.inference import softmax
+from ..evaluate.predictions import LABEL_THRESHOLD, MultilabelPredictions
 from . import chart
 
 FEWEST = 100
@@ -41,19 +41,22 @@ def of_classes(probabilities: Float64[np.ndarray, "n K"], right: Bool[np.ndarray
     plain, temperature = None, None
     if by.temperature:
         (temperature,) = by.temperature
-        plain = probabilities_of(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
+        plain = softmax(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
     title = "Accuracy of the answers by their confidence"
     return _calibrated("", probabilities.max(1), right, plain, temperature, ("confidence, %", title))
 
 
-def of_labels(answers: LabelPredictions, by: Decisions) -> list[Calibrated]:
+def of_labels(answers: MultilabelPredictions, by: Decisions) -> list[Calibrated]:
     """How often each label is there, for labels with enough known pictures of either kind; the farthest off first."""
     assert answers.targets is not None
     found = []
     for k, name in enumerate(answers.classes):
         known = answers.known[:, k]
-        chances, there = answers.probabilities[known, k].astype(np.float64), answers.targets[known, k] >= THRESHOLD
-        if len(there) < FEWEST or min(there.sum(), (~there).sum()) < FEWEST_OF_A_KIND:
+        chances, there = (
+            answers.probabilities[known, k].astype(np.float64),
+            answers.targets[known, k] >= LABEL_THRESHOLD,
+        )
+        if len(there) < FEWEST or min(there.sum(), (~there).sum()) < MIN_IMAGES_PER_SIDE:
             continue
         temperature = by.temperature[k] if by.temperature else None
         temperature = None if temperature == 1 else temperature  # one that nobody fitted
@@ -80,10 +83,10 @@ def _calibrated(
     """Args: words: below the axis, and for a screen reader."""
     lines, before = [], None
     if plain is not None:
-        before = calibration.calibration_error(plain, true)
-        points = [(100 * one.chance, 100 * one.share) for one in calibration.reliability(plain, true, BINS)]
+        before = calibration.debiased_calibration_error(plain, true)
+        points = [(100 * one.chance, 100 * one.share) for one in calibration.reliability_curve(plain, true, BINS)]
         lines.append(chart.Line(name="before", points=points, style="faint", dots=True))
-    bins = calibration.reliability(chances, true, BINS)
+    bins = calibration.reliability_curve(chances, true, BINS)
     points = [(100 * one.chance, 100 * one.share) for one in bins]
     spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
     lines.append(chart.Line(name="measured", points=points, style="second", dots=True, spans=spans))
@@ -92,4 +95,4 @@ def _calibrated(
     guide = chart.Line(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
     span = (lowest, 102.0)
     drawing = chart.draw([guide, *lines], words[0], "{:g} %".format, span, span, words[1])
-    return Calibrated(name, drawing, calibration.calibration_error(chances, true), before, temperature)
+    return Calibrated(name, drawing, calibration.debiased_calibration_error(chances, true), before, temperature)

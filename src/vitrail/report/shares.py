@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from ..evaluate.told import of_share
+from ..evaluate.metrics import proportion_interval
 from ..stats.intervals import Interval, bootstrap
 
 
@@ -27,7 +27,7 @@ def share_of(which: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | N
     if not len(which):
         return None
     drawn = None if groups is None or which.all() or not which.any() else _drawn(which, groups)
-    interval = of_share(which, groups, drawn)
+    interval = proportion_interval(which, groups, drawn)
     assert interval is not None
     return Share(float(which.mean()), interval, len(which))
 

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Shaped
 
-from ..evaluate.answers import Answers
 from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
-from ..evaluate.label_predictions import LabelPredictions
-from ..evaluate.predictions import UNKNOWN, Predictions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions
 from .choice import wrong_labels
 from .shares import Share, share_of
 
@@ -40,7 +39,7 @@ class Silence(NamedTuple):
     can_be_unlike: bool
 
 
-def silence(answers: Answers, decided: Decisions, groups: Shaped[np.ndarray, " n"] | None = None) -> Silence:
+def silence(answers: TaskPredictions, decided: Decisions, groups: Shaped[np.ndarray, " n"] | None = None) -> Silence:
     """Of one table of classes or labels, which has at least one row."""
     silent, wrong, known = answers.silent, *_wrong(answers)
 
@@ -62,16 +61,16 @@ def silence(answers: Answers, decided: Decisions, groups: Shaped[np.ndarray, " n
         table=f"predictions/{answers.split}.csv",
         wrong_silent=of(silent & known),
         wrong_answered=of(~silent & known),
-        wrong="wrong in some label" if isinstance(answers, LabelPredictions) else "wrong",
+        wrong="wrong in some label" if isinstance(answers, MultilabelPredictions) else "wrong",
         can_be_unsure=decided.sure > 0 or UNSURE in answers.abstained,
         can_be_unlike=decided.unlike is not None or UNLIKE in answers.abstained,
     )
 
 
-def _wrong(answers: Answers) -> tuple[np.ndarray, np.ndarray]:
+def _wrong(answers: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
     """Which pictures are answered wrongly, in any label, and of which that is known; bool [n] each."""
-    if isinstance(answers, LabelPredictions):
+    if isinstance(answers, MultilabelPredictions):
         return np.asarray(wrong_labels(answers).any(1)), np.asarray(answers.known.any(1))
-    assert isinstance(answers, Predictions)
-    targets = np.full(len(answers), UNKNOWN) if answers.targets is None else answers.targets
-    return np.asarray(answers.labels != targets), np.asarray(targets != UNKNOWN)
+    assert isinstance(answers, ClassificationPredictions)
+    targets = np.full(len(answers), UNKNOWN_CLASS) if answers.targets is None else answers.targets
+    return np.asarray(answers.labels != targets), np.asarray(targets != UNKNOWN_CLASS)

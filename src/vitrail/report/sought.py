@@ -9,10 +9,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
-from ..evaluate.answers import Answers
 from ..evaluate.decisions import Decisions
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
-from ..evaluate.predictions import UNKNOWN, Predictions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import LABEL_THRESHOLD, UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions
 from ..stats.predictive import Predictive, Rate, predictive_values
 from .shares import Share, share_of
 
@@ -81,7 +80,7 @@ class Sought:
 
 
 def sought(
-    answers: Answers,
+    answers: TaskPredictions,
     decided: Decisions,
     positive: str = "",
     prevalences: Mapping[str, float] | None = None,
@@ -95,14 +94,14 @@ def sought(
         groups: of each picture of the table.
     """
     stated = prevalences or {}
-    if isinstance(answers, LabelPredictions):
+    if isinstance(answers, MultilabelPredictions):
         places = [answers.classes.index(positive)] if positive else list(range(len(answers.classes)))
         return [_label(answers, decided, place, stated, groups) for place in places]
-    assert isinstance(answers, Predictions)
+    assert isinstance(answers, ClassificationPredictions)
     return [_class(answers, decided, place, stated, groups) for place in chosen(answers, decided, positive)]
 
 
-def chosen(answers: Predictions, decided: Decisions, positive: str = "") -> list[int]:
+def chosen(answers: ClassificationPredictions, decided: Decisions, positive: str = "") -> list[int]:
     """Which classes are looked for: one that is named, of two the rarer one, else each against all others."""
     named = positive or decided.positive
     if named:
@@ -114,17 +113,21 @@ def chosen(answers: Predictions, decided: Decisions, positive: str = "") -> list
 
 
 def _label(
-    answers: LabelPredictions, decided: Decisions, place: int, stated: Mapping[str, float], groups: np.ndarray | None
+    answers: MultilabelPredictions,
+    decided: Decisions,
+    place: int,
+    stated: Mapping[str, float],
+    groups: np.ndarray | None,
 ) -> Sought:
     rows = np.flatnonzero(answers.known[:, place])
     targets = answers.targets if answers.targets is not None else np.zeros(answers.probabilities.shape)
     return _over(
         answers.classes[place],
         rows,
-        targets[rows, place] >= THRESHOLD,
+        targets[rows, place] >= LABEL_THRESHOLD,
         answers.probabilities[rows, place],
         answers.labels[rows, place],
-        decided.thresholds[place] if decided.thresholds else THRESHOLD,
+        decided.thresholds[place] if decided.thresholds else LABEL_THRESHOLD,
         "by each model's own",
         stated,
         groups,
@@ -132,10 +135,14 @@ def _label(
 
 
 def _class(
-    answers: Predictions, decided: Decisions, place: int, stated: Mapping[str, float], groups: np.ndarray | None
+    answers: ClassificationPredictions,
+    decided: Decisions,
+    place: int,
+    stated: Mapping[str, float],
+    groups: np.ndarray | None,
 ) -> Sought:
-    targets = np.full(len(answers), UNKNOWN) if answers.targets is None else answers.targets
-    rows, name = np.flatnonzero(targets != UNKNOWN), answers.classes[place]
+    targets = np.full(len(answers), UNKNOWN_CLASS) if answers.targets is None else answers.targets
+    rows, name = np.flatnonzero(targets != UNKNOWN_CLASS), answers.classes[place]
     cut = decided.thresholds[0] if decided.thresholds else None
     other = f"where not {decided.positive}" if cut is not None and name != decided.positive else WHERE
     return _over(

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int64, UInt8
 
 from ..errors import DamagedFileError, UsageError
-from ..evaluate.predictions import UNKNOWN, Predictions
+from ..evaluate.predictions import UNKNOWN_CLASS, ClassificationPredictions
 from ..files import atomic
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Kept(NamedTuple):
         return max(self.image.shape[:2]) < SHARP
 
 
-def choose(predictions: Predictions, k: int) -> np.ndarray:
+def choose(predictions: ClassificationPredictions, k: int) -> np.ndarray:
     """Rows worth showing: the k most confident mistakes, then up to k right answers, one class after another.
 
     Right answers are the first of each class in the table's order, then the second of each, so nothing is picked by
@@ -56,7 +56,7 @@ def choose(predictions: Predictions, k: int) -> np.ndarray:
     if predictions.targets is None or not len(predictions):
         return np.zeros(0, np.int64)
     targets, labels = predictions.targets, predictions.labels
-    wrong = np.flatnonzero((targets != UNKNOWN) & (targets != labels))
+    wrong = np.flatnonzero((targets != UNKNOWN_CLASS) & (targets != labels))
     wrong = wrong[np.argsort(-predictions.confidences[wrong], kind="stable")]
     right = np.flatnonzero(targets == labels)
     turns = np.zeros(len(right), np.int64)  # how many of its class came before

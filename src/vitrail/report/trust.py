@@ -9,13 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..evaluate import thresholds
-from ..evaluate.answers import Answers
-from ..evaluate.conformal import Sets
+from ..evaluate.calibration import RiskCoverageCurve, risk_coverage_curve
+from ..evaluate.conformal import ConformalSets
 from ..evaluate.decisions import UNLIKE, Decisions
-from ..evaluate.label_predictions import THRESHOLD, LabelPredictions
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.predictions import UNKNOWN, Predictions
-from ..evaluate.selective import RiskCoverage, risk_coverage
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import (
+    LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+)
 from ..stats.intervals import wilson
 from . import chart, reliable
 from .numbers_page import MOST_COLUMNS
@@ -58,7 +62,7 @@ class Cut(NamedTuple):
     """Of those answered with it, the share that has it."""
 
 
-def of(answers: Answers, decided: Decisions, groups: np.ndarray | None = None) -> dict[str, Any]:
+def of(answers: TaskPredictions, decided: Decisions, groups: np.ndarray | None = None) -> dict[str, Any]:
     """What `trust.html.j2` needs; a part that cannot be shown is None.
 
     Args:
@@ -71,9 +75,9 @@ def of(answers: Answers, decided: Decisions, groups: np.ndarray | None = None) -
     }  # fmt: skip
     if answers.targets is None:
         return found
-    if isinstance(answers, Predictions):
+    if isinstance(answers, ClassificationPredictions):
         return found | _of_classes(answers, decided, groups)
-    if isinstance(answers, LabelPredictions):
+    if isinstance(answers, MultilabelPredictions):
         return found | {
             "cuts": _cuts_of_labels(answers, decided, groups),
             "by_label": reliable.of_labels(answers, decided),
@@ -81,7 +85,7 @@ def of(answers: Answers, decided: Decisions, groups: np.ndarray | None = None) -
     return found | _of_numbers(answers, decided, groups)
 
 
-def _unlike(answers: Answers) -> np.ndarray:
+def _unlike(answers: TaskPredictions) -> np.ndarray:
     return np.array([why == UNLIKE for why in answers.abstained], bool)
 
 
@@ -89,9 +93,9 @@ def _some(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
     return None if groups is None else groups[rows]
 
 
-def _of_classes(answers: Predictions, decided: Decisions, groups: np.ndarray | None) -> dict[str, Any]:
+def _of_classes(answers: ClassificationPredictions, decided: Decisions, groups: np.ndarray | None) -> dict[str, Any]:
     assert answers.targets is not None
-    known = answers.targets != UNKNOWN
+    known = answers.targets != UNKNOWN_CLASS
     probabilities, targets = answers.probabilities[known].astype(np.float64), answers.targets[known]
     if not len(targets):
         return {}
@@ -106,7 +110,7 @@ def _of_classes(answers: Predictions, decided: Decisions, groups: np.ndarray | N
 
 
 def _answering(confidences: np.ndarray, wrong: np.ndarray) -> Answering:
-    found = risk_coverage(confidences, wrong.astype(np.float64))
+    found = risk_coverage_curve(confidences, wrong.astype(np.float64))
     n = len(wrong)
     places = np.unique(np.linspace(max(0, n // 50), n - 1, MOST_POINTS).astype(np.int64))
     points = [(100 * float(found.coverage[place]), 100 * float(found.risk[place])) for place in places]
@@ -117,14 +121,14 @@ def _answering(confidences: np.ndarray, wrong: np.ndarray) -> Answering:
     return Answering(drawing, [(coverage, _wrong_at(found, coverage)) for coverage in COVERAGES])
 
 
-def _wrong_at(found: RiskCoverage, coverage: float) -> Share:
+def _wrong_at(found: RiskCoverageCurve, coverage: float) -> Share:
     n = math.ceil(coverage * len(found.risk) - 1e-9)
     wrong = round(found.risk_at(coverage) * n)
     return Share(wrong / n, wilson(wrong, n), n)
 
 
 def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, groups: np.ndarray | None) -> Held:
-    held = Sets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
+    held = ConformalSets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
     sizes = held.sum(1)
     counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(LARGEST_SET)]
     counts.append((f"{LARGEST_SET} or more", float((sizes >= LARGEST_SET).mean())))
@@ -134,22 +138,22 @@ def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, gr
     return Held(1 - decided.miss, kept, float(sizes.mean()), counts)
 
 
-def _cut_of_two(answers: Predictions, decided: Decisions, groups: np.ndarray | None) -> Cut:
+def _cut_of_two(answers: ClassificationPredictions, decided: Decisions, groups: np.ndarray | None) -> Cut:
     assert answers.targets is not None
-    known, positive = answers.targets != UNKNOWN, answers.classes.index(decided.positive)
+    known, positive = answers.targets != UNKNOWN_CLASS, answers.classes.index(decided.positive)
     is_so, said_so = answers.targets[known] == positive, answers.labels[known] == positive
     own = _some(groups, known)
     return _cut(decided.positive, decided.thresholds[0], all(decided.chosen), is_so, said_so, own)
 
 
-def _cuts_of_labels(answers: LabelPredictions, decided: Decisions, groups: np.ndarray | None) -> list[Cut]:
+def _cuts_of_labels(answers: MultilabelPredictions, decided: Decisions, groups: np.ndarray | None) -> list[Cut]:
     assert answers.targets is not None
-    values = decided.thresholds or (thresholds.HALF,) * len(answers.classes)
+    values = decided.thresholds or (thresholds.DEFAULT_THRESHOLD,) * len(answers.classes)
     chosen = decided.chosen or (False,) * len(values)
     found = []
     for k, name in enumerate(answers.classes):
         known = answers.known[:, k]
-        has_it, said_so = answers.targets[known, k] >= THRESHOLD, answers.labels[known, k]
+        has_it, said_so = answers.targets[known, k] >= LABEL_THRESHOLD, answers.labels[known, k]
         found.append(_cut(name, values[k], chosen[k], has_it, said_so, _some(groups, known)))
     return found
 
@@ -172,7 +176,7 @@ def _cut(
     )
 
 
-def _of_numbers(answers: NumberPredictions, decided: Decisions, groups: np.ndarray | None) -> dict[str, Any]:
+def _of_numbers(answers: RegressionPredictions, decided: Decisions, groups: np.ndarray | None) -> dict[str, Any]:
     """Ranges and, for each column, differences by means (Bland and Altman)."""
     assert answers.targets is not None
     ranges, drawings = [], []

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from ..evaluate.answers import Answers
-from ..evaluate.predictions import Predictions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import ClassificationPredictions
 from .sought import Sought
 from .thumbnails import Kept
 
@@ -56,7 +56,7 @@ def rows_of(things: Sequence[Sought], most: int = MOST) -> Int64[np.ndarray, " r
 
 def failures(
     things: Sequence[Sought],
-    answers: Answers,
+    answers: TaskPredictions,
     images: Sequence[Kept],
     indices: Int64[np.ndarray, " k"],
     most: int = MOST,
@@ -88,9 +88,9 @@ def failures(
     return misses, [told(row, thing, False) for row, thing in _alarms(things, most)]
 
 
-def _classes(answers: Answers, row: int) -> tuple[str, str]:
+def _classes(answers: TaskPredictions, row: int) -> tuple[str, str]:
     """What a picture is and what was answered; nothing of labels."""
-    if not isinstance(answers, Predictions) or answers.targets is None:
+    if not isinstance(answers, ClassificationPredictions) or answers.targets is None:
         return "", ""
     return answers.classes[int(answers.targets[row])], answers.classes[int(answers.labels[row])]
 

@@ -19,7 +19,7 @@ from ..checkpoints.bundle import find_bundle
 from ..doors.explaining import Explainer, of_predictor
 from ..doors.predicting import open_predictor, reread
 from ..errors import DamagedFileError, UsageError
-from ..evaluate.number_predictions import NumberPredictions
+from ..evaluate.predictions import RegressionPredictions
 from ..files import strict_json
 from ..predict import exported
 from ..predict.batches import ImageName
@@ -64,15 +64,15 @@ class Opened:
             RefusedError: 503, the model gave numbers that are not finite.
         """
         answers, outputs = self.predictor.answer(names, images)
-        scores = answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
+        scores = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
         if not np.isfinite(scores).all() or not all(np.isfinite(one).all() for one in outputs):
             self._broken()
             raise RefusedError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
-        number = isinstance(answers, NumberPredictions)
+        number = isinstance(answers, RegressionPredictions)
         found = {exported.VALUES if number else exported.PROBABILITIES: scores}
         if len(outputs) == 1:
             found[exported.LOGITS] = outputs[0]
-        if not isinstance(answers, NumberPredictions):
+        if not isinstance(answers, RegressionPredictions):
             found[exported.DECISIONS] = answers.labels.astype(np.int64)
         why = answers.abstained or ("",) * len(names)
         found[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in why], np.int64)

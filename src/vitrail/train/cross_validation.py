@@ -19,17 +19,17 @@ from ..checkpoints import bundle
 from ..data.preprocess import preprocess_image
 from ..data.settings import DataSettings
 from ..errors import UsageError
-from ..evaluate import results
-from ..evaluate.answers import Answers, join, read_csv
+from ..evaluate import task_metrics
 from ..evaluate.decisions import Decisions
-from ..evaluate.headline import headline
-from ..evaluate.label_metrics import LabelMetrics
-from ..evaluate.measuring import Figures, measured
-from ..evaluate.metrics import Metrics
-from ..evaluate.number_metrics import NumberMetrics
-from ..evaluate.number_predictions import NumberPredictions
-from ..evaluate.out_of_fold import teachable
-from ..evaluate.suspect_list import Listed, advice_for, listed
+from ..evaluate.label_errors import LabelErrorReport, label_error_advice, list_label_errors
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.prediction_tables import TaskPredictions, concat_predictions, read_predictions_csv
+from ..evaluate.predictions import RegressionPredictions
+from ..evaluate.primary_metric import compute_primary_metric
+from ..evaluate.probe import learnable_mask
+from ..evaluate.regression_metrics import RegressionMetrics
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic, checksums, lock
 from ..report import choice, facts, grouping, page, thumbnails
 from . import fit as one
@@ -226,13 +226,13 @@ def load_fold_predictions(out: Path, given: object | None = None) -> OutOfFoldPr
     return join_fold_predictions(fold_folders(out), given)
 
 
-def finish_folds(out: Path, whole: OutOfFoldPredictions) -> Figures:
+def finish_folds(out: Path, whole: OutOfFoldPredictions) -> TaskMetrics:
     """Keep the answers of all folds, their figures and the ensemble, and write the report."""
     answers, figures = whole.answers, whole.figures()
     (out / "predictions").mkdir(exist_ok=True)
     answers.write_csv(out / "predictions" / f"{OUT_OF_FOLD}.csv")
     atomic.write_json(out / f"metrics-{OUT_OF_FOLD}.json", figures.to_json())
-    results.write(out / results.NAME, [figures])
+    task_metrics.write_results_csv(out / task_metrics.RESULTS_FILE, [figures])
     _save_ensemble(out / "model", [run.bundle for run in whole.folds])
     _write_folds_report(out, whole, answers, figures)
     return figures
@@ -261,11 +261,11 @@ def _write_label_errors(out: Path, whole: OutOfFoldPredictions) -> str:
         return f"{path} is kept as it is; delete it to have it written again."
     found = whole.suspects()
     found.write_csv(path)
-    advice = f" {advice_for(path)}" if found.suspects else ""
+    advice = f" {label_error_advice(path)}" if found.suspects else ""
     return f"{found.summary(path)}{advice}"
 
 
-def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: Answers, figures: Figures) -> None:
+def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPredictions, figures: TaskMetrics) -> None:
     """One page about all answers, with a line for each fold."""
     folds, dataset = whole.folds, whole.dataset
     each = [facts.read(run.path) for run in folds]
@@ -299,9 +299,9 @@ def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: Answers
             images_per_second=sum(one.images_seen for one in each) / max(seconds, 1e-9),
             command=f"vitrail train --resume {out}",
             created=f"{datetime.now():%Y-%m-%d %H:%M}",
-            metrics=tuple(one for one in (*own, figures) if isinstance(one, Metrics)),
-            label_metrics=tuple(one for one in (*own, figures) if isinstance(one, LabelMetrics)),
-            number_metrics=tuple(one for one in (*own, figures) if isinstance(one, NumberMetrics)),
+            metrics=tuple(one for one in (*own, figures) if isinstance(one, ClassificationMetrics)),
+            label_metrics=tuple(one for one in (*own, figures) if isinstance(one, MultilabelMetrics)),
+            number_metrics=tuple(one for one in (*own, figures) if isinstance(one, RegressionMetrics)),
             decisions=Decisions(),
             notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
         ),
@@ -321,7 +321,7 @@ def _map_input_for_row(whole: OutOfFoldPredictions, row: int, at: int) -> MapInp
     return MapInput(kept.model, kept.spec, preprocess_image(whole.dataset.source.pictures[at], kept.spec))
 
 
-def _rename_fold_metrics(known: facts.ReportFacts, number: int) -> Figures:
+def _rename_fold_metrics(known: facts.ReportFacts, number: int) -> TaskMetrics:
     """The figures of a fold's held-out pictures under the fold's name."""
     figures = known.measured(known.held_out)
     assert figures is not None
@@ -340,42 +340,42 @@ class OutOfFoldPredictions:
 
     dataset: Dataset
     folds: tuple[RunFolder, ...]
-    parts: tuple[Answers, ...]
+    parts: tuple[TaskPredictions, ...]
     """Of each fold the answers to the pictures that it has held out."""
     ordered: bool
     """Whether the classes stand in an order."""
 
     @property
-    def answers(self) -> Answers:
+    def answers(self) -> TaskPredictions:
         """One table of all parts, in their order."""
-        return join([replace(part, split=OUT_OF_FOLD) for part in self.parts])
+        return concat_predictions([replace(part, split=OUT_OF_FOLD) for part in self.parts])
 
-    def rows(self, answers: Answers) -> NDArray[np.int64]:
+    def rows(self, answers: TaskPredictions) -> NDArray[np.int64]:
         """The row of each answered picture in the source."""
         known = {name: row for row, name in enumerate(self.dataset.source.ids)}
         return np.array([known[name] for name in answers.ids], np.int64)
 
-    def groups(self, answers: Answers) -> Shaped[np.ndarray, " n"] | None:
+    def groups(self, answers: TaskPredictions) -> Shaped[np.ndarray, " n"] | None:
         """The group of each answered picture; None where pictures stand alone."""
         groups = self.dataset.source.groups
         return None if groups is None else groups[self.rows(answers)]
 
-    def figures(self) -> Figures:
+    def figures(self) -> TaskMetrics:
         """Every figure of all answers."""
         answers = self.answers
-        return measured(answers, self.dataset.scaling, self.groups(answers), self.ordered)
+        return compute_metrics(answers, self.dataset.scaling, self.groups(answers), self.ordered)
 
-    def suspects(self) -> Listed:
+    def suspects(self) -> LabelErrorReport:
         """Labels that the models contradict, each those of the pictures that it has not seen.
 
         Source: Northcutt et al. 2021, as in `evaluate.suspects`.
         """
         answers, source = self.answers, self.dataset.source
         assert answers.targets is not None
-        given = answers.values if isinstance(answers, NumberPredictions) else answers.probabilities
+        given = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
         told = np.where(self._teachable(), given, np.float32(np.nan))
-        judges, figure = (len(self.folds), "models"), headline(answers)
-        return listed(source, self.rows(answers), told, answers.targets, judges, figure.name, figure.value)
+        judges, figure = (len(self.folds), "models"), compute_primary_metric(answers)
+        return list_label_errors(source, self.rows(answers), told, answers.targets, judges, figure.name, figure.value)
 
     def _teachable(self) -> np.ndarray:
         """Bool [n, K]: which cells the other folds have something to teach about."""
@@ -384,7 +384,7 @@ class OutOfFoldPredictions:
         for number, asked in enumerate(targets):
             others = [one for place, one in enumerate(targets) if place != number and one is not None]
             assert asked is not None
-            found.append(teachable(np.concatenate(others), asked, source.task, len(source.classes)))
+            found.append(learnable_mask(np.concatenate(others), asked, source.task, len(source.classes)))
         return np.concatenate(found)
 
 
@@ -402,5 +402,5 @@ def join_fold_predictions(folds: tuple[Path, ...], given: object | None = None) 
     plan = runs[0].read_plan()
     dataset = open_dataset(plan.data, plan.seed, runs[0], given)
     split = "val" if "test" in dataset.source.splits else "test"
-    parts = tuple(read_csv(run.predictions / f"{split}.csv", dataset.source.task) for run in runs)
+    parts = tuple(read_predictions_csv(run.predictions / f"{split}.csv", dataset.source.task) for run in runs)
     return OutOfFoldPredictions(dataset, runs, parts, plan.answers.ordered)

@@ -25,7 +25,7 @@ from ..data.random_crop import RandomResizedCrop
 from ..data.settings import DataSettings
 from ..data.source import Source
 from ..errors import DataError, UsageError
-from ..evaluate.scaling import Scaling, scaling_of
+from ..evaluate.calibration import TargetScaling, fit_scaling
 from ..files.atomic import write_json
 from ..plural import counted
 from ..randomness import permutation
@@ -59,9 +59,9 @@ class Dataset:
         return self.source.targets[self.splits[split]]
 
     @property
-    def scaling(self) -> Scaling | None:
+    def scaling(self) -> TargetScaling | None:
         """The scale that numbers are learnt on, from the training targets; None for the other tasks."""
-        return scaling_of(self.targets("train")) if self.source.task == "number" else None
+        return fit_scaling(self.targets("train")) if self.source.task == "number" else None
 
     def learnt(self, split: str) -> Shaped[np.ndarray, " n *K"]:
         """The targets of a split as the loss wants them: numbers with mean 0 and deviation 1, others as they are."""

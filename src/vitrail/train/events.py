@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..evaluate.measuring import Figures
+from ..evaluate.task_metrics import TaskMetrics
 from ..files.atomic import write_json
 from .plan import Plan
 
@@ -79,7 +79,7 @@ class FinishEvent:
 
     run: Path
     report: Path
-    metrics: Figures
+    metrics: TaskMetrics
     seconds: float
 
 

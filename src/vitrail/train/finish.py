@@ -16,16 +16,16 @@ from ..checkpoints import bundle
 from ..data.loader import ImageStore
 from ..data.source import Task
 from ..errors import DataError
-from ..evaluate import calibration, decisions, results
-from ..evaluate.answers import Answers
-from ..evaluate.conformal import fewest
+from ..evaluate import calibration, decisions, task_metrics
+from ..evaluate.calibration import SCALING_KEY
+from ..evaluate.conformal import min_calibration_size
 from ..evaluate.decisions import Decisions
-from ..evaluate.label_metrics import LabelMetrics
-from ..evaluate.measuring import Figures, measured
-from ..evaluate.metrics import Metrics
-from ..evaluate.number_metrics import NumberMetrics
-from ..evaluate.scaling import KEY
-from ..evaluate.unlike import MISS, Familiar
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.ood import OOD_ALPHA, FeatureStats
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.regression_metrics import RegressionMetrics
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..plural import counted
@@ -102,25 +102,30 @@ def _small_validation_notes(task: Task, plan: Plan, decided: Decisions, validate
     """What a person must know of answers that few validation pictures stand behind; nothing where there are enough."""
     few = f"{counted(validated, 'validation picture')} cannot"
     found: list[str] = []
-    if plan.answers.calibrate and task != "number" and not decided.temperature and 0 < validated < calibration.FEWEST:
-        takes = f"which takes {calibration.FEWEST}"
+    if (
+        plan.answers.calibrate
+        and task != "number"
+        and not decided.temperature
+        and 0 < validated < calibration.MIN_IMAGES
+    ):
+        takes = f"which takes {calibration.MIN_IMAGES}"
         found.append(f"{few} calibrate probabilities, {takes}: they are an order of sureness and no shares.")
-    if decided.unlike is None and 0 < validated < fewest(MISS):
-        takes = f"which takes {fewest(MISS)}"
+    if decided.unlike is None and 0 < validated < min_calibration_size(OOD_ALPHA):
+        takes = f"which takes {min_calibration_size(OOD_ALPHA)}"
         found.append(f"{few} tell what is unlike the training, {takes}: no picture is left unanswered for it.")
     return found
 
 
-def _doubt_notes(figures: Figures) -> list[str]:
+def _doubt_notes(figures: TaskMetrics) -> list[str]:
     """That nothing may have been learnt, where the figures of held-out pictures leave that open."""
-    return [doubt] if isinstance(figures, Metrics) and (doubt := figures.doubt()) else []
+    return [doubt] if isinstance(figures, ClassificationMetrics) and (doubt := figures.doubt()) else []
 
 
-def _write_results(run: RunFolder, plan: Plan, figures: Sequence[Figures]) -> Iterator[Note]:
+def _write_results(run: RunFolder, plan: Plan, figures: Sequence[TaskMetrics]) -> Iterator[Note]:
     """The figures as a table, and to the trackers, whose part ends here."""
     if figures:
-        results.write(run.path / results.NAME, figures)
-        rows = [row for each in figures for row in results.results(each) if not row.of]
+        task_metrics.write_results_csv(run.path / task_metrics.RESULTS_FILE, figures)
+        rows = [row for each in figures for row in task_metrics.iter_results(each) if not row.of]
         whole = {f"final/{row.split}_{row.figure}": row.value for row in rows if row.value is not None}
         run.trackers.conclude(plan.recipe.steps, whole)
     yield from map(Note, run.trackers.close(whole=True))
@@ -139,15 +144,17 @@ def _training_totals(run: RunFolder) -> TrainingTotals:
     return TrainingTotals(seconds, round(images))
 
 
-def _read_decisions(run: RunFolder, learner: TrainState, dataset: Dataset) -> tuple[Decisions, Familiar | None] | None:
+def _read_decisions(
+    run: RunFolder, learner: TrainState, dataset: Dataset
+) -> tuple[Decisions, FeatureStats | None] | None:
     """What the bundle of this run's end holds already; None if there is none, or it could not decide yet."""
     info = bundle.read_bundle_info(run.bundle).info if run.bundle.exists() else {}
-    if decisions.KEY not in info:
+    if decisions.DECISIONS_KEY not in info:
         return None
     assert isinstance(learner.model, ViT)
     where, width = str(run.bundle), learner.model.config.width
-    decided = decisions.read(info, dataset.source.task, dataset.source.classes, where)
-    return decided, Familiar.of(bundle.load_feature_stats(run.bundle), width, where)
+    decided = decisions.read_decisions(info, dataset.source.task, dataset.source.classes, where)
+    return decided, FeatureStats.of(bundle.load_feature_stats(run.bundle), width, where)
 
 
 @contextmanager
@@ -169,7 +176,7 @@ def write_bundle(
     plan: Plan,
     dataset: Dataset,
     decided: Decisions | None,
-    known: Familiar | None,
+    known: FeatureStats | None,
     card: str = "",
 ) -> None:
     """Keep the trained model in the portable form; one that is there already and decided is that of this run's end.
@@ -179,7 +186,7 @@ def write_bundle(
         card: what the figures of the held-out pictures say, for the model card.
     """
     if run.bundle.exists():
-        if decided is None or decisions.KEY in bundle.read_bundle_info(run.bundle).info:
+        if decided is None or decisions.DECISIONS_KEY in bundle.read_bundle_info(run.bundle).info:
             return
         atomic.remove_folder(run.bundle)
     assert isinstance(learner.model, ViT)
@@ -194,8 +201,8 @@ def write_bundle(
         "steps": plan.recipe.steps,
         "seed": plan.seed,
         **{name: text for name, text in (("loss", plan.recipe.own_loss), ("augment", plan.recipe.own_augment)) if text},
-        **({} if scaling is None else {KEY: scaling.to_json()}),
-        **({} if decided is None else {decisions.KEY: config.write(decided)}),
+        **({} if scaling is None else {SCALING_KEY: scaling.to_json()}),
+        **({} if decided is None else {decisions.DECISIONS_KEY: config.write(decided)}),
     }
     tensors = None if known is None else known.tensors()
     with use_ema_weights(learner.model, learner.average):
@@ -249,7 +256,7 @@ def _report_facts(
     plan: Plan,
     reasons: Mapping[str, str],
     dataset: Dataset,
-    figures: Sequence[Figures],
+    figures: Sequence[TaskMetrics],
     spent: TrainingTotals,
     decided: Decisions,
 ) -> facts.ReportFacts:
@@ -273,9 +280,9 @@ def _report_facts(
         reasons=facts.entries(dict(reasons)),
         environment=facts.entries(around),
         task=dataset.source.task,
-        metrics=tuple(each for each in figures if isinstance(each, Metrics)),
-        label_metrics=tuple(each for each in figures if isinstance(each, LabelMetrics)),
-        number_metrics=tuple(each for each in figures if isinstance(each, NumberMetrics)),
+        metrics=tuple(each for each in figures if isinstance(each, ClassificationMetrics)),
+        label_metrics=tuple(each for each in figures if isinstance(each, MultilabelMetrics)),
+        number_metrics=tuple(each for each in figures if isinstance(each, RegressionMetrics)),
         decisions=decided,
         notes=(
             *dataset.source.notes,
@@ -299,7 +306,7 @@ def _split_origin(name: str, official: Mapping[str, object], plan: Plan) -> str:
     return "what is left" if share is None else f"{share:.1%}, stratified, seed {plan.seed}"
 
 
-def write_predictions(run: RunFolder, said: Answers) -> None:
+def write_predictions(run: RunFolder, said: TaskPredictions) -> None:
     """Store a split's answers."""
     run.predictions.mkdir(exist_ok=True)
     said.write_csv(run.predictions / f"{said.split}.csv")
@@ -308,13 +315,13 @@ def write_predictions(run: RunFolder, said: Answers) -> None:
 class EvaluatedSplit(NamedTuple):
     """The answers to a split, and what they are worth."""
 
-    said: Answers
-    figures: Figures
+    said: TaskPredictions
+    figures: TaskMetrics
 
 
-def _evaluate_split(dataset: Dataset, plan: Plan, said: Answers) -> EvaluatedSplit:
+def _evaluate_split(dataset: Dataset, plan: Plan, said: TaskPredictions) -> EvaluatedSplit:
     return EvaluatedSplit(
-        said, measured(said, dataset.scaling, _split_groups(dataset, said.split), plan.answers.ordered)
+        said, compute_metrics(said, dataset.scaling, _split_groups(dataset, said.split), plan.answers.ordered)
     )
 
 

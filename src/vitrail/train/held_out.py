@@ -17,13 +17,14 @@ from ..data.loader import ImageStore
 from ..data.preprocess import normalize, preprocess_image
 from ..data.source import Source
 from ..errors import DataError
-from ..evaluate.answers import Answers, answers_of
-from ..evaluate.collect import collect_with_features
-from ..evaluate.decisions import Decisions, decide
-from ..evaluate.finite import refuse_not_finite
-from ..evaluate.table import path_of
-from ..evaluate.unlike import Familiar, familiar
-from ..evaluate.views import Views
+from ..evaluate.decisions import Decisions
+from ..evaluate.decisions import fit_decisions as decisions_fit_decisions
+from ..evaluate.inference import run_inference_with_features
+from ..evaluate.metrics import require_finite
+from ..evaluate.ood import FeatureStats, fit_feature_stats
+from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
+from ..evaluate.tables import image_path
+from ..evaluate.tta import TestTimeAugmentation
 from ..explain import methods
 from ..explain.map import EmptyMapError, Map
 from ..explain.outliers import OF_ATTENTION, artefact_patches
@@ -54,7 +55,11 @@ class ModelOutputs(NamedTuple):
 
 
 def compute_outputs(
-    learner: TrainState, plan: Plan, dataset: Dataset, rows: NDArray[np.int64], views: Views | None = None
+    learner: TrainState,
+    plan: Plan,
+    dataset: Dataset,
+    rows: NDArray[np.int64],
+    views: TestTimeAugmentation | None = None,
 ) -> ModelOutputs:
     """The model's outputs for some rows, in their order.
 
@@ -67,18 +72,18 @@ def compute_outputs(
     assert isinstance(learner.model, ViT)
     pictures = dataset.shown(rows, plan.image, plan.compute.workers)
     with use_ema_weights(learner.model, learner.average):
-        outputs, features = collect_with_features(
+        outputs, features = run_inference_with_features(
             learner.model, pictures, rows, plan.image, EVALUATION_BATCH, plan.compute.device,
             plan.compute.number_format, views or plan.recipe.views, dataset.source.task,
         )  # fmt: skip
-    refuse_not_finite(outputs)
-    refuse_not_finite(features)
+    require_finite(outputs)
+    require_finite(features)
     return ModelOutputs(rows, pictures, outputs, features)
 
 
 def fit_decisions(
     learner: TrainState, plan: Plan, dataset: Dataset, valid: ModelOutputs
-) -> tuple[Decisions, Familiar | None]:
+) -> tuple[Decisions, FeatureStats | None]:
     """What turns outputs into answers, from the validation pictures and a sample of those of the training.
 
     Raises:
@@ -89,14 +94,16 @@ def fit_decisions(
         return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
     try:
-        sample = compute_outputs(learner, plan, dataset, rows, views=Views())
+        sample = compute_outputs(learner, plan, dataset, rows, views=TestTimeAugmentation())
     except DataError:  # a training goes on without a few of its pictures, and has named them
-        sample = compute_outputs(learner, plan, dataset, _readable_rows(source, rows, plan.image), views=Views())
-    known = familiar(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
+        sample = compute_outputs(
+            learner, plan, dataset, _readable_rows(source, rows, plan.image), views=TestTimeAugmentation()
+        )
+    known = fit_feature_stats(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
     outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
     targets = _true_targets(source, valid.rows)
     distances = None if known is None else known.distances(valid.features)
-    return decide(source.task, plan.answers, source.classes, outputs, targets, distances), known
+    return decisions_fit_decisions(source.task, plan.answers, source.classes, outputs, targets, distances), known
 
 
 def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> NDArray[np.int64]:
@@ -110,12 +117,12 @@ def _readable_rows(source: Source, rows: NDArray[np.int64], spec: ImageSpec) -> 
 
 
 def build_predictions(
-    dataset: Dataset, split: str, seen: ModelOutputs, decided: Decisions, known: Familiar | None
-) -> Answers:
+    dataset: Dataset, split: str, seen: ModelOutputs, decided: Decisions, known: FeatureStats | None
+) -> TaskPredictions:
     """The model's answers to a whole split, in the split's order."""
     source = dataset.source
-    names = [(path_of(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
-    return answers_of(
+    names = [(image_path(source.pictures[row]), source.ids[row]) for row in seen.rows.tolist()]
+    return predictions_from_outputs(
         source.task, seen.outputs, source.classes, dataset.scaling, names, split, _true_targets(source, seen.rows),
         decisions=decided, distances=None if known is None else known.distances(seen.features),
     )  # fmt: skip
@@ -153,7 +160,7 @@ class _ExplainedImage(NamedTuple):
 
 def write_explanations(
     folder: Path,
-    answers: Answers,
+    answers: TaskPredictions,
     rows: Int64[np.ndarray, " k"],
     shown: Callable[[int], MapInput],
     seconds: float,

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 from .. import config
 from ..data.settings import DataSettings
 from ..errors import UsageError
-from ..evaluate.settings import AnswerSettings
-from ..evaluate.views import Views
+from ..evaluate.thresholds import PredictionSettings
+from ..evaluate.tta import TestTimeAugmentation
 from ..model.config import ViTConfig
 from ..spec import Grid, ImageSpec
 
@@ -164,9 +164,9 @@ class Recipe:
         self._check_augmentation()
 
     @property
-    def views(self) -> Views:
+    def views(self) -> TestTimeAugmentation:
         """Of each picture, which its answer is averaged over."""
-        return Views(self.mirror, self.shift)
+        return TestTimeAugmentation(self.mirror, self.shift)
 
     @property
     def asymmetric(self) -> bool:
@@ -539,7 +539,7 @@ class Plan:
     pretrain: PretrainSettings = field(default_factory=PretrainSettings)
     teacher: DistillSettings = field(default_factory=DistillSettings)
     recipe: Recipe = field(default_factory=Recipe)
-    answers: AnswerSettings = field(default_factory=AnswerSettings)
+    answers: PredictionSettings = field(default_factory=PredictionSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     track: TrackSettings = field(default_factory=TrackSettings)
 

@@ -18,7 +18,7 @@ from ..data.augment.crops import resize_images
 from ..data.preprocess import normalize
 from ..data.source import Task
 from ..errors import UsageError
-from ..evaluate.scaling import Scaling, scaling_in
+from ..evaluate.calibration import TargetScaling, read_scaling
 from ..files.hub import is_hub_name
 from ..model.vit import ViT
 from ..spec import ImageSpec
@@ -114,17 +114,17 @@ def check_teacher_images(teacher: TeacherModel, plan: Plan) -> None:
         )
 
 
-def find_output_scalings(teacher: TeacherModel, dataset: Dataset) -> tuple[Scaling, Scaling] | None:
+def find_output_scalings(teacher: TeacherModel, dataset: Dataset) -> tuple[TargetScaling, TargetScaling] | None:
     """Its scale and that of the data, where numbers are learnt."""
     ours = dataset.scaling
     if ours is None:
         return None
     columns = len(dataset.source.classes)
-    theirs = scaling_in(teacher.info, columns, "The teacher")
+    theirs = read_scaling(teacher.info, columns, "The teacher")
     if theirs is None:
-        theirs = Scaling((0.0,) * columns, (1.0,) * columns)  # it answers in units by itself
+        theirs = TargetScaling((0.0,) * columns, (1.0,) * columns)  # it answers in units by itself
     order = match_output_order(teacher, dataset) or tuple(range(columns))
-    return Scaling(*(tuple(part[number] for number in order) for part in (theirs.mean, theirs.deviation))), ours
+    return TargetScaling(*(tuple(part[number] for number in order) for part in (theirs.mean, theirs.deviation))), ours
 
 
 def _join_names(names: tuple[str, ...]) -> str:
@@ -150,7 +150,7 @@ class DistillationTeacher:
     temperature: float
     order: tuple[int, ...] = ()
     """Which of its outputs is the model's first, second, ...; empty where the order is the same."""
-    scales: tuple[Scaling, Scaling] | None = None
+    scales: tuple[TargetScaling, TargetScaling] | None = None
     """For numbers: its scale, and the one that the model learns on."""
 
     @torch.no_grad()

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ..data.loader import ImageStore, StreamingImageStore
 from ..errors import DataError, DivergedError, InterruptedRun, PartnerError, ResourceError
-from ..evaluate.collect import collect
-from ..evaluate.glance import glance
+from ..evaluate.inference import run_inference
+from ..evaluate.quick_metrics import compute_quick_metrics
 from ..files import disk
 from ..plural import counted
 from ..runtime import memory_is_full
@@ -249,12 +249,12 @@ def _evaluate(
 ) -> Iterator[Event]:
     """A figure and the loss on a fixed sample of the validation pictures, one view of each, for the curve."""
     with use_ema_weights(learner.model, learner.average):
-        logits = collect(
+        logits = run_inference(
             learner.model, pictures, rows, plan.image, 250, plan.compute.device, plan.compute.number_format
         )
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    found = glance(source.task, logits, targets if scaling is None else scaling.standardised(targets))
+    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardised(targets))
     disk.crash_if_requested("evaluated", "val")
     if found is None:
         return

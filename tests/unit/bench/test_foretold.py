@@ -10,7 +10,7 @@ from vitrail.bench import cost_model
 from vitrail.bench.cost_model import Hardware, StepSeconds, Workload, estimate_workload_cost
 from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
-from vitrail.evaluate.side_by_side import parts_on
+from vitrail.evaluate.inference import num_parallel_parts_on
 from vitrail.model import flops
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import parameter_count
@@ -74,7 +74,7 @@ def test_answers_take_weights_and_one_blocks_numbers():
 def test_a_processor_holds_a_few_parts_of_a_batch_at_once_and_what_it_has_freed():
     room = Hardware(place="AVX512", memory=None, link=1e9, threads=2)
     wanted = Workload(config=SMALL, batch=16, number_format="float32")
-    assert parts_on(2, SMALL, 16, "float32") == 6  # of which two are computed at a time
+    assert num_parallel_parts_on(2, SMALL, 16, "float32") == 6  # of which two are computed at a time
     pixels, largest = 3 * 224 * 224, 4 * 384 * 1536
     numbers = 8 * 384 + 4 * 2 * 1536  # the open path is not taken in float32 with so many tokens
     used = 16 / 3 * (SMALL.tokens * numbers + 4 * pixels) + 16 * pixels

@@ -11,7 +11,7 @@ from vitrail.data.preprocess import preprocess_image
 from vitrail.doors.evaluation import Labelled
 from vitrail.doors.robustness import disturbed
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.corrupting.corrupt import SUITES, corrupt
+from vitrail.evaluate.robustness import CORRUPTION_SUITES, corrupt_images
 from vitrail.predict.predictor import Predictor
 
 __all__ = ["predictor"]  # the fixture
@@ -20,7 +20,9 @@ __all__ = ["predictor"]  # the fixture
 @pytest.fixture(autouse=True)
 def few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two kinds are as good as eleven here."""
-    monkeypatch.setitem(SUITES, "films", {kind: SUITES["films"][kind] for kind in ("sensor_noise", "gamma")})
+    monkeypatch.setitem(
+        CORRUPTION_SUITES, "films", {kind: CORRUPTION_SUITES["films"][kind] for kind in ("sensor_noise", "gamma")}
+    )
 
 
 def test_every_picture_is_answered_as_the_model_reads_it(predictor):
@@ -34,7 +36,7 @@ def test_every_picture_is_answered_as_the_model_reads_it(predictor):
 
     assert (found.n, found.split, found.figure, found.clean) == (4, "test", "accuracy", right(images))
     for one in found.disturbances:
-        again = [right(corrupt(images, one.kind, severity, 0, labelled.rows)) for severity in range(1, 6)]
+        again = [right(corrupt_images(images, one.kind, severity, 0, labelled.rows)) for severity in range(1, 6)]
         assert one.by_severity == tuple(again)
 
 

@@ -13,9 +13,9 @@ from vitrail.data.sources import synthetic
 from vitrail.doors.evaluation import Labelled, answer
 from vitrail.doors.shortcuts import covered, look_at_border
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.shortcuts import border
-from vitrail.evaluate.unlike import Familiar
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.ood import FeatureStats
+from vitrail.evaluate.shortcut_reliance import border_mask
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.predict.predictor import Predictor, PredictorMember
 
 
@@ -41,13 +41,13 @@ def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
     model = glyphs.StandIn(made.pictures, made.targets)
     square = np.eye(4, dtype=np.float32)
     decided = Decisions(temperature=(2.0,), unlike=3.0)
-    familiar = Familiar(square, square, square)
-    views = Views(mirror=True)
+    familiar = FeatureStats(square, square, square)
+    views = TestTimeAugmentation(mirror=True)
     member = PredictorMember(
         model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decided=decided, familiar=familiar
     )
     predictor = Predictor([member])
-    seen = covered(predictor, border(64, 64))
+    seen = covered(predictor, border_mask(64, 64))
     assert seen.decided == replace(decided, unlike=None) and seen.alone().familiar is None
     assert seen.alone().views.mirror and seen.classes == predictor.classes and seen.spec == predictor.spec
     assert len(seen.predict(list(made.pictures[:3]))) == 3

@@ -20,7 +20,7 @@ from vitrail.doors.evaluation import Labelled
 from vitrail.doors.reading import features_of
 from vitrail.doors.suspects import list_suspects, parted_by
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.suspect_list import COLUMNS, Listed
+from vitrail.evaluate.label_errors import SUSPECT_COLUMNS, LabelErrorReport
 from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.spec import ImageSpec
 
@@ -77,7 +77,7 @@ def spoiled() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def found(predictor: Predictor) -> Listed:
+def found(predictor: Predictor) -> LabelErrorReport:
     return list_suspects(predictor, every(source(spoiled())))
 
 
@@ -92,7 +92,7 @@ def test_the_list_names_the_changed_labels_and_train_takes_it(found, tmp_path):
     assert findings.read_exclude_list(path, given).tolist() == WRONG
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert tuple(rows[0]) == COLUMNS and {row["given"] for row in rows} <= {"'=dark", "bright"}
+    assert tuple(rows[0]) == SUSPECT_COLUMNS and {row["given"] for row in rows} <= {"'=dark", "bright"}
     assert "probes that have not seen it give" in rows[0]["reason"]
     kept = [line for line in path.read_text().splitlines(keepends=True) if "-40.png" not in line]
     path.write_text("".join(kept))

@@ -11,13 +11,13 @@ from vitrail.doors.converting import convert
 from vitrail.doors.models import find
 from vitrail.doors.units import in_units
 from vitrail.errors import UsageError
-from vitrail.evaluate.scaling import KEY, Scaling
+from vitrail.evaluate.calibration import SCALING_KEY, TargetScaling
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(32, 32), patch=(16, 16), width=128, depth=1, heads=2, mlp_width=16, outputs=2)
-SCALE = Scaling((300.0, -2.0), (40.0, 0.25))
+SCALE = TargetScaling((300.0, -2.0), (40.0, 0.25))
 IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
@@ -45,11 +45,11 @@ def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_pat
     model = create_model(SHAPE).eval()
     with torch.no_grad():
         model.head.linear.weight.normal_(0, 0.1)
-    info = {KEY: SCALE.to_json()}
+    info = {SCALING_KEY: SCALE.to_json()}
     bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "number", ("power", "tilt"), info)
     convert(find(str(tmp_path / "kept")), "timm", tmp_path / "timm")
     convert(find(str(tmp_path / "kept")), "bundle", tmp_path / "again")
-    assert bundle.read_bundle_info(tmp_path / "again").info[KEY] == SCALE.to_json()
+    assert bundle.read_bundle_info(tmp_path / "again").info[SCALING_KEY] == SCALE.to_json()
     with torch.inference_mode():
         theirs = find(str(tmp_path / "timm")).model(IMAGES)
         np.testing.assert_allclose(theirs, SCALE.values(model(IMAGES).numpy()), rtol=1e-5)

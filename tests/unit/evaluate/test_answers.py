@@ -10,93 +10,94 @@ from sklearn import metrics as sk
 from unit.evaluate import test_label_predictions as labels
 from unit.evaluate import test_number_predictions as numbers
 from vitrail.errors import UsageError
-from vitrail.evaluate.answers import answers_of, join, read_csv
-from vitrail.evaluate.collect import averaged, chances_of, probabilities_of
-from vitrail.evaluate.glance import glance
-from vitrail.evaluate.label_metrics import LabelMetrics
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.measuring import measured
-from vitrail.evaluate.metrics import Metrics
-from vitrail.evaluate.number_metrics import NumberMetrics
-from vitrail.evaluate.number_predictions import NumberPredictions
-from vitrail.evaluate.predictions import Predictions
-from vitrail.evaluate.scaling import Scaling
+from vitrail.evaluate.calibration import TargetScaling
+from vitrail.evaluate.inference import average_outputs, sigmoid
+from vitrail.evaluate.inference import softmax as inference_softmax
+from vitrail.evaluate.metrics import ClassificationMetrics
+from vitrail.evaluate.multilabel_metrics import MultilabelMetrics
+from vitrail.evaluate.prediction_tables import concat_predictions, predictions_from_outputs, read_predictions_csv
+from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from vitrail.evaluate.quick_metrics import compute_quick_metrics
+from vitrail.evaluate.regression_metrics import RegressionMetrics
+from vitrail.evaluate.task_metrics import compute_metrics
 
 OUTPUTS = np.random.default_rng(0).normal(size=(6, 2)).astype(np.float32)
 ROWS = [(f"{row}.png", str(row)) for row in range(6)]
-SCALE = Scaling((40.0, -3.0), (10.0, 0.5))
+SCALE = TargetScaling((40.0, -3.0), (10.0, 0.5))
 TARGETS = {
     "classes": np.array([0, 1, 0, 1, -1, 1]),
     "labels": np.array([[1, 0], [0, 1], [1, np.nan], [0, 1], [np.nan, np.nan], [1, 0]], np.float32),
     "number": np.array([[40, 1], [0, 1], [1, np.nan], [0, 2], [np.nan, np.nan], [1, 0]], np.float32),
 }
 KINDS = {
-    "classes": (Predictions, Metrics),
-    "labels": (LabelPredictions, LabelMetrics),
-    "number": (NumberPredictions, NumberMetrics),
+    "classes": (ClassificationPredictions, ClassificationMetrics),
+    "labels": (MultilabelPredictions, MultilabelMetrics),
+    "number": (RegressionPredictions, RegressionMetrics),
 }
 
 
 @pytest.mark.parametrize("task", TARGETS)
 def test_every_task_has_a_table_that_reads_back_and_can_be_measured(task, tmp_path):
     scale = SCALE if task == "number" else None
-    table = answers_of(task, OUTPUTS, ("a", "b"), scale, ROWS, "test", TARGETS[task], [("bad.png", "empty")])
+    table = predictions_from_outputs(
+        task, OUTPUTS, ("a", "b"), scale, ROWS, "test", TARGETS[task], [("bad.png", "empty")]
+    )
     kind, figures = KINDS[task]
     assert isinstance(table, kind) and table.skipped == (("bad.png", "empty"),) and len(table) == 6
     table.write_csv(tmp_path / "a.csv")
-    again = read_csv(tmp_path / "a.csv", task)
+    again = read_predictions_csv(tmp_path / "a.csv", task)
     assert isinstance(again, kind) and again.csv_bytes() == table.csv_bytes()
-    found = measured(again, scale)
-    assert isinstance(found, figures) and found == measured(table, scale) and found.n == 5
-    assert join([again, again]).ids == again.ids * 2
+    found = compute_metrics(again, scale)
+    assert isinstance(found, figures) and found == compute_metrics(table, scale) and found.n == 5
+    assert concat_predictions([again, again]).ids == again.ids * 2
 
 
 def test_answers_are_softmax_sigmoid_and_numbers_in_their_unit():
-    classes = answers_of("classes", OUTPUTS, ("a", "b"), None, ROWS)
-    several = answers_of("labels", OUTPUTS, ("a", "b"), None, ROWS)
-    values = answers_of("number", OUTPUTS, ("a", "b"), SCALE, ROWS)
-    np.testing.assert_array_equal(classes.probabilities, probabilities_of(OUTPUTS))
+    classes = predictions_from_outputs("classes", OUTPUTS, ("a", "b"), None, ROWS)
+    several = predictions_from_outputs("labels", OUTPUTS, ("a", "b"), None, ROWS)
+    values = predictions_from_outputs("number", OUTPUTS, ("a", "b"), SCALE, ROWS)
+    np.testing.assert_array_equal(classes.probabilities, inference_softmax(OUTPUTS))
     np.testing.assert_allclose(several.probabilities, 1 / (1 + np.exp(-OUTPUTS)), rtol=1e-6)
     np.testing.assert_allclose(values.values, OUTPUTS * [10, 0.5] + [40, -3], rtol=1e-6)
-    assert len(answers_of("labels", np.zeros((0, 0), np.float32), ("a", "b"), None, [])) == 0
+    assert len(predictions_from_outputs("labels", np.zeros((0, 0), np.float32), ("a", "b"), None, [])) == 0
 
 
 def test_numbers_without_a_scale_are_in_their_unit_already():
-    np.testing.assert_array_equal(answers_of("number", OUTPUTS, ("a", "b"), None, ROWS).values, OUTPUTS)
+    np.testing.assert_array_equal(predictions_from_outputs("number", OUTPUTS, ("a", "b"), None, ROWS).values, OUTPUTS)
 
 
 def test_tables_of_several_tasks_cannot_be_joined():
     with pytest.raises(UsageError, match=r"of one task\. Got several"):
-        join([labels.table(None, [[0.1, 0.2]]), numbers.table(None, [[1, 2]])])
+        concat_predictions([labels.table(None, [[0.1, 0.2]]), numbers.table(None, [[1, 2]])])
 
 
 def test_the_mirror_averages_what_each_task_answers():
     both = torch.tensor(np.stack([OUTPUTS, OUTPUTS[::-1] * 3]))
     one, other = both.numpy()
-    mean = {task: averaged(both, task).numpy() for task in TARGETS}
-    softmax = (probabilities_of(one) + probabilities_of(other)) / 2
-    np.testing.assert_allclose(probabilities_of(mean["classes"]), softmax, rtol=1e-5)
-    np.testing.assert_allclose(chances_of(mean["labels"]), (chances_of(one) + chances_of(other)) / 2, rtol=1e-5)
+    mean = {task: average_outputs(both, task).numpy() for task in TARGETS}
+    softmax = (inference_softmax(one) + inference_softmax(other)) / 2
+    np.testing.assert_allclose(inference_softmax(mean["classes"]), softmax, rtol=1e-5)
+    np.testing.assert_allclose(sigmoid(mean["labels"]), (sigmoid(one) + sigmoid(other)) / 2, rtol=1e-5)
     np.testing.assert_allclose(mean["number"], (one + other) / 2, rtol=1e-6)
     far = torch.tensor([[[200.0]], [[-200.0]]])
-    assert averaged(far, "labels").item() == pytest.approx(0, abs=1e-4)
+    assert average_outputs(far, "labels").item() == pytest.approx(0, abs=1e-4)
 
 
 def test_a_glance_is_the_figure_and_the_loss_over_known_cells():
-    found = glance("labels", OUTPUTS, TARGETS["labels"])
+    found = compute_quick_metrics("labels", OUTPUTS, TARGETS["labels"])
     known = ~np.isnan(TARGETS["labels"])
     areas = [sk.roc_auc_score(TARGETS["labels"][known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
-    p, t = chances_of(OUTPUTS)[known].astype(np.float64), TARGETS["labels"][known]
+    p, t = sigmoid(OUTPUTS)[known].astype(np.float64), TARGETS["labels"][known]
     assert found == ("AUROC", pytest.approx(np.mean(areas)), pytest.approx(sk.log_loss(t, p)))
     scaled = SCALE.standardised(TARGETS["number"])
-    found = glance("number", OUTPUTS, scaled)
+    found = compute_quick_metrics("number", OUTPUTS, scaled)
     shares = [sk.r2_score(scaled[known[:, k], k], OUTPUTS[known[:, k], k]) for k in range(2)]
     squares = np.square(OUTPUTS - scaled)[known].mean()
     assert found == ("R2", pytest.approx(np.mean(shares), rel=1e-5), pytest.approx(squares, rel=1e-5))
-    assert glance("classes", OUTPUTS, OUTPUTS.argmax(1))[:2] == ("accuracy", 1.0)
+    assert compute_quick_metrics("classes", OUTPUTS, OUTPUTS.argmax(1))[:2] == ("accuracy", 1.0)
 
 
 def test_a_glance_at_nothing_known_is_none_and_without_both_kinds_it_has_no_figure():
-    assert glance("labels", OUTPUTS, np.full((6, 2), np.nan, np.float32)) is None
-    assert glance("labels", OUTPUTS, np.ones((6, 2), np.float32)).figure is None
-    assert glance("number", OUTPUTS, np.ones((6, 2), np.float32)).figure is None
+    assert compute_quick_metrics("labels", OUTPUTS, np.full((6, 2), np.nan, np.float32)) is None
+    assert compute_quick_metrics("labels", OUTPUTS, np.ones((6, 2), np.float32)).figure is None
+    assert compute_quick_metrics("number", OUTPUTS, np.ones((6, 2), np.float32)).figure is None

@@ -8,19 +8,18 @@ from sklearn.metrics import roc_auc_score
 
 from unit.evaluate.test_unlike import features
 from vitrail import config
-from vitrail.evaluate.apart import Apart, apart
-from vitrail.evaluate.unlike import cut_of, familiar
+from vitrail.evaluate.ood import OodComparison, compare_ood, fit_feature_stats, fit_ood_threshold
 from vitrail.stats.areas import area
 from vitrail.stats.intervals import wilson
 
 NAMES = ("digits", "test", "cells")
 
 
-def found(shift: float = 0.0, cut: bool = True, **given: object) -> tuple[Apart, np.ndarray, np.ndarray]:
-    known = familiar(*features(0))
+def found(shift: float = 0.0, cut: bool = True, **given: object) -> tuple[OodComparison, np.ndarray, np.ndarray]:
+    known = fit_feature_stats(*features(0))
     own, others = features(1, n=200)[0], features(2, n=90)[0] * np.float32([1 + shift] + [1] * 11) - np.float32(shift)
-    limit = cut_of(known.distances(features(3, n=400)[0])) if cut else None
-    return apart(known, limit, own, others, NAMES, **given), known.distances(own), known.distances(others)
+    limit = fit_ood_threshold(known.distances(features(3, n=400)[0])) if cut else None
+    return compare_ood(known, limit, own, others, NAMES, **given), known.distances(own), known.distances(others)
 
 
 def test_areas_are_those_of_both_scores_and_shares_those_beyond_the_cut():
@@ -57,6 +56,6 @@ def test_a_person_reads_two_scores_and_what_the_cut_does():
     assert lines[0] == "200 held-out pictures of digits (test) beside 90 of cells" and len(lines) == 5
     assert lines[2].startswith(f"Mahalanobis distance    {told.scores[0].auroc:.4f}")
     assert f"{100 * told.unlike.share:.2f} % (" in lines[4] and "of the held-out pictures." in lines[4]
-    assert config.read(Apart, told.to_json(), "json") == told
+    assert config.read(OodComparison, told.to_json(), "json") == told
     without, *_ = found(2.0, cut=False)
     assert "takes at least 99 validation pictures" in without.table() and "unlike" not in without.to_json()

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, log_softmax, softmax
 
 from vitrail.errors import UsageError
-from vitrail.evaluate.calibration import calibration_error, fit, reliability
+from vitrail.evaluate.calibration import debiased_calibration_error, fit_temperature, reliability_curve
 
 
 def calibrated(seed, n, spread=2.0, K=5):
@@ -24,7 +24,7 @@ def loss(logits, targets):
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
 def test_V3_the_temperature_is_recovered_within_two_per_cent(factor):
-    found = [fit("classes", (factor * logits).astype(np.float32), targets).values[0] for logits, targets in
+    found = [fit_temperature("classes", (factor * logits).astype(np.float32), targets).values[0] for logits, targets in
              (calibrated(seed, 20_000) for seed in range(3))]  # fmt: skip
     assert np.mean(found) == pytest.approx(factor, rel=0.02)
 
@@ -34,7 +34,7 @@ def test_V3_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
     for seed in range(20):
         logits, targets = calibrated(seed, n)
         for factor in (0.3, 1.0, 4.0):
-            found = fit("classes", factor * logits, targets)
+            found = fit_temperature("classes", factor * logits, targets)
             scaled = found.logits(factor * logits)
             assert loss(scaled, targets) <= loss(factor * logits, targets) + 1e-12
             assert (scaled.argmax(1) == logits.argmax(1)).all()
@@ -42,16 +42,16 @@ def test_V3_the_loss_never_rises_on_the_pictures_it_was_fitted_to(n):
 
 def test_pictures_that_are_all_answered_rightly_ask_for_no_endless_confidence():
     logits = np.eye(3)[np.arange(150) % 3] * 4.0
-    (value,) = fit("classes", logits, np.arange(150) % 3).values
+    (value,) = fit_temperature("classes", logits, np.arange(150) % 3).values
     assert 0.4 < value < 1
 
 
 def test_too_few_pictures_have_no_temperature_and_unknown_ones_do_not_count():
     logits, targets = calibrated(0, 150)
-    assert fit("classes", logits[:99], targets[:99]) is None
+    assert fit_temperature("classes", logits[:99], targets[:99]) is None
     targets[:60] = -1
-    assert fit("classes", logits, targets) is None
-    assert fit("number", logits, logits) is None
+    assert fit_temperature("classes", logits, targets) is None
+    assert fit_temperature("number", logits, logits) is None
 
 
 def test_each_label_has_its_own_temperature_if_it_has_pictures_enough():
@@ -60,10 +60,10 @@ def test_each_label_has_its_own_temperature_if_it_has_pictures_enough():
     targets = (generator.random(true.shape) < expit(true)).astype(np.float32)
     targets[200:, 2] = np.nan
     targets[:200, 2] = np.arange(200) < 5  # five with the label
-    found = fit("labels", true * [2.0, 0.5, 1.0], targets).values
+    found = fit_temperature("labels", true * [2.0, 0.5, 1.0], targets).values
     assert found[:2] == (pytest.approx(2.0, rel=0.03), pytest.approx(0.5, rel=0.03))
     assert found[2] == 1.0
-    assert fit("labels", true[:50], targets[:50]) is None
+    assert fit_temperature("labels", true[:50], targets[:50]) is None
 
 
 @pytest.mark.parametrize(("n", "most"), [(200, 0.02), (2000, 0.005), (20_000, 0.002)])
@@ -73,26 +73,26 @@ def test_V3_the_error_of_calibrated_answers_is_nothing_but_chance(n, most, sprea
     for seed in range(200):
         logits, targets = calibrated(seed, n, spread)
         chances = softmax(logits, axis=1)
-        found.append(calibration_error(chances.max(1), chances.argmax(1) == targets))
+        found.append(debiased_calibration_error(chances.max(1), chances.argmax(1) == targets))
     assert np.mean(found) < most
 
 
 def test_the_error_of_overconfident_answers_keeps_its_size():
     chances = np.full(5000, 0.9)
     hits = np.arange(5000) % 10 < 7
-    assert calibration_error(chances, hits) == pytest.approx(0.2, abs=0.005)
+    assert debiased_calibration_error(chances, hits) == pytest.approx(0.2, abs=0.005)
 
 
 def test_the_error_needs_pictures():
     with pytest.raises(UsageError, match="at least one"):
-        calibration_error(np.zeros(0), np.zeros(0, bool))
+        debiased_calibration_error(np.zeros(0), np.zeros(0, bool))
 
 
 def test_reliability_bins_hold_as_many_pictures_each():
     chances = np.linspace(0, 1, 100)
-    bins = reliability(chances, chances > 0.5, bins=10)
+    bins = reliability_curve(chances, chances > 0.5, bins=10)
     assert [one.n for one in bins] == [10] * 10
     assert [one.share for one in bins] == [0.0] * 5 + [1.0] * 5
     assert bins[0].chance == pytest.approx(chances[:10].mean())
     assert bins[0].interval.low == 0.0
-    assert [one.n for one in reliability(chances[:3], chances[:3] > 0)] == [1, 1, 1]
+    assert [one.n for one in reliability_curve(chances[:3], chances[:3] > 0)] == [1, 1, 1]

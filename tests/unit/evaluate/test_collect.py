@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from vitrail.errors import UsageError
-from vitrail.evaluate.collect import collect, probabilities_of
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.inference import run_inference, softmax
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=4, width=4, channels=1)
@@ -45,21 +45,21 @@ def model() -> nn.Module:
 def test_the_order_and_the_batches_are_those_asked_for():
     shelf, net = Shelf(), model()
     indices = np.array([7, 1, 3, 9, 0])
-    found = collect(net, shelf, indices, SPEC, batch=2)
+    found = run_inference(net, shelf, indices, SPEC, batch=2)
     assert shelf.asked == [[7, 1], [3, 9], [0]]
-    alone = np.concatenate([collect(net, shelf, indices[i : i + 1], SPEC) for i in range(5)])
+    alone = np.concatenate([run_inference(net, shelf, indices[i : i + 1], SPEC) for i in range(5)])
     np.testing.assert_allclose(found, alone, atol=1e-6)
     assert found.dtype == np.float32
 
 
 def test_no_pictures_give_no_rows():
-    assert len(collect(model(), Shelf(), np.zeros(0, np.int64), SPEC)) == 0
+    assert len(run_inference(model(), Shelf(), np.zeros(0, np.int64), SPEC)) == 0
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_dropout_is_off_and_the_mode_is_given_back(training):
     net = model().train(training)
-    once, again = (collect(net, Shelf(), np.arange(10), SPEC) for _ in range(2))
+    once, again = (run_inference(net, Shelf(), np.arange(10), SPEC) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     assert net.training is training
     assert all(parameter.grad is None for parameter in net.parameters())
@@ -68,35 +68,37 @@ def test_dropout_is_off_and_the_mode_is_given_back(training):
 def test_a_frozen_part_of_a_model_in_training_stays_frozen():
     net = model().train()
     net[2].eval()
-    collect(net, Shelf(), np.arange(10), SPEC)
+    run_inference(net, Shelf(), np.arange(10), SPEC)
     assert [module.training for module in net] == [True, True, False, True]
 
 
 def test_mirrored_answers_are_the_mean_of_both_probabilities():
     shelf, net, indices = Shelf(), model(), np.arange(10)
-    plain = probabilities_of(collect(net, shelf, indices, SPEC))
+    plain = softmax(run_inference(net, shelf, indices, SPEC))
     flipped = Shelf()
     flipped.images = shelf.images.flip(-1)
-    other = probabilities_of(collect(net, flipped, indices, SPEC))
-    both = probabilities_of(collect(net, shelf, indices, SPEC, views=Views(mirror=True)))
+    other = softmax(run_inference(net, flipped, indices, SPEC))
+    both = softmax(run_inference(net, shelf, indices, SPEC, views=TestTimeAugmentation(mirror=True)))
     np.testing.assert_allclose(both, (plain + other) / 2, atol=1e-6)
     assert np.abs(plain - other).max() > 1e-3
 
 
 def test_bfloat16_answers_nearly_the_same_in_float32_numbers():
-    exact, rough = (collect(model(), Shelf(), np.arange(10), SPEC, number_format=f) for f in ("float32", "bfloat16"))
+    exact, rough = (
+        run_inference(model(), Shelf(), np.arange(10), SPEC, number_format=f) for f in ("float32", "bfloat16")
+    )
     assert rough.dtype == np.float32
     assert 0 < np.abs(exact - rough).max() < 0.05
 
 
 def test_wrong_settings_are_named():
     with pytest.raises(UsageError, match=r"one of float32, bfloat16, float16\. Got 'half'\."):
-        collect(model(), Shelf(), np.arange(2), SPEC, number_format="half")
+        run_inference(model(), Shelf(), np.arange(2), SPEC, number_format="half")
     with pytest.raises(UsageError, match=r"Got 0\."):
-        collect(model(), Shelf(), np.arange(2), SPEC, batch=0)
+        run_inference(model(), Shelf(), np.arange(2), SPEC, batch=0)
 
 
 def test_softmax_is_stable_and_sums_to_one():
-    found = probabilities_of(np.array([[1000.0, 999.0], [-1000.0, 0.0]], np.float32))
+    found = softmax(np.array([[1000.0, 999.0], [-1000.0, 0.0]], np.float32))
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-7)
     assert found[0, 0] == pytest.approx(0.731059, abs=1e-6)

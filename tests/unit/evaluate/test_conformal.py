@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.conformal import fewest, reached, sets
+from vitrail.evaluate.conformal import conformal_quantile, fit_conformal_sets, min_calibration_size
 
 
 def answered(seed, n=4000, K=4):
@@ -26,7 +26,7 @@ def test_V5_sets_hold_the_truth_as_often_as_promised(miss):
     for _ in range(1000):
         order = generator.permutation(len(targets))
         fitted, fresh = order[:400], order[400:]
-        held = sets(probabilities[fitted], targets[fitted], miss).of(probabilities[fresh])
+        held = fit_conformal_sets(probabilities[fitted], targets[fitted], miss).of(probabilities[fresh])
         covered.append(held[np.arange(len(fresh)), targets[fresh]].mean())
     assert np.mean(covered) == pytest.approx(1 - miss, abs=0.005)
 
@@ -36,7 +36,7 @@ def test_by_class_the_promise_holds_for_rare_ones_too():
     half = len(targets) // 2
     shares = {}
     for by_class in (False, True):
-        held = sets(probabilities[:half], targets[:half], 0.1, by_class).of(probabilities[half:])
+        held = fit_conformal_sets(probabilities[:half], targets[:half], 0.1, by_class).of(probabilities[half:])
         right = held[np.arange(half), targets[half:]]
         shares[by_class] = [right[targets[half:] == k].mean() for k in range(4)]
     assert min(shares[False]) < 0.85
@@ -45,10 +45,10 @@ def test_by_class_the_promise_holds_for_rare_ones_too():
 
 def test_classes_with_too_few_pictures_share_the_cut_of_all():
     probabilities, targets = answered(3, n=200)
-    found = sets(probabilities, targets, 0.1, by_class=True)
+    found = fit_conformal_sets(probabilities, targets, 0.1, by_class=True)
     counts = np.bincount(targets, minlength=4)
     assert found.own == tuple(bool(count >= 9) for count in counts)
-    plain = sets(probabilities, targets, 0.1)
+    plain = fit_conformal_sets(probabilities, targets, 0.1)
     assert all(cut == plain.cuts[0] for cut, mine in zip(found.cuts, found.own, strict=True) if not mine)
 
 
@@ -58,7 +58,7 @@ def test_V5_ranges_of_numbers_hold_the_truth_as_often_as_promised(miss):
     generator, covered = np.random.default_rng(5), []
     for _ in range(1000):
         order = generator.permutation(len(errors))
-        covered.append((errors[order[400:]] <= reached(errors[order[:400]], miss)).mean())
+        covered.append((errors[order[400:]] <= conformal_quantile(errors[order[:400]], miss)).mean())
     assert np.mean(covered) == pytest.approx(1 - miss, abs=0.005)
 
 
@@ -66,18 +66,18 @@ def test_sixty_pictures_promise_the_share_that_they_can():
     generator, covered = np.random.default_rng(4), []
     for _ in range(2000):
         errors = np.abs(generator.standard_cauchy(60))
-        covered.append(abs(generator.standard_cauchy()) <= reached(errors, 0.1))
+        covered.append(abs(generator.standard_cauchy()) <= conformal_quantile(errors, 0.1))
     assert np.mean(covered) == pytest.approx(0.902, abs=0.02)  # 55 of 61
 
 
 @pytest.mark.parametrize(("miss", "needed"), [(0.05, 19), (0.01, 99), (0.1, 9), (0.5, 1)])
 def test_too_few_pictures_are_refused_by_number(miss, needed):
-    assert fewest(miss) == needed
-    reached(np.zeros(needed), miss)
+    assert min_calibration_size(miss) == needed
+    conformal_quantile(np.zeros(needed), miss)
     with pytest.raises(DataError, match=rf"at least {needed} validation pictures.*Got {needed - 1}\."):
-        reached(np.zeros(needed - 1), miss)
+        conformal_quantile(np.zeros(needed - 1), miss)
 
 
 def test_a_share_outside_the_unit_interval_is_refused():
     with pytest.raises(UsageError, match=r"Got 95\."):
-        fewest(95)
+        min_calibration_size(95)

@@ -9,9 +9,9 @@ from scipy.special import softmax
 from vitrail import config
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import decisions
-from vitrail.evaluate.answers import answers_of, read_csv
-from vitrail.evaluate.decisions import Decisions, decide
-from vitrail.evaluate.settings import AnswerSettings
+from vitrail.evaluate.decisions import Decisions, fit_decisions
+from vitrail.evaluate.prediction_tables import predictions_from_outputs, read_predictions_csv
+from vitrail.evaluate.thresholds import PredictionSettings
 
 CLASSES = ("defect", "good")
 
@@ -26,31 +26,33 @@ def answered(n=600, seed=0, sharp=3.0):
 
 def table_of(decided, outputs, targets=None, distances=None, task="classes", names=CLASSES):
     rows = [(f"{row}.png", str(row)) for row in range(len(outputs))]
-    return answers_of(task, outputs, names, None, rows, "test", targets, decisions=decided, distances=distances)
+    return predictions_from_outputs(
+        task, outputs, names, None, rows, "test", targets, decisions=decided, distances=distances
+    )
 
 
 def test_probabilities_are_calibrated_and_no_class_changes():
     outputs, targets = answered()
-    decided = decide("classes", AnswerSettings(), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets)
     assert decided.temperature[0] == pytest.approx(3, rel=0.25)
     plain, table = table_of(None, outputs), table_of(decided, outputs)
     np.testing.assert_allclose(table.probabilities, softmax(outputs / decided.temperature[0], axis=1), rtol=1e-5)
     np.testing.assert_array_equal(plain.labels, table.labels)
-    uncalibrated = decide("classes", AnswerSettings(calibrate=False), CLASSES, outputs, targets)
+    uncalibrated = fit_decisions("classes", PredictionSettings(calibrate=False), CLASSES, outputs, targets)
     assert uncalibrated.temperature == ()
 
 
 def test_a_threshold_of_two_classes_decides_which_is_answered(tmp_path):
     outputs, targets = answered()
-    asked = AnswerSettings(positive="defect", rule="sensitivity 0.95")
-    decided = decide("classes", asked, CLASSES, outputs, targets)
+    asked = PredictionSettings(positive="defect", rule="sensitivity 0.95")
+    decided = fit_decisions("classes", asked, CLASSES, outputs, targets)
     table = table_of(decided, outputs, targets)
     defects = table.probabilities[:, 0] >= decided.thresholds[0]
     np.testing.assert_array_equal(table.labels == 0, defects)
     assert defects[targets == 0].mean() >= 0.95
     assert (table.confidences[defects] == table.probabilities[defects, 0]).all()
     table.write_csv(tmp_path / "a.csv")
-    again = read_csv(tmp_path / "a.csv", "classes")
+    again = read_predictions_csv(tmp_path / "a.csv", "classes")
     np.testing.assert_array_equal(again.labels, table.labels)
     assert again.csv_bytes() == table.csv_bytes()
 
@@ -60,18 +62,18 @@ def test_each_label_is_answered_from_its_own_threshold_on(tmp_path):
     outputs = generator.normal(-2, 1.5, (800, 2)).astype(np.float32)
     targets = (generator.random((800, 2)) < 1 / (1 + np.exp(-outputs))).astype(np.float32)
     targets[::7, 1] = np.nan
-    decided = decide("labels", AnswerSettings(rule="youden"), ("a", "b"), outputs, targets)
+    decided = fit_decisions("labels", PredictionSettings(rule="youden"), ("a", "b"), outputs, targets)
     table = table_of(decided, outputs, targets, task="labels", names=("a", "b"))
     assert max(decided.thresholds) < 0.4
     np.testing.assert_array_equal(table.labels, table.probabilities >= np.array(decided.thresholds))
     table.write_csv(tmp_path / "a.csv")
-    np.testing.assert_array_equal(read_csv(tmp_path / "a.csv", "labels").labels, table.labels)
+    np.testing.assert_array_equal(read_predictions_csv(tmp_path / "a.csv", "labels").labels, table.labels)
 
 
 def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     outputs, targets = answered(n=1000)
     distances = np.random.default_rng(2).exponential(size=1000)
-    decided = decide("classes", AnswerSettings(reject=0.2), CLASSES, outputs, targets, distances)
+    decided = fit_decisions("classes", PredictionSettings(reject=0.2), CLASSES, outputs, targets, distances)
     table = table_of(decided, outputs, targets, distances)
     unlike = np.array([why == "unlike" for why in table.abstained])
     unsure = np.array([why == "unsure" for why in table.abstained])
@@ -80,39 +82,45 @@ def test_the_least_sure_and_the_unlike_are_not_answered(tmp_path):
     assert table.confidences[unsure].max() < decided.sure < table.confidences[~unsure & ~unlike].min()
     assert table.silent.sum() == 209 - (unlike & (table.confidences < decided.sure)).sum()
     table.write_csv(tmp_path / "a.csv")
-    again = read_csv(tmp_path / "a.csv", "classes")
+    again = read_predictions_csv(tmp_path / "a.csv", "classes")
     assert again.abstained == table.abstained
     assert {row["abstain"] for row in again.records()} == {"no", "unsure", "unlike"}
 
 
 def test_where_everything_is_answered_nothing_is_stored_about_it():
     outputs, targets = answered(n=50)
-    assert table_of(decide("classes", AnswerSettings(), CLASSES, outputs, targets), outputs).abstained == ()
+    assert table_of(fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets), outputs).abstained == ()
 
 
 def test_too_few_pictures_leave_outputs_as_they_are():
     outputs, targets = answered(n=15)
-    decided = decide("classes", AnswerSettings(), CLASSES, outputs, targets, np.arange(15.0))
+    decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets, np.arange(15.0))
     assert decided == Decisions()
 
 
 def test_sets_and_ranges_come_with_enough_pictures():
     outputs, targets = answered(n=200)
-    decided = decide("classes", AnswerSettings(miss=0.1), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", PredictionSettings(miss=0.1), CLASSES, outputs, targets)
     held = table_of(decided, outputs).probabilities >= decided.cuts
     assert held[np.arange(200), targets].mean() >= 0.9
     values = np.random.default_rng(0).normal(size=(100, 2)).astype(np.float32)
     truth = values + np.array([0.5, 0.0], np.float32)
-    assert decide("number", AnswerSettings(), ("a", "b"), values, truth).reach == (pytest.approx(0.5, abs=1e-6), 0)
+    assert fit_decisions("number", PredictionSettings(), ("a", "b"), values, truth).reach == (
+        pytest.approx(0.5, abs=1e-6),
+        0,
+    )
     truth[5:, 1] = np.nan
-    assert decide("number", AnswerSettings(), ("a", "b"), values, truth).reach == ()
+    assert fit_decisions("number", PredictionSettings(), ("a", "b"), values, truth).reach == ()
 
 
 def test_decisions_survive_json():
     outputs, targets = answered()
-    decided = decide("classes", AnswerSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0))
-    assert decisions.read({decisions.KEY: config.write(decided)}, "classes", CLASSES, "config.json") == decided
-    assert decisions.read({}, "classes", CLASSES, "config.json") == Decisions()
+    decided = fit_decisions("classes", PredictionSettings(positive="good"), CLASSES, outputs, targets, np.arange(600.0))
+    assert (
+        decisions.read_decisions({decisions.DECISIONS_KEY: config.write(decided)}, "classes", CLASSES, "config.json")
+        == decided
+    )
+    assert decisions.read_decisions({}, "classes", CLASSES, "config.json") == Decisions()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +132,7 @@ def test_decisions_survive_json():
 )  # fmt: skip
 def test_what_are_no_decisions_about_these_classes_is_refused(noted):
     with pytest.raises(DamagedFileError, match=r"Use another copy\."):
-        decisions.read({decisions.KEY: noted}, "classes", CLASSES, "config.json")
+        decisions.read_decisions({decisions.DECISIONS_KEY: noted}, "classes", CLASSES, "config.json")
 
 
 @pytest.mark.parametrize(
@@ -137,7 +145,7 @@ def test_what_are_no_decisions_about_these_classes_is_refused(noted):
 )
 def test_settings_that_mean_nothing_are_refused(fields, match):
     with pytest.raises(UsageError, match=match):
-        AnswerSettings(**fields)
+        PredictionSettings(**fields)
 
 
 @pytest.mark.parametrize(
@@ -154,10 +162,10 @@ def test_settings_that_mean_nothing_are_refused(fields, match):
 )
 def test_settings_that_a_task_cannot_follow_are_refused(fields, task, match):
     with pytest.raises(UsageError, match=match):
-        AnswerSettings(**fields).check(task, CLASSES)
+        PredictionSettings(**fields).check(task, CLASSES)
 
 
 def test_settings_that_fit_are_taken():
-    AnswerSettings(positive="defect", rule="cost 20", ordered=True).check("classes", CLASSES)
-    AnswerSettings(reject=0.1).check("classes", ("a", "b", "c"))
-    AnswerSettings(rule="youden").check("labels", ("a",))
+    PredictionSettings(positive="defect", rule="cost 20", ordered=True).check("classes", CLASSES)
+    PredictionSettings(reject=0.1).check("classes", ("a", "b", "c"))
+    PredictionSettings(rule="youden").check("labels", ("a",))

@@ -12,16 +12,21 @@ from sklearn import metrics as sk
 from unit.evaluate.test_label_predictions import table
 from vitrail.config import read
 from vitrail.errors import DataError
-from vitrail.evaluate.label_metrics import FEWEST, LabelMetrics, measure
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.ranked import FIGURES, Ranked
+from vitrail.evaluate.multilabel_metrics import (
+    MIN_PER_SIDE,
+    RANKING_METRICS,
+    MultilabelMetrics,
+    RankedLabel,
+    compute_multilabel_metrics,
+)
+from vitrail.evaluate.predictions import MultilabelPredictions
 from vitrail.stats.areas import area
 from vitrail.stats.intervals import wilson
 
 NAMES = ("mass", "oedema", "rare")
 
 
-def drawn(n: int = 400, seed: int = 0) -> LabelPredictions:
+def drawn(n: int = 400, seed: int = 0) -> MultilabelPredictions:
     """Three labels of different frequency, a fifth of the cells unknown, scores with ties."""
     generator = np.random.default_rng(seed)
     targets = (generator.random((n, 3)) < [0.3, 0.5, 0.01]).astype(np.float32)
@@ -33,7 +38,7 @@ def drawn(n: int = 400, seed: int = 0) -> LabelPredictions:
 
 def test_V1_every_figure_is_scikit_learns_over_the_known_pictures():
     given = drawn()
-    found = measure(given, samples=20)
+    found = compute_multilabel_metrics(given, samples=20)
     assert given.targets is not None
     for k, one in enumerate(found.per_label):
         known = ~np.isnan(given.targets[:, k])
@@ -51,7 +56,7 @@ def test_V1_every_figure_is_scikit_learns_over_the_known_pictures():
 
 
 def test_rare_labels_are_flagged_and_in_no_mean():
-    found = measure(drawn(), samples=50)
+    found = compute_multilabel_metrics(drawn(), samples=50)
     assert found.rare == ("rare",) and found.counted == 2
     assert found.per_label[2].auroc is not None and found.per_label[2].auroc_interval is None
     for mean, name in ((found.auroc, "auroc"), (found.average_precision, "average_precision"), (found.f1, "f1")):
@@ -60,12 +65,12 @@ def test_rare_labels_are_flagged_and_in_no_mean():
     assert found.left_out() in found.table()
 
 
-@pytest.mark.parametrize(("count", "rare"), [(FEWEST - 1, True), (FEWEST, False)])
+@pytest.mark.parametrize(("count", "rare"), [(MIN_PER_SIDE - 1, True), (MIN_PER_SIDE, False)])
 def test_ten_of_either_kind_are_enough(count, rare):
     targets = np.r_[np.ones(count), np.zeros(50)]
     chances = np.linspace(0, 1, len(targets))
-    assert measure(table(targets, chances, ("a",)), samples=5).per_label[0].rare is rare
-    assert measure(table(1 - targets, chances, ("a",)), samples=5).per_label[0].rare is rare
+    assert compute_multilabel_metrics(table(targets, chances, ("a",)), samples=5).per_label[0].rare is rare
+    assert compute_multilabel_metrics(table(1 - targets, chances, ("a",)), samples=5).per_label[0].rare is rare
 
 
 def test_the_log_loss_is_the_binary_cross_entropy_of_known_cells():
@@ -74,7 +79,7 @@ def test_the_log_loss_is_the_binary_cross_entropy_of_known_cells():
     t, p = given.targets.astype(np.float64).ravel(), given.probabilities.astype(np.float64).ravel()
     known = ~np.isnan(t)
     losses = -t[known] * np.log(p[known]) - (1 - t[known]) * np.log(1 - p[known])
-    found = measure(given, samples=50)
+    found = compute_multilabel_metrics(given, samples=50)
     assert found.log_loss == pytest.approx(losses.mean())
     assert found.log_loss_interval[0] < found.log_loss < found.log_loss_interval[1]
 
@@ -83,11 +88,11 @@ def test_figures_of_drawn_rows_are_scikit_learns():
     generator = np.random.default_rng(3)
     positive, scores = generator.random(60) < 0.4, np.round(generator.random(60), 1)
     known, answered = generator.random(60) < 0.8, generator.random(60) < 0.5
-    label = Ranked.of(known, positive, scores, answered)
+    label = RankedLabel.of(known, positive, scores, answered)
     for _ in range(20):
         rows = generator.integers(0, 60, 60)
         there = rows[known[rows]]
-        found = dict(zip(FIGURES, label.figures(np.bincount(rows, minlength=60)), strict=True))
+        found = dict(zip(RANKING_METRICS, label.figures(np.bincount(rows, minlength=60)), strict=True))
         truth, said = positive[there], answered[there]
         assert found["average_precision"] == pytest.approx(sk.average_precision_score(truth, scores[there]), abs=1e-12)
         assert found["f1"] == pytest.approx(sk.f1_score(truth, said), abs=1e-12)
@@ -96,18 +101,23 @@ def test_figures_of_drawn_rows_are_scikit_learns():
         false, true, _ = sk.roc_curve(truth, scores[there], drop_intermediate=False)
         assert found["sensitivity_at_90"] == pytest.approx(true[false <= 0.1 + 1e-9].max(), abs=1e-12)
     only = label.figures(np.bincount(np.flatnonzero(known & positive), minlength=60))
-    assert np.isnan(only[FIGURES.index("specificity")]) and np.isnan(only[FIGURES.index("sensitivity_at_90")])
+    assert np.isnan(only[RANKING_METRICS.index("specificity")]) and np.isnan(
+        only[RANKING_METRICS.index("sensitivity_at_90")]
+    )
 
 
 def test_intervals_hold_their_figures_and_areas_have_delongs():
     given = drawn()
-    found = measure(given, samples=200)
+    found = compute_multilabel_metrics(given, samples=200)
     one = found.per_label[0]
     assert given.targets is not None
     known = ~np.isnan(given.targets[:, 0])
     alone = area(given.targets[known, 0] == 1, given.probabilities[known, 0])
     assert one.auroc_interval == pytest.approx(alone.interval(), abs=1e-12)
-    for figures, names in ((one, ("auroc", *FIGURES)), (found, ("auroc", "average_precision", "f1", "log_loss"))):
+    for figures, names in (
+        (one, ("auroc", *RANKING_METRICS)),
+        (found, ("auroc", "average_precision", "f1", "log_loss")),
+    ):
         for name in names:
             low, high = getattr(figures, f"{name}_interval")
             assert low < getattr(figures, name) < high
@@ -119,7 +129,10 @@ def test_pictures_of_one_patient_make_wider_intervals():
         given, ids=tuple(f"{id}-{k}" for id in given.ids for k in range(4)), paths=given.paths * 4,
         targets=given.targets.repeat(4, 0), probabilities=given.probabilities.repeat(4, 0),
     )  # fmt: skip
-    naive, grouped = measure(many, samples=200), measure(many, np.arange(200).repeat(4), samples=200)
+    naive, grouped = (
+        compute_multilabel_metrics(many, samples=200),
+        compute_multilabel_metrics(many, np.arange(200).repeat(4), samples=200),
+    )
     known = int((~np.isnan(given.targets)).any(1).sum())
     assert (grouped.groups, grouped.auroc) == (known, naive.auroc)
     for name in ("auroc_interval", "average_precision_interval", "f1_interval", "log_loss_interval"):
@@ -130,17 +143,17 @@ def test_pictures_of_one_patient_make_wider_intervals():
 
 
 def test_an_unknown_cell_without_a_number_is_not_in_the_loss():
-    found = measure(table([[1, np.nan], [0, 1]], [[0.9, np.nan], [0.2, 0.8]]), samples=5)
+    found = compute_multilabel_metrics(table([[1, np.nan], [0, 1]], [[0.9, np.nan], [0.2, 0.8]]), samples=5)
     assert found.log_loss == pytest.approx(-np.log([0.9, 0.8, 0.8]).mean())
 
 
 def test_shares_from_one_half_on_count_as_present():
-    found = measure(table([[0.5], [0.4]], [[0.9], [0.2]], ("a",)), samples=5)
+    found = compute_multilabel_metrics(table([[0.5], [0.4]], [[0.9], [0.2]], ("a",)), samples=5)
     assert (found.per_label[0].positives, found.per_label[0].auroc) == (1, 1.0)
 
 
 def test_a_label_of_one_kind_has_no_area_and_the_headline_says_what_can_be_said():
-    found = measure(table([[1, np.nan], [1, np.nan]], [[0.9, 0.2], [0.2, 0.2]]), samples=5)
+    found = compute_multilabel_metrics(table([[1, np.nan], [1, np.nan]], [[0.9, 0.2], [0.2, 0.2]]), samples=5)
     assert (found.n, found.counted, found.auroc, found.auroc_interval) == (2, 0, None, None)
     assert (found.per_label[1].n, found.per_label[1].prevalence, found.per_label[1].sensitivity) == (0, None, None)
     assert found.headline().startswith("Log loss on 2 held-out pictures (test): ") and "oedema" in found.headline()
@@ -149,17 +162,17 @@ def test_a_label_of_one_kind_has_no_area_and_the_headline_says_what_can_be_said(
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(DataError, match=r"known label\. Got 1 picture, none with a target"):
-        measure(table(None, [[0.1, 0.2]]))
+        compute_multilabel_metrics(table(None, [[0.1, 0.2]]))
     with pytest.raises(DataError, match=r"1 of 2 answers are NaN or infinite"):
-        measure(table([[1, 0]], [[np.nan, 0.2]]))
+        compute_multilabel_metrics(table([[1, 0]], [[np.nan, 0.2]]))
 
 
 def test_figures_survive_json_and_the_table_lines_up():
-    found = measure(drawn(), samples=5)
-    assert read(LabelMetrics, found.to_json(), "report.json") == found
+    found = compute_multilabel_metrics(drawn(), samples=5)
+    assert read(MultilabelMetrics, found.to_json(), "report.json") == found
     lines = found.table().splitlines()
     assert len({len(line) for line in lines[5:9]}) == 1 and lines[6].startswith("mass ")
-    single = measure(dataclasses.replace(drawn(), classes=("a", "b", "c")), samples=5)
+    single = compute_multilabel_metrics(dataclasses.replace(drawn(), classes=("a", "b", "c")), samples=5)
     assert "mean of 2 labels, 95 % interval" in single.headline()
 
 
@@ -168,5 +181,5 @@ def test_ten_thousand_pictures_of_fourteen_labels_take_seconds():
     targets = (generator.random((10_000, 14)) < 0.1).astype(np.float32)
     given = table(targets, generator.random((10_000, 14)), tuple(f"l{k}" for k in range(14)))
     began = time.perf_counter()
-    measure(given, samples=20)  # a fiftieth of the usual number
+    compute_multilabel_metrics(given, samples=20)  # a fiftieth of the usual number
     assert time.perf_counter() - began < 5

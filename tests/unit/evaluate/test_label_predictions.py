@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate import label_predictions
-from vitrail.evaluate.label_cells import cell_of, escaped, labels_in
-from vitrail.evaluate.label_predictions import LabelPredictions, join, read_csv
+from vitrail.evaluate import predictions
+from vitrail.evaluate.predictions import MultilabelPredictions, concat_label_predictions, read_label_predictions_csv
+from vitrail.evaluate.tables import escape_name, format_label_cell, parse_label_cell
 
 NAN = float("nan")
 names = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), min_size=1, max_size=8) | st.text(
@@ -22,10 +22,10 @@ names = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs
 cells = st.sampled_from([0.0, 1.0, NAN]) | st.floats(0, 1, width=32)
 
 
-def table(targets, probabilities, classes=("oedema", "nodule")) -> LabelPredictions:
+def table(targets, probabilities, classes=("oedema", "nodule")) -> MultilabelPredictions:
     probabilities = np.asarray(probabilities, np.float32).reshape(-1, len(classes))
     n = len(probabilities)
-    return LabelPredictions(
+    return MultilabelPredictions(
         paths=tuple(f"pictures/{i}.png" for i in range(n)),
         ids=tuple(map(str, range(n))),
         split="test",
@@ -35,7 +35,7 @@ def table(targets, probabilities, classes=("oedema", "nodule")) -> LabelPredicti
     )
 
 
-def assert_same(a: LabelPredictions, b: LabelPredictions) -> None:
+def assert_same(a: MultilabelPredictions, b: MultilabelPredictions) -> None:
     assert (a.paths, a.ids, a.split, a.classes) == (b.paths, b.ids, b.split, b.classes)
     np.testing.assert_array_equal(a.probabilities, b.probabilities)
     assert (a.targets is None) == (b.targets is None)
@@ -77,17 +77,17 @@ def test_any_labels_survive_the_file(classes, data, tmp_path_factory):
         given = table(None, given.probabilities, tuple(classes))
     path = tmp_path_factory.mktemp("t") / "a.csv"
     given.write_csv(path)
-    assert_same(given, read_csv(path))
+    assert_same(given, read_label_predictions_csv(path))
 
 
 @given(classes=st.lists(names, min_size=1, max_size=4, unique=True), data=st.data())
 def test_any_cell_reads_back_and_no_two_targets_share_one(classes, data):
     drawn = [data.draw(st.lists(cells, min_size=len(classes), max_size=len(classes))) for _ in range(2)]
-    safe = [escaped(name) for name in classes]
+    safe = [escape_name(name) for name in classes]
     positions = {name: k for k, name in enumerate(safe)}
-    written = [cell_of(target, safe) for target in drawn]
+    written = [format_label_cell(target, safe) for target in drawn]
     for cell, target in zip(written, drawn, strict=True):
-        np.testing.assert_array_equal(labels_in(cell, positions, "here"), np.array(target, np.float32))
+        np.testing.assert_array_equal(parse_label_cell(cell, positions, "here"), np.array(target, np.float32))
     assert (written[0] == written[1]) == np.array_equal(*drawn, equal_nan=True)
 
 
@@ -97,7 +97,7 @@ def test_no_cell_can_be_run_by_a_spreadsheet(name, tmp_path):
     (row,) = list(csv.reader(io.StringIO(given.csv_bytes().decode(), newline="")))[1:]
     assert all(not cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in row)
     given.write_csv(tmp_path / "a.csv")
-    assert_same(given, read_csv(tmp_path / "a.csv"))
+    assert_same(given, read_label_predictions_csv(tmp_path / "a.csv"))
 
 
 def test_records_say_what_the_file_says():
@@ -119,20 +119,20 @@ def test_records_say_what_the_file_says():
 
 
 def test_joining_parts_gives_the_whole():
-    both = join([table([[1, 0]], [[0.9, 0.1]]), table(None, [[0.2, 0.3]] * 2)])
+    both = concat_label_predictions([table([[1, 0]], [[0.9, 0.1]]), table(None, [[0.2, 0.3]] * 2)])
     assert both.targets is not None and both.targets[0].tolist() == [1, 0] and np.isnan(both.targets[1:]).all()
-    assert len(both) == 3 and join([table(None, [[0.2, 0.3]])]).targets is None
+    assert len(both) == 3 and concat_label_predictions([table(None, [[0.2, 0.3]])]).targets is None
     with pytest.raises(UsageError, match="share classes and split"):
-        join([table(None, [[0.1, 0.2]]), table(None, [[0.1, 0.2]], ("a", "b"))])
+        concat_label_predictions([table(None, [[0.1, 0.2]]), table(None, [[0.1, 0.2]], ("a", "b"))])
 
 
 def test_shapes_and_names_that_do_not_fit_are_named():
     with pytest.raises(UsageError, match=r"2 labels need probabilities of shape \(1, 2\).*Got \(1, 3\)"):
-        LabelPredictions(
+        MultilabelPredictions(
             paths=("",), ids=("0",), split="", targets=None, probabilities=np.zeros((1, 3)), classes=("a", "b")
         )
     with pytest.raises(UsageError, match=r"must have shape \(1, 1\)\. Got \(1,\)"):
-        LabelPredictions(
+        MultilabelPredictions(
             paths=("",), ids=("0",), split="", targets=np.zeros(1), probabilities=np.zeros((1, 1)), classes=("a",)
         )
     for classes in (("a", "a"), ("a", "")):
@@ -153,10 +153,10 @@ def test_a_broken_target_is_named(target, message, tmp_path):
     header = "path,id,split,target,label,probability,prob_oedema,prob_nodule,abstain"
     (tmp_path / "a.csv").write_text(f"{header}\np,0,test,{target},(none),0.1,0.1,0.1,0\n")
     with pytest.raises(DataError, match=message):
-        read_csv(tmp_path / "a.csv")
+        read_label_predictions_csv(tmp_path / "a.csv")
 
 
 def test_an_empty_table_survives_too(tmp_path):
     table(None, np.zeros((0, 2))).write_csv(tmp_path / "a.csv")
-    again = label_predictions.read_csv(tmp_path / "a.csv")
+    again = predictions.read_label_predictions_csv(tmp_path / "a.csv")
     assert len(again) == 0 and again.classes == ("oedema", "nodule")

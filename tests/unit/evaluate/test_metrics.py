@@ -10,16 +10,16 @@ from sklearn import metrics as sk
 
 from vitrail.config import read
 from vitrail.errors import DataError
-from vitrail.evaluate.calibration import plain_calibration_error
-from vitrail.evaluate.metrics import Metrics, measure
-from vitrail.evaluate.predictions import Predictions
+from vitrail.evaluate.calibration import expected_calibration_error
+from vitrail.evaluate.metrics import ClassificationMetrics, compute_classification_metrics
+from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.stats.intervals import wilson
 
 
-def table(targets, probabilities, classes=None) -> Predictions:
+def table(targets, probabilities, classes=None) -> ClassificationPredictions:
     probabilities = np.asarray(probabilities, np.float32)
     n, K = probabilities.shape
-    return Predictions(
+    return ClassificationPredictions(
         paths=("",) * n,
         ids=tuple(map(str, range(n))),
         split="test",
@@ -29,7 +29,7 @@ def table(targets, probabilities, classes=None) -> Predictions:
     )
 
 
-def drawn(n: int = 300, K: int = 4, seed: int = 0) -> Predictions:
+def drawn(n: int = 300, K: int = 4, seed: int = 0) -> ClassificationPredictions:
     generator = np.random.default_rng(seed)
     targets = generator.choice(K, n, p=np.arange(1, K + 1) / (K * (K + 1) / 2))
     logits = generator.normal(size=(n, K)) + 2 * np.eye(K)[targets]
@@ -38,7 +38,7 @@ def drawn(n: int = 300, K: int = 4, seed: int = 0) -> Predictions:
 
 def test_V1_every_figure_is_scikit_learns():
     given = drawn()
-    found = measure(given, samples=20)
+    found = compute_classification_metrics(given, samples=20)
     targets, labels, probabilities = given.targets, given.labels, given.probabilities.astype(np.float64)
     assert found.accuracy == pytest.approx(sk.accuracy_score(targets, labels))
     assert found.balanced_accuracy == pytest.approx(sk.balanced_accuracy_score(targets, labels))
@@ -56,7 +56,7 @@ def test_V1_every_figure_is_scikit_learns():
 
 
 def test_intervals_hold_their_figures_and_accuracy_has_wilsons():
-    found = measure(drawn(), samples=200)
+    found = compute_classification_metrics(drawn(), samples=200)
     assert found.accuracy_interval == wilson(round(found.accuracy * 300), 300)
     for figure, (low, high) in (
         (found.accuracy, found.accuracy_interval),
@@ -75,8 +75,8 @@ def test_intervals_hold_their_figures_and_accuracy_has_wilsons():
 
 def test_classes_with_an_order_have_a_kappa_that_counts_how_far_off_an_answer_is():
     given = drawn()
-    assert measure(given, samples=5).quadratic_kappa is None
-    found = measure(given, ordered=True, samples=20)
+    assert compute_classification_metrics(given, samples=5).quadratic_kappa is None
+    found = compute_classification_metrics(given, ordered=True, samples=20)
     expected = sk.cohen_kappa_score(given.targets, given.labels, weights="quadratic")
     assert found.quadratic_kappa == pytest.approx(expected, abs=1e-12)
     assert "quadratic kappa" in found.table()
@@ -84,7 +84,7 @@ def test_classes_with_an_order_have_a_kappa_that_counts_how_far_off_an_answer_is
 
 def test_two_classes_have_the_brier_score_of_one_probability_and_no_top():
     given = drawn(K=2)
-    found = measure(given, samples=5)
+    found = compute_classification_metrics(given, samples=5)
     one = given.probabilities[:, 1].astype(np.float64)
     assert found.brier == pytest.approx(sk.brier_score_loss(given.targets, one), rel=1e-6)
     assert (found.top, found.top_accuracy) == (None, None)
@@ -92,7 +92,7 @@ def test_two_classes_have_the_brier_score_of_one_probability_and_no_top():
 
 def test_the_answered_classes_are_counted_and_not_the_likeliest():
     given = replace(drawn(K=2), answered=np.zeros(300, np.int64))
-    found = measure(given, samples=5)
+    found = compute_classification_metrics(given, samples=5)
     assert found.accuracy == (given.targets == 0).mean() and found.per_class[1].predicted == 0
 
 
@@ -102,7 +102,10 @@ def test_pictures_of_one_patient_make_wider_intervals():
         given, ids=tuple(f"{id}-{k}" for id in given.ids for k in range(4)), paths=given.paths * 4,
         targets=given.targets.repeat(4), probabilities=given.probabilities.repeat(4, 0),
     )  # fmt: skip
-    naive, grouped = measure(many, samples=300), measure(many, np.arange(200).repeat(4), samples=300)
+    naive, grouped = (
+        compute_classification_metrics(many, samples=300),
+        compute_classification_metrics(many, np.arange(200).repeat(4), samples=300),
+    )
     assert (grouped.groups, grouped.accuracy) == (200, naive.accuracy)
     for name in ("accuracy", "balanced_accuracy", "macro_f1", "kappa", "log_loss", "auroc"):
         (low, high), (wide_low, wide_high) = (getattr(one, f"{name}_interval") for one in (naive, grouped))
@@ -114,7 +117,7 @@ def test_without_an_error_intervals_still_have_a_width():
     targets = np.arange(60) % 3
     given = table(targets, 0.9 * np.eye(3)[targets] + 0.1 / 3)
     for groups, n in ((None, 60), (np.arange(60) // 6, 10)):
-        found = measure(given, groups, samples=20)
+        found = compute_classification_metrics(given, groups, samples=20)
         assert found.accuracy_interval == wilson(n, n) == found.macro_f1_interval == found.kappa_interval
         assert found.per_class[0].recall_interval[0] < 0.9
 
@@ -122,11 +125,13 @@ def test_without_an_error_intervals_still_have_a_width():
 def test_V1_answers_that_are_no_numbers_are_refused():
     given = table([0, 1], [[0.5, 0.5], [np.nan, 0.5]])
     with pytest.raises(DataError, match=r"1 of 4 answers are NaN"):
-        measure(given)
+        compute_classification_metrics(given)
 
 
 def test_a_class_that_never_occurs_has_no_recall_and_hurts_nobody():
-    found = measure(table([0, 0, 1, 1], [[0.9, 0.1, 0], [0.8, 0.2, 0], [0.3, 0.7, 0], [0.6, 0.4, 0]]), samples=5)
+    found = compute_classification_metrics(
+        table([0, 0, 1, 1], [[0.9, 0.1, 0], [0.8, 0.2, 0], [0.3, 0.7, 0], [0.6, 0.4, 0]]), samples=5
+    )
     assert found.balanced_accuracy == pytest.approx(0.75)
     ghost = found.per_class[2]
     assert (ghost.n, ghost.precision, ghost.recall, ghost.recall_interval, ghost.f1, ghost.auroc) == (0, *[None] * 5)
@@ -135,40 +140,45 @@ def test_a_class_that_never_occurs_has_no_recall_and_hurts_nobody():
 
 
 def test_V1_one_class_alone_has_no_ranking():
-    assert measure(table([0, 0], [[0.9, 0.1], [0.2, 0.8]]), samples=5).auroc is None
+    assert compute_classification_metrics(table([0, 0], [[0.9, 0.1], [0.2, 0.8]]), samples=5).auroc is None
 
 
 def test_a_certain_mistake_has_a_finite_loss():
-    assert measure(table([1], [[1.0, 0.0]]), samples=2).log_loss == pytest.approx(87.336, abs=0.01)
+    assert compute_classification_metrics(table([1], [[1.0, 0.0]]), samples=2).log_loss == pytest.approx(
+        87.336, abs=0.01
+    )
 
 
 def test_the_plain_calibration_error_is_the_one_counted_by_hand():
     confidences = np.array([0.95, 0.95, 0.65, 0.65, 0.65])  # two of 15 bins
     hits = np.array([True, True, True, False, False])
-    assert plain_calibration_error(confidences, hits) == pytest.approx(2 / 5 * 0.05 + 3 / 5 * abs(1 / 3 - 0.65))
-    assert plain_calibration_error(np.ones(4), np.ones(4, bool)) == 0
-    assert plain_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
+    assert expected_calibration_error(confidences, hits) == pytest.approx(2 / 5 * 0.05 + 3 / 5 * abs(1 / 3 - 0.65))
+    assert expected_calibration_error(np.ones(4), np.ones(4, bool)) == 0
+    assert expected_calibration_error(np.array([0.0, 1.0]), np.array([False, True])) == 0
 
 
 def test_pictures_without_a_target_are_left_out():
-    assert measure(table([0, -1, 1], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]]), samples=5).accuracy == 0.5
+    assert (
+        compute_classification_metrics(table([0, -1, 1], [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1]]), samples=5).accuracy
+        == 0.5
+    )
 
 
 def test_without_targets_there_is_nothing_to_measure():
     with pytest.raises(DataError, match=r"Got 2 pictures, none with a target"):
-        measure(table(None, [[0.9, 0.1]] * 2))
+        compute_classification_metrics(table(None, [[0.9, 0.1]] * 2))
     with pytest.raises(DataError, match=r"Got 1 picture, none with a target"):
-        measure(table([-1], [[0.9, 0.1]]))
+        compute_classification_metrics(table([-1], [[0.9, 0.1]]))
 
 
 def test_metrics_survive_json():
-    found = measure(table([0, 1, 1], [[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0]]), samples=5)
-    assert read(Metrics, found.to_json(), "report.json") == found
+    found = compute_classification_metrics(table([0, 1, 1], [[0.9, 0.1, 0], [0.2, 0.8, 0], [0.6, 0.4, 0]]), samples=5)
+    assert read(ClassificationMetrics, found.to_json(), "report.json") == found
 
 
 def test_the_table_says_accuracy_first_and_has_a_line_per_class():
     given = drawn()
-    text = measure(given, samples=5).table()
+    text = compute_classification_metrics(given, samples=5).table()
     assert text.startswith(f"accuracy          {100 * (given.labels == given.targets).mean():.2f} %  (95 % interval")
     assert "n = 300" in text.splitlines()[0]
     assert [line.split()[0] for line in text.splitlines()[-4:]] == ["a", "b", "c", "d"]
@@ -177,17 +187,21 @@ def test_the_table_says_accuracy_first_and_has_a_line_per_class():
 
 def test_the_same_seed_gives_the_same_intervals():
     given = drawn()
-    assert measure(given, seed=1, samples=10) == measure(given, seed=1, samples=10)
-    assert measure(given, seed=1, samples=10) != measure(given, seed=2, samples=10)
+    assert compute_classification_metrics(given, seed=1, samples=10) == compute_classification_metrics(
+        given, seed=1, samples=10
+    )
+    assert compute_classification_metrics(given, seed=1, samples=10) != compute_classification_metrics(
+        given, seed=2, samples=10
+    )
 
 
 def test_pictures_that_do_not_show_that_anything_was_learnt_are_named():
     generator = np.random.default_rng(0)
     targets = np.arange(24) % 2
-    guessed = measure(table(targets, generator.dirichlet((1, 1), 24)), samples=200)
+    guessed = compute_classification_metrics(table(targets, generator.dirichlet((1, 1), 24)), samples=200)
     assert guessed.kappa_interval[0] <= 0 and guessed.auroc_interval[0] <= 0.5
     assert guessed.doubt().startswith("These 24 pictures do not show that it is better than guessing")
     assert guessed.doubt() in guessed.table()
-    assert measure(drawn(), samples=200).doubt() == ""
+    assert compute_classification_metrics(drawn(), samples=200).doubt() == ""
     ranked = np.where(targets, 0.4, 0.3) + 0.01 * generator.random(24)  # never the answer, and always in order
-    assert measure(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).doubt() == ""
+    assert compute_classification_metrics(table(targets, np.stack([1 - ranked, ranked], 1)), samples=200).doubt() == ""

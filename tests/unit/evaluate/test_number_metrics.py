@@ -10,11 +10,11 @@ from sklearn import metrics as sk
 from unit.evaluate.test_number_predictions import NAN, table
 from vitrail.config import read
 from vitrail.errors import DataError
-from vitrail.evaluate.number_metrics import NumberMetrics, measure
-from vitrail.evaluate.number_predictions import NumberPredictions
+from vitrail.evaluate.predictions import RegressionPredictions
+from vitrail.evaluate.regression_metrics import RegressionMetrics, compute_regression_metrics
 
 
-def drawn(n: int = 300, seed: int = 0) -> NumberPredictions:
+def drawn(n: int = 300, seed: int = 0) -> RegressionPredictions:
     generator = np.random.default_rng(seed)
     targets = generator.normal([40, 70], [10, 15], (n, 2)).round(0)  # with ties
     values = targets + generator.normal(0, [5, 30], (n, 2))
@@ -24,7 +24,7 @@ def drawn(n: int = 300, seed: int = 0) -> NumberPredictions:
 
 def test_V1_every_figure_is_scikit_learns_or_scipys_over_the_known_pictures():
     given = drawn()
-    found = measure(given, (41.0, 69.0), samples=50)
+    found = compute_regression_metrics(given, (41.0, 69.0), samples=50)
     assert given.targets is not None
     for k, one in enumerate(found.per_column):
         known = ~np.isnan(given.targets[:, k])
@@ -48,7 +48,7 @@ def test_V1_every_figure_is_scikit_learns_or_scipys_over_the_known_pictures():
 def test_differences_have_their_mean_and_limits_of_agreement():
     truth = np.arange(500.0)
     gaps = np.random.default_rng(0).normal(2.0, 3.0, 500).round(1)
-    (one,) = measure(table(truth, truth + gaps, ("age",)), samples=100).per_column
+    (one,) = compute_regression_metrics(table(truth, truth + gaps, ("age",)), samples=100).per_column
     assert one.bias == pytest.approx(gaps.mean(), abs=1e-4) and one.bias_interval[0] < 2 < one.bias_interval[1]
     assert one.agreement == pytest.approx(
         (gaps.mean() - 1.96 * gaps.std(ddof=1), gaps.mean() + 1.96 * gaps.std(ddof=1))
@@ -59,48 +59,48 @@ def test_differences_have_their_mean_and_limits_of_agreement():
 def test_pictures_of_one_patient_make_wider_intervals():
     truth = np.random.default_rng(1).normal(size=200)
     given = table(truth.repeat(4), (truth + np.random.default_rng(2).normal(size=200)).repeat(4), ("age",))
-    (naive,) = measure(given, samples=300).per_column
-    (grouped,) = measure(given, None, np.arange(200).repeat(4), samples=300).per_column
+    (naive,) = compute_regression_metrics(given, samples=300).per_column
+    (grouped,) = compute_regression_metrics(given, None, np.arange(200).repeat(4), samples=300).per_column
     for name in ("mae", "rmse", "r2", "spearman", "bias"):
         (low, high), (wide_low, wide_high) = (getattr(one, f"{name}_interval") for one in (naive, grouped))
         assert 1.5 < (wide_high - wide_low) / (high - low) < 2.5
 
 
 def test_what_has_no_variance_has_no_r2_and_equal_answers_no_rank_correlation():
-    (one,) = measure(table([5, 5, 5], [4, 5, 6], ("a",)), samples=5).per_column
+    (one,) = compute_regression_metrics(table([5, 5, 5], [4, 5, 6], ("a",)), samples=5).per_column
     assert (one.mae, one.r2, one.r2_interval, one.spearman) == (pytest.approx(2 / 3), None, None, None)
-    (one,) = measure(table([4, 5, 6], [5, 5, 5], ("a",)), samples=5).per_column
+    (one,) = compute_regression_metrics(table([4, 5, 6], [5, 5, 5], ("a",)), samples=5).per_column
     assert one.spearman is None and one.r2 == pytest.approx(0)
 
 
 def test_a_column_of_which_nothing_is_known_has_no_figures():
-    found = measure(table([[1, NAN], [2, NAN]], [[1, 1], [2, 2]]), (0.0, 0.0), samples=5)
+    found = compute_regression_metrics(table([[1, NAN], [2, NAN]], [[1, 1], [2, 2]]), (0.0, 0.0), samples=5)
     assert (found.per_column[1].n, found.per_column[1].mae) == (0, None) and found.r2 == 1
     assert "weight, kg -" in found.headline()
 
 
 def test_the_headline_names_the_error_its_interval_and_the_constant():
-    found = measure(table([1, 2, 3, 4], [1, 2, 3, 5], ("age",)), (2.5,), samples=50)
+    found = compute_regression_metrics(table([1, 2, 3, 4], [1, 2, 3, 5], ("age",)), (2.5,), samples=50)
     low, high = found.per_column[0].mae_interval
     assert found.headline() == (
         f"Mean absolute error of age on 4 held-out pictures (test): 0.25 (95 % interval {low:.4g} to {high:.4g}, "
         "always saying 2.5 gives 1); R2 0.800"
     )
-    several = measure(drawn(), samples=5).headline()
+    several = compute_regression_metrics(drawn(), samples=5).headline()
     assert several.startswith("R2 ") and "(mean of 2 columns) on 300 held-out" not in several
     assert "mean absolute errors: age " in several
 
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(DataError, match=r"known number\. Got 1 picture, none with a target"):
-        measure(table(None, [[1, 2]]))
+        compute_regression_metrics(table(None, [[1, 2]]))
     with pytest.raises(DataError, match=r"1 of 2 answers are NaN or infinite"):
-        measure(table([[1, 1]], [[np.inf, 2]]))
+        compute_regression_metrics(table([[1, 1]], [[np.inf, 2]]))
 
 
 def test_figures_survive_json_and_the_table_has_three_lines_a_column():
-    found = measure(drawn(), samples=5)
-    assert read(NumberMetrics, found.to_json(), "report.json") == found
+    found = compute_regression_metrics(drawn(), samples=5)
+    assert read(RegressionMetrics, found.to_json(), "report.json") == found
     assert len(found.table().splitlines()) == 1 + 3 * 2
-    with_constant = measure(drawn(), (40.0, 70.0), samples=5)
+    with_constant = compute_regression_metrics(drawn(), (40.0, 70.0), samples=5)
     assert len(with_constant.table().splitlines()) == 1 + 4 * 2 and "(always 40)" in with_constant.table()

@@ -11,17 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.number_predictions import NumberPredictions, join, read_csv
+from vitrail.evaluate.predictions import (
+    RegressionPredictions,
+    concat_regression_predictions,
+    read_regression_predictions_csv,
+)
 
 NAN = float("nan")
 names = st.text(st.characters(exclude_characters="\x00", exclude_categories=("Cs",)), max_size=8)
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-def table(targets, values, columns=("age", "weight, kg")) -> NumberPredictions:
+def table(targets, values, columns=("age", "weight, kg")) -> RegressionPredictions:
     values = np.asarray(values, np.float32).reshape(-1, len(columns))
     n = len(values)
-    return NumberPredictions(
+    return RegressionPredictions(
         paths=tuple(f"pictures/{i}.png" for i in range(n)),
         ids=tuple(map(str, range(n))),
         split="test",
@@ -31,7 +35,7 @@ def table(targets, values, columns=("age", "weight, kg")) -> NumberPredictions:
     )
 
 
-def assert_same(a: NumberPredictions, b: NumberPredictions) -> None:
+def assert_same(a: RegressionPredictions, b: RegressionPredictions) -> None:
     assert (a.paths, a.ids, a.split, a.columns) == (b.paths, b.ids, b.split, b.columns)
     np.testing.assert_array_equal(a.values, b.values)
     assert (a.targets is None) == (b.targets is None)
@@ -56,7 +60,7 @@ def test_any_number_survives_the_file(columns, data, tmp_path_factory):
     given = table(None if np.isnan(targets).all() else [targets], [values], tuple(columns))
     path = tmp_path_factory.mktemp("t") / "a.csv"
     given.write_csv(path)
-    assert_same(given, read_csv(path))
+    assert_same(given, read_regression_predictions_csv(path))
 
 
 def test_records_say_what_the_file_says():
@@ -68,18 +72,18 @@ def test_records_say_what_the_file_says():
 
 
 def test_joining_parts_gives_the_whole():
-    both = join([table([[1, 2]], [[3, 4]]), table(None, [[5, 6]])])
+    both = concat_regression_predictions([table([[1, 2]], [[3, 4]]), table(None, [[5, 6]])])
     assert both.values.tolist() == [[3, 4], [5, 6]]
     assert both.targets is not None and np.isnan(both.targets[1]).all() and both.targets[0].tolist() == [1, 2]
     with pytest.raises(UsageError, match="share classes and split"):
-        join([table(None, [[3, 4]]), table(None, [[3, 4]], ("a", "b"))])
+        concat_regression_predictions([table(None, [[3, 4]]), table(None, [[3, 4]], ("a", "b"))])
 
 
 def test_shapes_that_do_not_fit_are_named():
     with pytest.raises(UsageError, match=r"1 columns need values of shape \(1, 1\).*Got \(1, 2\)"):
-        NumberPredictions(paths=("",), ids=("0",), split="", targets=None, values=np.zeros((1, 2)), columns=("a",))
+        RegressionPredictions(paths=("",), ids=("0",), split="", targets=None, values=np.zeros((1, 2)), columns=("a",))
     with pytest.raises(UsageError, match=r"must have shape \(1, 1\)\. Got \(2, 1\)"):
-        NumberPredictions(
+        RegressionPredictions(
             paths=("",), ids=("0",), split="", targets=np.zeros((2, 1)), values=np.zeros((1, 1)), columns=("a",)
         )
 
@@ -96,4 +100,4 @@ def test_shapes_that_do_not_fit_are_named():
 def test_a_broken_file_is_named(text, message, tmp_path):
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(DataError, match=message):
-        read_csv(tmp_path / "a.csv")
+        read_regression_predictions_csv(tmp_path / "a.csv")

@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
-from vitrail.evaluate import neighbours, probe
+from vitrail.evaluate import probe
 
 SCALES = np.linspace(0.5, 4, 6)
 
@@ -18,8 +18,8 @@ def drawn(n: int = 120, seed: int = 0) -> tuple[np.ndarray, np.random.Generator]
     return (generator.normal(size=(n, 6)) * SCALES + 3).astype(np.float32), generator
 
 
-def fitted(features: np.ndarray, targets: np.ndarray, task: str, outputs: int, c: float) -> probe.Linear:
-    return list(probe.path(features, targets, task, outputs, (c / 100, c)))[-1]
+def fitted(features: np.ndarray, targets: np.ndarray, task: str, outputs: int, c: float) -> probe.LinearProbe:
+    return list(probe.fit_probe_path(features, targets, task, outputs, (c / 100, c)))[-1]
 
 
 @pytest.mark.parametrize("c", [0.01, 1.0])
@@ -97,7 +97,7 @@ def probe_chances(logits: np.ndarray) -> np.ndarray:
 def test_neighbours_answer_as_their_formula_says():
     known, generator = drawn(30)
     asked, targets = drawn(7, seed=1)[0], generator.integers(0, 3, 30)
-    found = neighbours.answers(known, targets, asked, "classes", 3, 4)
+    found = probe.knn_outputs(known, targets, asked, "classes", 3, 4)
     for row, answer in zip(asked, found, strict=True):
         likeness = known @ row / np.linalg.norm(known, axis=1) / np.linalg.norm(row)
         nearest = likeness.argsort()[::-1][:4]
@@ -109,7 +109,7 @@ def test_neighbours_answer_as_their_formula_says():
 def test_neighbours_that_know_nothing_of_a_label_are_not_asked():
     known, _ = drawn(3)
     targets = np.float32([[1, np.nan], [np.nan, np.nan], [1, np.nan]])
-    logits = neighbours.answers(known, targets, known, "labels", 2, 10)
+    logits = probe.knn_outputs(known, targets, known, "labels", 2, 10)
     assert (logits[:, 0] > 10).all() and (expit(logits[:, 1]) < 0.01).all()
-    values = neighbours.answers(known, targets * 5, known, "number", 2, 10)
+    values = probe.knn_outputs(known, targets * 5, known, "number", 2, 10)
     np.testing.assert_allclose(values, [[5, 0]] * 3, rtol=1e-6)

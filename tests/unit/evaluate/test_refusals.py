@@ -12,18 +12,18 @@ from unit.evaluate.test_headline import classes, labels, numbers
 from vitrail.data.settings import DataSettings
 from vitrail.doors.evaluation import other_source
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.comparing import compare
+from vitrail.evaluate.calibration import risk_coverage_curve
+from vitrail.evaluate.compare import compare_predictions
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.headline import headline
-from vitrail.evaluate.measuring import measured
-from vitrail.evaluate.selective import risk_coverage
-from vitrail.evaluate.sets import refuse_without_sets, with_sets
+from vitrail.evaluate.prediction_tables import add_prediction_sets, require_sets_support
+from vitrail.evaluate.primary_metric import compute_primary_metric
+from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.stats.areas import area
 
 
 def test_a_fold_of_a_single_class_has_no_area_under_a_curve():
     table = classes(np.arange(30) < 20)
-    figures = measured(table)
+    figures = compute_metrics(table)
     assert figures.auroc is None and [one.auroc for one in figures.per_class] == [None, None]
     assert figures.accuracy == pytest.approx(2 / 3) and "auroc" not in figures.to_json()
     with pytest.raises(UsageError, match=r"needs pictures with and without the label\. Got 30 with it of 30\."):
@@ -33,11 +33,11 @@ def test_a_fold_of_a_single_class_has_no_area_under_a_curve():
 def test_a_label_that_every_picture_has_is_in_no_mean():
     truth = np.ones((40, 2), np.float32)
     truth[:15, 1] = 0
-    figures = measured(labels(truth, np.random.default_rng(0).random((40, 2)).astype(np.float32)))
+    figures = compute_metrics(labels(truth, np.random.default_rng(0).random((40, 2)).astype(np.float32)))
     assert (figures.counted, figures.rare) == (1, ("a",)) and figures.per_label[0].auroc is None
     assert figures.auroc == pytest.approx(figures.per_label[1].auroc)
     only = labels(np.ones((40, 1), np.float32), np.random.default_rng(0).random((40, 1)).astype(np.float32))
-    assert measured(only).auroc is None and headline(only).value is None
+    assert compute_metrics(only).auroc is None and compute_primary_metric(only).value is None
 
 
 def spoiled():
@@ -53,17 +53,17 @@ def spoiled():
 @pytest.mark.parametrize(("table", "count"), list(spoiled()), ids=["classes", "labels", "number"])
 def test_scores_that_are_nan_are_refused_with_their_number(table, count):
     with pytest.raises(DataError, match=rf"{count} answers are NaN or infinite, so they cannot be measured\."):
-        measured(table)
+        compute_metrics(table)
 
 
 def test_nan_never_reaches_a_test_or_an_order():
     table = next(spoiled())[0]
     with pytest.raises(UsageError, match=r"finite"):
-        compare(table, classes(np.ones(12, bool)))
+        compare_predictions(table, classes(np.ones(12, bool)))
     with pytest.raises(UsageError, match=r"Scores must be finite numbers\. Got 1 that are not\."):
         area(np.arange(12) < 5, table.probabilities[:, 0])
     with pytest.raises(UsageError, match="finite"):
-        risk_coverage(table.probabilities[:, 0], np.zeros(12))
+        risk_coverage_curve(table.probabilities[:, 0], np.zeros(12))
 
 
 def test_an_empty_split_is_refused_with_what_there_is():
@@ -80,12 +80,12 @@ def test_sets_and_ranges_of_too_few_pictures_are_refused_with_the_floor(miss, fl
     nothing = Decisions(miss=miss)
     pattern = rf"hold the truth in {share} of all cases they are fitted on at least {floor} validation pictures"
     with pytest.raises(UsageError, match=f"no sets: to {pattern}"):
-        with_sets(classes(np.ones(3, bool)), nothing)
+        add_prediction_sets(classes(np.ones(3, bool)), nothing)
     with pytest.raises(UsageError, match=f"no ranges: to {pattern}"):
-        refuse_without_sets("number", nothing)
+        require_sets_support("number", nothing)
 
 
 def test_sets_of_labels_are_refused():
     table = labels(np.ones((3, 2), np.float32), np.ones((3, 2), np.float32))
     with pytest.raises(UsageError, match=r"answers each label by itself.*--answers\.rule"):
-        with_sets(table, Decisions(cuts=(0.5, 0.5)))
+        add_prediction_sets(table, Decisions(cuts=(0.5, 0.5)))

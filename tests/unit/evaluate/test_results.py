@@ -11,18 +11,18 @@ import pytest
 from unit.evaluate import test_label_predictions as labels
 from unit.evaluate import test_number_predictions as numbers
 from unit.evaluate.test_metrics import table
-from vitrail.evaluate import results
-from vitrail.evaluate.label_metrics import measure as measure_labels
-from vitrail.evaluate.metrics import Metrics, measure
-from vitrail.evaluate.number_metrics import measure as measure_numbers
+from vitrail.evaluate import task_metrics
+from vitrail.evaluate.metrics import ClassificationMetrics, compute_classification_metrics
+from vitrail.evaluate.multilabel_metrics import compute_multilabel_metrics as measure_labels
+from vitrail.evaluate.regression_metrics import compute_regression_metrics as measure_numbers
 
 DRAW = np.random.default_rng(7)
 
 
-def of_classes(names: tuple[str, ...] = ("a", "b", "=c")) -> Metrics:
+def of_classes(names: tuple[str, ...] = ("a", "b", "=c")) -> ClassificationMetrics:
     targets = np.arange(60) % 3
     weights = DRAW.random((60, 3)) + np.eye(3)[targets]
-    return measure(table(targets, weights / weights.sum(1, keepdims=True), names), samples=20)
+    return compute_classification_metrics(table(targets, weights / weights.sum(1, keepdims=True), names), samples=20)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -32,9 +32,9 @@ def read(path: Path) -> list[dict[str, str]]:
 
 def test_figures_stand_with_their_intervals_first_of_all_pictures_then_of_each_class(tmp_path):
     found = of_classes()
-    results.write(tmp_path / "results.csv", [found])
+    task_metrics.write_results_csv(tmp_path / "results.csv", [found])
     rows = read(tmp_path / "results.csv")
-    assert list(rows[0]) == results.HEADER
+    assert list(rows[0]) == task_metrics.RESULTS_HEADER
     by_name = {(row["of"], row["figure"]): row for row in rows}
     assert len(by_name) == len(rows)
     accuracy, recall = by_name["", "accuracy"], by_name["'=c", "recall"]
@@ -48,11 +48,11 @@ def test_figures_stand_with_their_intervals_first_of_all_pictures_then_of_each_c
 @pytest.mark.parametrize("kind", ["classes", "labels", "number"])
 def test_no_figure_of_the_json_is_missing(kind):
     figures = {"classes": of_classes, "labels": of_labels, "number": of_numbers}[kind]()
-    rows = list(results.results(figures))
+    rows = list(task_metrics.iter_results(figures))
     values = figures.to_json()
     whole = {name for name, value in values.items() if isinstance(value, float)}
     assert {row.figure for row in rows if not row.of} == whole
-    (part,) = (values[name] for name in results.PARTS if name in values)
+    (part,) = (values[name] for name in task_metrics.RESULTS_PARTS if name in values)
     numbers = sum(isinstance(value, float) for one in part for value in one.values())
     ranges = sum(name == "agreement" for one in part for name in one)
     assert len([row for row in rows if row.of]) == numbers + ranges and numbers > 3
@@ -70,5 +70,5 @@ def of_numbers():
 
 
 def test_limits_of_agreement_are_a_range_without_a_value():
-    (row,) = [row for row in results.results(of_numbers()) if row.figure == "agreement"]
+    (row,) = [row for row in task_metrics.iter_results(of_numbers()) if row.figure == "agreement"]
     assert row.value is None and row.low is not None and row.high is not None and row.low <= row.high

@@ -12,11 +12,15 @@ from torch import Tensor
 from unit.evaluate.test_headline import named
 from vitrail import config
 from vitrail.errors import DataError, UsageError
-from vitrail.evaluate.corrupting.corrupt import SUITES, corrupt
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.number_predictions import NumberPredictions
-from vitrail.evaluate.predictions import Predictions
-from vitrail.evaluate.robustness import Disturbance, Robustness, kinds_of, measure
+from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
+from vitrail.evaluate.robustness import (
+    CORRUPTION_SUITES,
+    CorruptionResult,
+    RobustnessReport,
+    corrupt_images,
+    corruption_kinds,
+    measure_robustness,
+)
 from vitrail.stats import areas
 from vitrail.stats.intervals import bootstrap, wilson
 
@@ -25,17 +29,17 @@ def means(images: Tensor) -> np.ndarray:
     return images.float().mean((1, 2, 3), keepdim=False)[:, None].numpy() / 255
 
 
-def brightness(outputs: np.ndarray) -> NumberPredictions:
+def brightness(outputs: np.ndarray) -> RegressionPredictions:
     """Numbers whose truth is 0, so that the mean absolute error is how bright the pictures are."""
-    return NumberPredictions(
+    return RegressionPredictions(
         **named(len(outputs)), targets=np.zeros_like(outputs), values=outputs, columns=("brightness",)
     )
 
 
-def bright(outputs: np.ndarray) -> Predictions:
+def bright(outputs: np.ndarray) -> ClassificationPredictions:
     """Classes whose truth is `dark`: right where the mean is below one half."""
     chances = np.where(outputs < 0.5, [0.9, 0.1], [0.1, 0.9])
-    return Predictions(
+    return ClassificationPredictions(
         **named(len(outputs)),
         targets=np.zeros(len(outputs), np.int64),
         probabilities=chances,
@@ -49,12 +53,12 @@ def pictures(n: int) -> Tensor:
 
 def test_every_figure_is_that_of_its_kind_and_severity_over_all_pictures():
     images, indices = pictures(70), np.arange(100, 170)  # more than one batch
-    found = measure(means, brightness, images, indices, "films", "test", seed=4)
+    found = measure_robustness(means, brightness, images, indices, "films", "test", seed=4)
     assert (found.n, found.split, found.seed, found.suite) == (70, "test", 4, "films")
     assert (found.figure, found.higher_is_better) == ("mean absolute error of brightness", False)
-    assert tuple(one.kind for one in found.disturbances) == tuple(SUITES["films"])
+    assert tuple(one.kind for one in found.disturbances) == tuple(CORRUPTION_SUITES["films"])
     for one in found.disturbances:
-        expected = [means(corrupt(images, one.kind, severity, 4, indices)).mean() for severity in range(1, 6)]
+        expected = [means(corrupt_images(images, one.kind, severity, 4, indices)).mean() for severity in range(1, 6)]
         assert one.by_severity == pytest.approx(expected) and one.mean == pytest.approx(np.mean(expected))
         assert one.mean_interval[0] < one.mean < one.mean_interval[1]
     assert found.clean == pytest.approx(means(images).mean())
@@ -65,11 +69,11 @@ def test_every_figure_is_that_of_its_kind_and_severity_over_all_pictures():
 
 def test_intervals_draw_pictures_with_all_their_answers():
     images, indices = pictures(90), np.arange(90)
-    found = measure(means, bright, images, indices, "films")
+    found = measure_robustness(means, bright, images, indices, "films")
     right = np.array(
         [
-            [means(corrupt(images, kind, severity, 0, indices))[:, 0] < 0.5 for severity in range(1, 6)]
-            for kind in SUITES["films"]
+            [means(corrupt_images(images, kind, severity, 0, indices))[:, 0] < 0.5 for severity in range(1, 6)]
+            for kind in CORRUPTION_SUITES["films"]
         ]
     )  # [kinds, severities, n]
     clean = int((means(images) < 0.5).sum())
@@ -84,8 +88,8 @@ def test_intervals_draw_pictures_with_all_their_answers():
 
 def test_groups_widen_intervals():
     images = pictures(30).repeat_interleave(4, dim=0)
-    alone = measure(means, brightness, images, np.arange(120), "films")
-    grouped = measure(means, brightness, images, np.arange(120), "films", groups=np.arange(120) // 4)
+    alone = measure_robustness(means, brightness, images, np.arange(120), "films")
+    grouped = measure_robustness(means, brightness, images, np.arange(120), "films", groups=np.arange(120) // 4)
     widths = [one.mean_interval[1] - one.mean_interval[0] for one in (alone, grouped)]
     assert grouped.mean == alone.mean and widths[1] > 1.6 * widths[0]
 
@@ -94,14 +98,14 @@ def test_a_mean_of_areas_has_delong_s_interval():
     images, indices = pictures(60), np.arange(60)
     there = np.arange(60) % 2 == 0
 
-    def answers(outputs: np.ndarray) -> LabelPredictions:
-        return LabelPredictions(
+    def answers(outputs: np.ndarray) -> MultilabelPredictions:
+        return MultilabelPredictions(
             **named(60), targets=there[:, None].astype(float), probabilities=outputs, classes=("spot",)
         )
 
-    found = measure(means, answers, images, indices, "films")
+    found = measure_robustness(means, answers, images, indices, "films")
     of_gamma = [
-        areas.area(there, means(corrupt(images, "gamma", severity, 0, indices))[:, 0].astype(np.float32))
+        areas.area(there, means(corrupt_images(images, "gamma", severity, 0, indices))[:, 0].astype(np.float32))
         for severity in range(1, 6)
     ]
     gamma = next(one for one in found.disturbances if one.kind == "gamma")
@@ -117,11 +121,11 @@ def test_progress_is_told_how_many_figures_there_are_over_how_many_pictures():
             passed.append(table)
             yield table
 
-    found = measure(means, brightness, pictures(2), np.arange(2), "imagenet-c", counted=counted)
+    found = measure_robustness(means, brightness, pictures(2), np.arange(2), "imagenet-c", counted=counted)
     assert asked == [(75, 2)] and len(passed) == 75 and len(found.disturbances) == 15
 
 
-def stood(figure: str = "accuracy", **fields: object) -> Robustness:
+def stood(figure: str = "accuracy", **fields: object) -> RobustnessReport:
     rows = (
         ("snow", (0.5, 0.4, 0.3, 0.2, 0.1), (0.25, 0.35)),
         ("jpeg_compression", (0.9, 0.9, 0.8, 0.8, 0.6), (0.7, 0.8501)),
@@ -130,10 +134,10 @@ def stood(figure: str = "accuracy", **fields: object) -> Robustness:
         "suite": "imagenet-c", "split": "test", "n": 1200, "seed": 0, "figure": figure, "higher_is_better": True,
         "clean": 0.95, "clean_interval": (0.94, 0.96), "mean": 0.55,
         "disturbances": tuple(
-            Disturbance(kind=kind, by_severity=row, mean=sum(row) / 5, mean_interval=span) for kind, row, span in rows
+            CorruptionResult(kind=kind, by_severity=row, mean=sum(row) / 5, mean_interval=span) for kind, row, span in rows
         ),
     }  # fmt: skip
-    return Robustness(**(given | fields))
+    return RobustnessReport(**(given | fields))
 
 
 def test_the_table_shows_every_severity_and_what_is_lost():
@@ -152,16 +156,18 @@ def test_the_table_shows_every_severity_and_what_is_lost():
 
 def test_json_is_read_back():
     found = stood()
-    assert config.read(Robustness, found.to_json(), "here") == found
+    assert config.read(RobustnessReport, found.to_json(), "here") == found
 
 
 def test_other_suites_no_pictures_and_answers_that_are_no_numbers_are_refused():
     with pytest.raises(UsageError, match=r"must be imagenet-c or films\. Got 'films-c'\."):
-        kinds_of("films-c")
+        corruption_kinds("films-c")
     with pytest.raises(UsageError, match=r"at least one picture\. Got none\."):
-        measure(means, brightness, pictures(0), np.arange(0), "films")
+        measure_robustness(means, brightness, pictures(0), np.arange(0), "films")
     with pytest.raises(DataError, match=r"3 of 3 answers are NaN or infinite"):
-        measure(lambda shown: np.full((len(shown), 1), np.nan), brightness, pictures(3), np.arange(3), "films")
+        measure_robustness(
+            lambda shown: np.full((len(shown), 1), np.nan), brightness, pictures(3), np.arange(3), "films"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -177,16 +183,16 @@ def digits():
     def answering(shown: Tensor) -> np.ndarray:
         return model.predict_proba(shown.numpy().reshape(len(shown), 64) / 255)
 
-    def answers(found: np.ndarray) -> Predictions:
+    def answers(found: np.ndarray) -> ClassificationPredictions:
         names = tuple("0123456789")
-        return Predictions(**named(100), targets=targets[900:1000], probabilities=found, classes=names)
+        return ClassificationPredictions(**named(100), targets=targets[900:1000], probabilities=found, classes=names)
 
     return answering, answers, torch.from_numpy(images[900:1000].reshape(-1, 1, 8, 8))
 
 
-@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("suite", CORRUPTION_SUITES)
 def test_V8_accuracy_falls_with_severity(digits, suite):
-    found = measure(*digits, np.arange(100), suite)
+    found = measure_robustness(*digits, np.arange(100), suite)
     by_severity = np.mean([one.by_severity for one in found.disturbances], axis=0)
     assert found.clean > 0.85 and (np.diff([found.clean, *by_severity]) < 0.002).all()
     assert by_severity[-1] < found.clean - 0.05

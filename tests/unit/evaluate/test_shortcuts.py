@@ -14,8 +14,8 @@ from unit.evaluate.test_headline import classes, labels, numbers
 from vitrail.data.preprocess import normalize
 from vitrail.data.sources import synthetic
 from vitrail.errors import DataError
-from vitrail.evaluate.answers import answers_of
-from vitrail.evaluate.shortcuts import Covered, Shortcuts, border, judge
+from vitrail.evaluate.prediction_tables import predictions_from_outputs
+from vitrail.evaluate.shortcut_reliance import MaskedModel, ShortcutReport, border_mask, compare_regions
 
 SEEDS = 20
 
@@ -29,15 +29,15 @@ def one_thread() -> Iterator[None]:
 
 
 def test_the_border_is_the_outer_eighth_of_each_side():
-    found = border(64, 80)
+    found = border_mask(64, 80)
     assert found.sum() == 64 * 80 - 48 * 60 and not found[8:56, 10:70].any()
-    assert border(8, 8).sum() == 28 and border(4, 4).sum() == 12
+    assert border_mask(8, 8).sum() == 28 and border_mask(4, 4).sum() == 12
 
 
 def test_covered_pixels_change_nothing_and_the_mode_stays():
     model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3)).eval()
-    shown = border(8, 8)
-    seen = Covered(model, shown)
+    shown = border_mask(8, 8)
+    seen = MaskedModel(model, shown)
     images = torch.randn(2, 1, 8, 8)
     other = torch.where(torch.from_numpy(shown), images, torch.randn(2, 1, 8, 8))
     assert torch.equal(seen(images), seen(other)) and not torch.equal(model(images), model(other))
@@ -50,18 +50,18 @@ def asked(model: nn.Module, made: synthetic.SyntheticImages):
     with torch.inference_mode():
         logits = model(images).numpy()
     rows = [("", str(number)) for number in range(len(images))]
-    return answers_of("classes", logits, synthetic.CLASSES, None, rows, "test", made.targets)
+    return predictions_from_outputs("classes", logits, synthetic.CLASSES, None, rows, "test", made.targets)
 
 
-def looked_at(seed: int, tag: bool) -> Shortcuts:
+def looked_at(seed: int, tag: bool) -> ShortcutReport:
     """A stand-in learns from 160 pictures and is looked at with 120 others."""
     made, held = (
         synthetic.make_synthetic_images(160, seed=seed, tag=tag),
         synthetic.make_synthetic_images(120, seed=1000 + seed, tag=tag),
     )
-    model, outer = glyphs.StandIn(made.pictures, made.targets), border(64, 64)
-    parts = [Covered(model, shown) for shown in (outer, ~outer)]
-    return judge(asked(model, held), *(asked(part, held) for part in parts))
+    model, outer = glyphs.StandIn(made.pictures, made.targets), border_mask(64, 64)
+    parts = [MaskedModel(model, shown) for shown in (outer, ~outer)]
+    return compare_regions(asked(model, held), *(asked(part, held) for part in parts))
 
 
 @pytest.mark.parametrize("tag", [True, False])
@@ -72,7 +72,7 @@ def test_V11_a_planted_tag_raises_the_alarm_and_nothing_else_does(tag):
     assert all(one.guess == 0.25 for one in found)
 
 
-def shares(whole: float, outer: float, middle: float, n: int = 400) -> Shortcuts:
+def shares(whole: float, outer: float, middle: float, n: int = 400) -> ShortcutReport:
     """What is judged of two equally frequent classes with these accuracies."""
     truth = np.arange(n) % 2
     parts = []
@@ -81,7 +81,7 @@ def shares(whole: float, outer: float, middle: float, n: int = 400) -> Shortcuts
         said = np.where(right, truth, 1 - truth)
         one = classes(np.ones(n, bool), truth)
         parts.append(type(one)(**{**vars(one), "probabilities": np.eye(2, dtype=np.float32)[said]}))
-    return judge(*parts)
+    return compare_regions(*parts)
 
 
 @pytest.mark.parametrize(
@@ -116,17 +116,17 @@ def test_labels_are_judged_by_their_areas_and_numbers_by_their_errors():
     truth = (generator.random((300, 2)) < 0.4).astype(np.float32)
     noise = generator.random((300, 2)).astype(np.float32)
     told, blind = labels(truth, (noise + truth) / 2), labels(truth, noise)
-    found = judge(told, told, blind)
+    found = compare_regions(told, told, blind)
     assert found.alarm and found.guess == 0.5 and found.kept_by_border == 1 and abs(found.kept_by_centre) < 0.2
-    assert not judge(told, blind, told).alarm
+    assert not compare_regions(told, blind, told).alarm
     targets = generator.normal(size=(300, 1)).astype(np.float32)
     near, far = numbers(targets, targets + np.float32(0.1)), numbers(targets, np.zeros((300, 1), np.float32))
-    found = judge(near, near, far)
+    found = compare_regions(near, near, far)
     assert found.alarm and found.guess == pytest.approx(np.abs(targets - targets.mean()).mean(), rel=1e-5)
-    assert not judge(near, far, near).alarm
+    assert not compare_regions(near, far, near).alarm
 
 
 def test_pictures_without_answers_are_refused():
     nothing = classes(np.ones(5, bool), np.full(5, -1))
     with pytest.raises(DataError, match=r"answers are known.*Got 0 pictures\."):
-        judge(nothing, nothing, nothing)
+        compare_regions(nothing, nothing, nothing)

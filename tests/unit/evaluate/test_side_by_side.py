@@ -12,10 +12,15 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.evaluate import side_by_side
-from vitrail.evaluate.collect import ITSELF, answering, made_ready, outputs_of
-from vitrail.evaluate.pooled import Pooled
-from vitrail.evaluate.side_by_side import parts_of
+from vitrail.evaluate import inference
+from vitrail.evaluate.inference import (
+    NO_TTA,
+    FeatureExtractor,
+    cast_weights,
+    forward_batch,
+    inference_mode,
+    num_parallel_parts,
+)
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
 from vitrail.runtime import use_threads
@@ -49,12 +54,12 @@ def pictures(count: int) -> torch.Tensor:
 )
 def test_so_many_parts_as_are_worth_it(model, count, threads, parts):
     torch.set_num_threads(threads)
-    assert parts_of(model, pictures(count), CPU, "float32") == parts
+    assert num_parallel_parts(model, pictures(count), CPU, "float32") == parts
 
 
 def test_in_fewer_bits_each_team_has_one_part(model):
     torch.set_num_threads(2)
-    assert parts_of(model, pictures(64), CPU, "bfloat16") == 2
+    assert num_parallel_parts(model, pictures(64), CPU, "bfloat16") == 2
 
 
 def test_only_a_plain_vit_on_a_cpu_is_split(model):
@@ -63,23 +68,23 @@ def test_only_a_plain_vit_on_a_cpu_is_split(model):
 
     wrapped = Wrapped(model.config)
     torch.set_num_threads(2)
-    assert parts_of(model, pictures(64), CPU, "float32") == 4
-    assert parts_of(Pooled(model), pictures(64), CPU, "float32") == 4
-    assert parts_of(wrapped, pictures(64), CPU, "float32") == 1
-    assert parts_of(nn.Flatten(), pictures(64), CPU, "float32") == 1
-    assert parts_of(model, pictures(64), torch.device("cuda"), "float32") == 1
+    assert num_parallel_parts(model, pictures(64), CPU, "float32") == 4
+    assert num_parallel_parts(FeatureExtractor(model), pictures(64), CPU, "float32") == 4
+    assert num_parallel_parts(wrapped, pictures(64), CPU, "float32") == 1
+    assert num_parallel_parts(nn.Flatten(), pictures(64), CPU, "float32") == 1
+    assert num_parallel_parts(model, pictures(64), torch.device("cuda"), "float32") == 1
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16"])
 def test_what_a_probe_reads_is_that_of_the_whole(model, number_format, mirrored, monkeypatch):
     torch.set_num_threads(2)
-    pooled = made_ready(Pooled(model, mirrored), number_format)
+    pooled = cast_weights(FeatureExtractor(model, mirrored), number_format)
     images = pictures(37)
-    with answering(pooled):
-        found, _ = outputs_of(pooled, images, SPEC, "cpu", number_format, ITSELF)
-        monkeypatch.setattr("vitrail.evaluate.collect.parts_of", lambda *_: 1)
-        whole, _ = outputs_of(Pooled(model, mirrored), images, SPEC, "cpu", number_format, ITSELF)
+    with inference_mode(pooled):
+        found, _ = forward_batch(pooled, images, SPEC, "cpu", number_format, NO_TTA)
+        monkeypatch.setattr("vitrail.evaluate.inference.num_parallel_parts", lambda *_: 1)
+        whole, _ = forward_batch(FeatureExtractor(model, mirrored), images, SPEC, "cpu", number_format, NO_TTA)
     assert found.shape == (37, model.config.pooled_width)
     np.testing.assert_allclose(found, whole, atol={"float32": 1e-5, "bfloat16": 2e-2}[number_format])
 
@@ -89,10 +94,10 @@ def test_what_a_probe_reads_is_that_of_the_whole(model, number_format, mirrored,
 def test_the_answers_are_those_of_the_whole(model, number_format, seen, monkeypatch):
     torch.set_num_threads(2)
     images = pictures(37)
-    with answering(model):
-        found = outputs_of(model, images, SPEC, "cpu", number_format, ITSELF, seen=seen)
-        monkeypatch.setattr("vitrail.evaluate.collect.parts_of", lambda *_: 1)
-        whole = outputs_of(model, images, SPEC, "cpu", number_format, ITSELF, seen=seen)
+    with inference_mode(model):
+        found = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, seen=seen)
+        monkeypatch.setattr("vitrail.evaluate.inference.num_parallel_parts", lambda *_: 1)
+        whole = forward_batch(model, images, SPEC, "cpu", number_format, NO_TTA, seen=seen)
     limit = {"float32": 1e-5, "bfloat16": 2e-2}[number_format]
     np.testing.assert_allclose(found[0], whole[0], atol=limit)
     assert (found[1] is None) is (whole[1] is None) is not seen
@@ -108,19 +113,19 @@ def test_each_part_has_a_thread_and_the_caller_keeps_its_own(model):
         used.append((threading.current_thread().name, torch.get_num_threads(), torch.is_inference_mode_enabled()))
         return len(part)
 
-    assert side_by_side.side_by_side(answer, pictures(9), 4) == [3, 2, 2, 2]
+    assert inference.run_in_parallel(answer, pictures(9), 4) == [3, 2, 2, 2]
     assert {name.rpartition("_")[0] for name, *_ in used} == {"vitrail-team"}
     assert [rest for _, *rest in used] == [[1, True]] * 4
     assert torch.get_num_threads() == 2
     use_threads(3)
     used.clear()
-    assert side_by_side.side_by_side(answer, pictures(6), 3) == [2, 2, 2]
+    assert inference.run_in_parallel(answer, pictures(6), 3) == [2, 2, 2]
     assert torch.get_num_threads() == 3 and {threads for _, threads, _ in used} == {1}
 
 
 def test_threads_that_begin_later_have_as_many_as_before(model):
     torch.set_num_threads(2)
-    side_by_side.side_by_side(len, pictures(4), 2)
+    inference.run_in_parallel(len, pictures(4), 2)
     found: list[int] = []
     later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
     later.start()
@@ -131,14 +136,14 @@ def test_threads_that_begin_later_have_as_many_as_before(model):
 FORKED = """
 import os, warnings
 import torch
-from vitrail.evaluate.side_by_side import side_by_side
+from vitrail.evaluate.inference import run_in_parallel
 torch.set_num_threads(2)
 warnings.simplefilter("ignore")  # of Python, that threads do not come along
 pictures = torch.zeros((4, 1, 2, 2), dtype=torch.uint8)
-assert side_by_side(len, pictures, 2) == [2, 2]
+assert run_in_parallel(len, pictures, 2) == [2, 2]
 child = os.fork()
 if child == 0:
-    os._exit(side_by_side(len, pictures, 2) != [2, 2])
+    os._exit(run_in_parallel(len, pictures, 2) != [2, 2])
 raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
@@ -155,4 +160,4 @@ def test_what_goes_wrong_in_a_part_reaches_whoever_asked():
         raise RuntimeError("no memory")
 
     with pytest.raises(RuntimeError, match="no memory"):
-        side_by_side.side_by_side(answer, pictures(4), 2)
+        inference.run_in_parallel(answer, pictures(4), 2)

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 from unit.evaluate.test_headline import classes, labels, numbers
-from vitrail.evaluate.column_parts import EMPTY, NotParted, parted
-from vitrail.evaluate.slices import slices
+from vitrail.evaluate.subgroups import EMPTY, UnusableColumn, compute_subgroups, split_by_value
 from vitrail.stats.intervals import wilson
 
 
 def sizes(values: list[str]) -> dict[str, int]:
-    found = parted(values)
-    assert not isinstance(found, NotParted)
+    found = split_by_value(values)
+    assert not isinstance(found, UnusableColumn)
     return {name: int(rows.sum()) for name, rows in found.items()}
 
 
@@ -43,8 +42,8 @@ def test_few_numbers_are_values_and_many_are_cut_at_their_quartiles():
     ],
 )
 def test_columns_that_part_nothing_are_left_out_with_the_reason(values, reason):
-    assert parted(values) == NotParted(reason)
-    found = slices(classes(np.ones(len(values), bool)), {"column": values})
+    assert split_by_value(values) == UnusableColumn(reason)
+    found = compute_subgroups(classes(np.ones(len(values), bool)), {"column": values})
     assert found.left_out == (("column", reason),) and found.columns == ()
     assert f"column is left out: {reason}" in found.table()
 
@@ -56,7 +55,7 @@ def test_measurements_that_all_differ_are_cut_all_the_same():
 def test_V12_the_worse_camera_is_marked_and_small_ones_are_not_judged():
     right = np.concatenate([np.arange(400) % 20 > 0, np.arange(100) % 3 > 0, np.zeros(20, bool)])
     cameras = ["left"] * 400 + ["right"] * 100 + ["new"] * 20
-    found = slices(classes(right), {"camera": cameras})
+    found = compute_subgroups(classes(right), {"camera": cameras})
     (column,) = found.columns
     assert [(one.value, one.n, one.few, one.worst) for one in column.slices] == [
         ("left", 400, False, False), ("right", 100, False, True), ("new", 20, True, False),
@@ -69,7 +68,7 @@ def test_V12_the_worse_camera_is_marked_and_small_ones_are_not_judged():
 
 def test_a_figure_that_is_better_elsewhere_is_not_marked():
     right = np.concatenate([np.ones(300, bool), np.arange(300) % 2 == 0])
-    found = slices(classes(right), {"view": ["PA"] * 300 + ["AP"] * 300})
+    found = compute_subgroups(classes(right), {"view": ["PA"] * 300 + ["AP"] * 300})
     assert [one.worst for one in found.columns[0].slices] == [True, False]
     assert [one.value for one in found.columns[0].slices] == ["AP", "PA"]
 
@@ -79,7 +78,7 @@ def test_V12_many_slices_of_luck_are_seldom_marked():
     for _ in range(200):
         right = generator.random(1000) < 0.8
         shift = [f"shift {k}" for k in generator.integers(0, 20, 1000)]
-        found = slices(classes(right), {"shift": shift})
+        found = compute_subgroups(classes(right), {"shift": shift})
         marked += any(one.worst for one in found.columns[0].slices)
     assert marked <= 16  # 5 % of 200, and what chance adds
 
@@ -87,7 +86,7 @@ def test_V12_many_slices_of_luck_are_seldom_marked():
 def test_groups_make_intervals_wider_and_few_groups_are_not_judged():
     right = np.repeat(np.arange(40) % 4 > 0, 10)
     patients, sites = np.repeat(np.arange(40), 10), ["A"] * 320 + ["B"] * 80
-    plain, grouped = (slices(classes(right), {"site": sites}, groups) for groups in (None, patients))
+    plain, grouped = (compute_subgroups(classes(right), {"site": sites}, groups) for groups in (None, patients))
     width = [one.columns[0].slices[0].interval[1] - one.columns[0].slices[0].interval[0] for one in (plain, grouped)]
     assert width[1] > 2 * width[0]
     assert [one.few for one in grouped.columns[0].slices] == [False, True]
@@ -100,7 +99,7 @@ def test_areas_are_compared_over_the_same_labels():
     targets[:300, 1] = 0  # the first site never has the hard label
     chances = generator.random((600, 2)).astype(np.float32)
     chances[:, 0] = (chances[:, 0] + targets[:, 0]) / 2
-    found = slices(labels(targets, chances), {"site": ["A"] * 300 + ["B"] * 300})
+    found = compute_subgroups(labels(targets, chances), {"site": ["A"] * 300 + ["B"] * 300})
     first, second = found.columns[0].slices
     assert (first.labels, second.labels) == (1, 2)
     assert first.overall > found.overall + 0.1 and second.overall == found.overall
@@ -111,6 +110,8 @@ def test_larger_errors_are_worse():
     generator = np.random.default_rng(2)
     targets = generator.normal(size=(400, 1)).astype(np.float32)
     noise = generator.normal(size=(400, 1)) * np.repeat([1, 3], 200)[:, None]
-    found = slices(numbers(targets, (targets + noise).astype(np.float32)), {"sex": ["F"] * 200 + ["M"] * 200})
+    found = compute_subgroups(
+        numbers(targets, (targets + noise).astype(np.float32)), {"sex": ["F"] * 200 + ["M"] * 200}
+    )
     assert {one.value: one.worst for one in found.columns[0].slices} == {"F": False, "M": True}
     assert not found.higher_is_better

@@ -12,9 +12,15 @@ from sklearn.metrics import average_precision_score
 
 import glyphs
 from vitrail.data.sources import synthetic
-from vitrail.evaluate.collect import chances_of, probabilities_of
-from vitrail.evaluate.out_of_fold import out_of_fold
-from vitrail.evaluate.suspects import Suspects, of_classes, of_labels, of_numbers, suspects
+from vitrail.evaluate.inference import sigmoid, softmax
+from vitrail.evaluate.label_errors import (
+    LabelErrorCandidates,
+    find_class_label_errors,
+    find_label_errors,
+    find_multilabel_errors,
+    find_regression_label_errors,
+)
+from vitrail.evaluate.probe import predict_out_of_fold
 
 SHARE = 0.1
 
@@ -34,7 +40,7 @@ def flipped(targets: np.ndarray, classes: int, generator: np.random.Generator) -
     return np.where(wrong, (targets + generator.integers(1, classes, len(targets))) % classes, targets), wrong
 
 
-def in_order(found: Suspects, wrong: np.ndarray) -> tuple[float, float]:
+def in_order(found: LabelErrorCandidates, wrong: np.ndarray) -> tuple[float, float]:
     """Area under precision by recall, and the precision among the first tenth."""
     right = wrong[found.rows] if wrong.ndim == 1 else wrong[found.rows, found.outputs]
     first = right[: round(SHARE * wrong.size)]
@@ -50,7 +56,7 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 def test_V9_flipped_digits_are_found(digits):
     features, targets = digits
     given, wrong = flipped(targets, 10, np.random.default_rng(0))
-    found = of_classes(probabilities_of(out_of_fold(features, given, "classes", 10)), given)
+    found = find_class_label_errors(softmax(predict_out_of_fold(features, given, "classes", 10)), given)
     area, precision = in_order(found, wrong)
     assert area >= 0.8 and precision >= 0.75
     assert 0.5 * wrong.sum() < found.flagged.sum() < 1.5 * wrong.sum()
@@ -61,8 +67,8 @@ def test_V9_flipped_digits_are_found(digits):
 def test_V9_flipped_planted_pictures_are_found():
     made = synthetic.make_synthetic_images(800, seed=1)
     given, wrong = flipped(made.targets, 4, np.random.default_rng(0))
-    chances = probabilities_of(out_of_fold(glyphs.seen(made.pictures), given, "classes", 4))
-    area, precision = in_order(of_classes(chances, given), wrong)
+    chances = softmax(predict_out_of_fold(glyphs.seen(made.pictures), given, "classes", 4))
+    area, precision = in_order(find_class_label_errors(chances, given), wrong)
     assert area >= 0.8 and precision >= 0.75
 
 
@@ -71,7 +77,7 @@ def test_V9_flipped_cells_of_any_of_K_labels_are_found(digits):
     truth = np.stack([np.isin(targets, members) for members in ((0, 6, 8, 9), (1, 4, 7), (3, 8), (5, 6))], axis=1)
     wrong = np.random.default_rng(0).random(truth.shape) < SHARE
     given = (truth ^ wrong).astype(np.float32)
-    found = of_labels(chances_of(out_of_fold(features, given, "labels", 4)), given)
+    found = find_multilabel_errors(sigmoid(predict_out_of_fold(features, given, "labels", 4)), given)
     area, _ = in_order(found, wrong)
     assert area >= 0.6
 
@@ -81,7 +87,7 @@ def test_numbers_that_were_typed_wrong_are_found():
     features = generator.normal(size=(400, 5)).astype(np.float32)
     targets = (features[:, :1] * 3 + generator.normal(size=(400, 1))).astype(np.float32)
     targets[::40] += 12
-    found = of_numbers(out_of_fold(features, targets, "number", 1), targets)
+    found = find_regression_label_errors(predict_out_of_fold(features, targets, "number", 1), targets)
     assert sorted(found.rows[:10].tolist()) == list(range(0, 400, 40))
     assert found.flagged[:10].all() and found.flagged.sum() <= 14
     assert np.isnan(found.chances).all()
@@ -92,7 +98,7 @@ def test_classes_are_judged_as_the_paper_says():
     targets = generator.integers(0, 3, 60)
     chances = generator.dirichlet([1, 1, 1], 60) + 0.1 * np.eye(3)[targets]
     chances /= chances.sum(1, keepdims=True)
-    found = of_classes(chances.astype(np.float32), targets)
+    found = find_class_label_errors(chances.astype(np.float32), targets)
     thresholds = [chances[targets == j, j].mean() for j in range(3)]
     for row, flagged, suggested, score in zip(found.rows, found.flagged, found.suggested, found.scores, strict=True):
         p, given = chances[row], targets[row]
@@ -111,30 +117,30 @@ def test_classes_that_cannot_be_told_apart_are_not_flagged_by_the_hundred():
     targets = np.repeat([0, 1], 200)
     chances = 0.5 + 0.02 * generator.normal(size=400)
     chances[:5] = 0.03
-    found = of_classes(np.stack([chances, 1 - chances], axis=1).astype(np.float32), targets)
+    found = find_class_label_errors(np.stack([chances, 1 - chances], axis=1).astype(np.float32), targets)
     assert sorted(found.rows[found.flagged].tolist()) == [0, 1, 2, 3, 4]
 
 
 def test_what_nobody_knows_or_has_answered_is_no_suspect():
     chances = np.float32([[0.9, 0.1], [np.nan, np.nan], [0.2, 0.8], [0.5, 0.5]])
-    found = of_classes(chances, np.array([0, 1, 1, -1]))
+    found = find_class_label_errors(chances, np.array([0, 1, 1, -1]))
     assert sorted(found.rows.tolist()) == [0, 2] and not found.flagged.any()
     labels = np.float32([[1, np.nan], [0, 1], [1, 0], [0, np.nan]])
-    cells = of_labels(np.where(np.eye(4, 2) > 0, np.nan, np.float32(0.5)).astype(np.float32), labels)
+    cells = find_multilabel_errors(np.where(np.eye(4, 2) > 0, np.nan, np.float32(0.5)).astype(np.float32), labels)
     assert sorted(zip(cells.rows.tolist(), cells.outputs.tolist(), strict=True)) == [(1, 0), (2, 0), (2, 1), (3, 0)]
-    nothing = suspects("classes", np.zeros((0, 3), np.float32), np.zeros(0, np.int64))
+    nothing = find_label_errors("classes", np.zeros((0, 3), np.float32), np.zeros(0, np.int64))
     assert len(nothing) == 0
 
 
 def test_every_task_has_its_own_judge():
     targets = np.float32([[1.0], [0.0]])
     chances = np.float32([[0.1], [0.2]])
-    assert suspects("labels", chances, targets).scores[0] == pytest.approx(0.9)
-    assert suspects("number", chances, targets).given.tolist() == [1, 0]
-    assert suspects("classes", np.float32([[0.1, 0.9]]), np.array([0])).suggested.tolist() == [1]
+    assert find_label_errors("labels", chances, targets).scores[0] == pytest.approx(0.9)
+    assert find_label_errors("number", chances, targets).given.tolist() == [1, 0]
+    assert find_label_errors("classes", np.float32([[0.1, 0.9]]), np.array([0])).suggested.tolist() == [1]
 
 
 def test_equal_errors_make_no_suspects():
     targets = np.full((9, 1), 5, np.float32)
-    found = of_numbers(targets - 1, targets)
+    found = find_regression_label_errors(targets - 1, targets)
     assert not found.flagged.any() and (found.scores == 0).all()

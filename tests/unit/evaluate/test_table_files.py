@@ -10,12 +10,17 @@ import numpy as np
 import pytest
 
 from vitrail.errors import UsageError
-from vitrail.evaluate import table_files
-from vitrail.evaluate.answers import answers_of, join, names_of, read_csv
+from vitrail.evaluate import tables
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.sets import with_sets
-from vitrail.evaluate.table_files import write
+from vitrail.evaluate.prediction_tables import (
+    add_prediction_sets,
+    concat_predictions,
+    output_names,
+    predictions_from_outputs,
+    read_predictions_csv,
+)
+from vitrail.evaluate.predictions import MultilabelPredictions
+from vitrail.evaluate.tables import write_tables
 
 OUTPUTS = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
 NAMES = ("cat", "=sum(1)", "oiseau é")
@@ -32,8 +37,10 @@ SURE = Decisions(sure=0.5, cuts=(0.6, 0.6, 0.6), reach=(1.5, 2.5, 3.5))
 def table(task, targets=False, sets=False):
     """Seven rows with names of all sorts, some of them without an answer."""
     known = TARGETS[task] if targets else None
-    found = answers_of(task, OUTPUTS, NAMES, None, ROWS, "test", known, decisions=None if task == "number" else SURE)
-    return with_sets(found, SURE) if sets else found
+    found = predictions_from_outputs(
+        task, OUTPUTS, NAMES, None, ROWS, "test", known, decisions=None if task == "number" else SURE
+    )
+    return add_prediction_sets(found, SURE) if sets else found
 
 
 ALL = [(task, targets, sets) for task in TARGETS for targets in (False, True) for sets in (False, True)]
@@ -49,7 +56,7 @@ def readable(found):
 @pytest.mark.parametrize(("task", "targets", "sets"), CASES)
 def test_json_lines_hold_the_columns_and_the_digits_of_the_csv(task, targets, sets, tmp_path):
     found = table(task, targets, sets)
-    write(tmp_path / "a.jsonl", [found])
+    write_tables(tmp_path / "a.jsonl", [found])
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_bytes().splitlines()]
     header = found.csv_head().decode().strip().split(",")
     assert [list(line) for line in lines] == [header] * len(PATHS)
@@ -65,9 +72,9 @@ def test_json_lines_hold_the_columns_and_the_digits_of_the_csv(task, targets, se
 
 def read_csv_of(found, task, folder):
     """The same table after a way through a CSV file."""
-    write(folder / "a.csv", [found])
+    write_tables(folder / "a.csv", [found])
     assert (folder / "a.csv").read_bytes() == found.csv_bytes()
-    return read_csv(folder / "a.csv", task)
+    return read_predictions_csv(folder / "a.csv", task)
 
 
 @pytest.mark.parametrize(("task", "targets", "sets"), CASES)
@@ -75,7 +82,7 @@ def test_parquet_holds_float32_text_lists_and_nothing_where_nothing_is_known(tas
     import pyarrow.parquet
 
     found = table(task, targets, sets)
-    write(tmp_path / "a.parquet", [found])
+    write_tables(tmp_path / "a.parquet", [found])
     read = pyarrow.parquet.read_table(tmp_path / "a.parquet")
     assert read.to_pylist() == readable(read_csv_of(found, task, tmp_path).records())
     kinds = {str(field.type) for field in read.schema}
@@ -88,11 +95,11 @@ def test_parquet_holds_float32_text_lists_and_nothing_where_nothing_is_known(tas
 @pytest.mark.parametrize("task", TARGETS)
 def test_the_bytes_are_the_same_however_the_rows_are_divided(task, ending, tmp_path, monkeypatch):
     whole = table(task)
-    monkeypatch.setattr(table_files, "CELLS", 3 * len(whole.all_columns()))  # row groups of three rows
-    write(tmp_path / f"whole{ending}", [whole])
+    monkeypatch.setattr(tables, "ROW_GROUP_CELLS", 3 * len(whole.all_columns()))  # row groups of three rows
+    write_tables(tmp_path / f"whole{ending}", [whole])
     cut = [rows(whole, slice(0, 4)), rows(whole, slice(4, 4)), rows(whole, slice(4, 5)), rows(whole, slice(5, 7))]
-    assert join(cut).csv_bytes() == whole.csv_bytes()
-    write(tmp_path / f"cut{ending}", cut)
+    assert concat_predictions(cut).csv_bytes() == whole.csv_bytes()
+    write_tables(tmp_path / f"cut{ending}", cut)
     assert (tmp_path / f"cut{ending}").read_bytes() == (tmp_path / f"whole{ending}").read_bytes()
     if ending == ".parquet":
         import pyarrow.parquet
@@ -116,24 +123,24 @@ def test_a_table_without_rows_keeps_its_columns(task, tmp_path):
     import pyarrow.parquet
 
     nobody = rows(table(task), slice(0, 0))
-    write(tmp_path / "a.parquet", [nobody])
+    write_tables(tmp_path / "a.parquet", [nobody])
     read = pyarrow.parquet.read_table(tmp_path / "a.parquet")
     assert len(read) == 0 and read.column_names == nobody.csv_head().decode().strip().split(",")
-    write(tmp_path / "a.jsonl", [nobody])
+    write_tables(tmp_path / "a.jsonl", [nobody])
     assert (tmp_path / "a.jsonl").read_bytes() == b""
 
 
 def test_a_table_writes_itself_by_the_ending(tmp_path):
     found = table("labels")
     found.write(tmp_path / "A.CSV")
-    assert isinstance(found, LabelPredictions) and (tmp_path / "A.CSV").read_bytes() == found.csv_bytes()
+    assert isinstance(found, MultilabelPredictions) and (tmp_path / "A.CSV").read_bytes() == found.csv_bytes()
     with pytest.raises(UsageError, match=r"ends in \.csv, \.jsonl or \.parquet\. Got .*a\.json\."):
         found.write(tmp_path / "a.json")
-    assert names_of(found) == NAMES
+    assert output_names(found) == NAMES
 
 
 def test_without_pyarrow_it_says_what_to_install_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(UsageError, match=r"^Parquet files need pyarrow: pip install 'vitrail\[data\]'\.$"):
-        write(tmp_path / "a.parquet", [table("classes")])
+        write_tables(tmp_path / "a.parquet", [table("classes")])
     assert not list(tmp_path.iterdir())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, roc_curve
 
 from vitrail.errors import UsageError
-from vitrail.evaluate.thresholds import Rule, at, choose, operating
+from vitrail.evaluate.thresholds import ThresholdRule, choose_threshold, compute_roc_points, evaluate_threshold
 
 
 def labelled(seed, n=120, steps=None):
@@ -32,15 +32,15 @@ def test_every_rule_is_as_good_as_the_best_of_all_thresholds(seed, steps):
     everything = np.concatenate([np.unique(chances), [1.1]])
     f1 = max(f1_score(positive, chances >= value, zero_division=0) for value in everything)
     both = [rates(positive, chances, value) for value in everything]
-    value = choose(Rule("f1"), positive, chances).value
+    value = choose_threshold(ThresholdRule("f1"), positive, chances).value
     assert f1_score(positive, chances >= value) == pytest.approx(f1)
-    assert sum(rates(positive, chances, choose(Rule("youden"), positive, chances).value)) == pytest.approx(
-        max(map(sum, both))
-    )
-    found, left = rates(positive, chances, choose(Rule("sensitivity", 0.9), positive, chances).value)
+    assert sum(
+        rates(positive, chances, choose_threshold(ThresholdRule("youden"), positive, chances).value)
+    ) == pytest.approx(max(map(sum, both)))
+    found, left = rates(positive, chances, choose_threshold(ThresholdRule("sensitivity", 0.9), positive, chances).value)
     assert found >= 0.9
     assert left == pytest.approx(max(r for s, r in both if s >= 0.9))
-    found, left = rates(positive, chances, choose(Rule("specificity", 0.9), positive, chances).value)
+    found, left = rates(positive, chances, choose_threshold(ThresholdRule("specificity", 0.9), positive, chances).value)
     assert left >= 0.9
     assert found == pytest.approx(max(s for s, r in both if r >= 0.9))
 
@@ -48,12 +48,12 @@ def test_every_rule_is_as_good_as_the_best_of_all_thresholds(seed, steps):
         answered = chances >= value
         return 5 * (~answered & positive).sum() + (answered & ~positive).sum()
 
-    assert cost(choose(Rule("cost", 5), positive, chances).value) == min(map(cost, everything))
+    assert cost(choose_threshold(ThresholdRule("cost", 5), positive, chances).value) == min(map(cost, everything))
 
 
 def test_the_points_are_those_of_the_roc_curve():
     positive, chances = labelled(1, steps=5)
-    points = operating(positive, chances)
+    points = compute_roc_points(positive, chances)
     false, true, _ = roc_curve(positive, chances, drop_intermediate=False)
     np.testing.assert_allclose(points.sensitivity, true)
     np.testing.assert_allclose(1 - points.specificity, false)
@@ -61,33 +61,33 @@ def test_the_points_are_those_of_the_roc_curve():
 
 def test_no_picture_lies_so_near_a_threshold_that_rounding_could_move_it():
     positive, chances = labelled(2)
-    value = choose(Rule("youden"), positive, chances).value
+    value = choose_threshold(ThresholdRule("youden"), positive, chances).value
     assert np.abs(chances - value).min() > 1e-7
     assert value not in chances
 
 
 def test_a_label_with_few_pictures_is_answered_from_one_half_on_and_says_so():
     positive = np.arange(100) < 9
-    found = choose(Rule("f1"), positive, np.linspace(0.4, 0, 100))
+    found = choose_threshold(ThresholdRule("f1"), positive, np.linspace(0.4, 0, 100))
     assert (found.value, found.chosen) == (0.5, False)
-    assert choose(Rule("half"), np.arange(100) < 50, np.linspace(0.4, 0, 100)).value == 0.5
+    assert choose_threshold(ThresholdRule("half"), np.arange(100) < 50, np.linspace(0.4, 0, 100)).value == 0.5
 
 
 def test_what_a_threshold_gives_is_told_with_intervals():
-    found = at(0.5, np.array([True, True, False, False]), np.array([0.9, 0.2, 0.5, 0.1]))
+    found = evaluate_threshold(0.5, np.array([True, True, False, False]), np.array([0.9, 0.2, 0.5, 0.1]))
     assert (found.sensitivity, found.specificity) == (0.5, 0.5)
     assert found.sensitivity_interval.low < 0.5 < found.sensitivity_interval.high
-    assert at(0.5, np.zeros(3, bool), np.zeros(3)).sensitivity is None
+    assert evaluate_threshold(0.5, np.zeros(3, bool), np.zeros(3)).sensitivity is None
 
 
 @pytest.mark.parametrize("text", ["half", "f1", "youden", "sensitivity 0.95", "specificity 0.9", "cost 10"])
 def test_rules_are_read_as_they_are_written(text):
-    assert str(Rule.read(text)) == text
+    assert str(ThresholdRule.read(text)) == text
 
 
 def test_scores_of_exactly_one_can_be_left_unanswered():
     positive, chances = np.arange(40) < 20, np.ones(40)
-    found = choose(Rule("specificity", 0.9), positive, chances)
+    found = choose_threshold(ThresholdRule("specificity", 0.9), positive, chances)
     assert found.specificity == 1.0 and found.value > 1
 
 
@@ -96,4 +96,4 @@ def test_scores_of_exactly_one_can_be_left_unanswered():
 )
 def test_other_rules_are_refused(text):
     with pytest.raises(UsageError, match="A rule for thresholds must be"):
-        Rule.read(text)
+        ThresholdRule.read(text)

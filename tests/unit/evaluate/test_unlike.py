@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import NearestNeighbors
 
 from vitrail.errors import DamagedFileError
-from vitrail.evaluate.unlike import Familiar, cut_of, familiar
+from vitrail.evaluate.ood import FeatureStats, fit_feature_stats, fit_ood_threshold
 
 
 def features(seed, n=1200, D=12, K=3, at=4.0):
@@ -22,7 +22,7 @@ def features(seed, n=1200, D=12, K=3, at=4.0):
 
 def test_the_distance_is_mahalanobis_on_features_of_length_one():
     found, classes = features(0)
-    known = familiar(found, classes)
+    known = fit_feature_stats(found, classes)
     unit = found / np.linalg.norm(found, axis=1, keepdims=True)
     means = np.stack([unit[classes == k].mean(0) for k in range(3)])
     inverse = np.linalg.inv(ledoit_wolf(unit - means[classes], assume_centered=True)[0])
@@ -38,11 +38,11 @@ def test_the_remoteness_is_that_of_the_fiftieth_neighbour():
     fresh, _ = features(3, n=30)
     finder = NearestNeighbors(n_neighbors=50, metric="cosine").fit(found)
     expected = finder.kneighbors(fresh)[0][:, -1]
-    np.testing.assert_allclose(familiar(found, classes).remoteness(fresh), expected, atol=5e-4)
+    np.testing.assert_allclose(fit_feature_stats(found, classes).remoteness(fresh), expected, atol=5e-4)
 
 
 def test_both_scores_tell_pictures_of_another_kind():
-    known = familiar(*features(4))
+    known = fit_feature_stats(*features(4))
     near, _ = features(5, n=300)
     far = np.random.default_rng(6).normal(-1, 1, (300, 12)).astype(np.float32)
     truth, both = np.repeat([False, True], 300), np.concatenate([near, far])
@@ -52,37 +52,37 @@ def test_both_scores_tell_pictures_of_another_kind():
 
 def test_pictures_without_classes_have_one_mean():
     found, _ = features(7, n=300)
-    assert familiar(found, None).means.shape == (1, 12)
+    assert fit_feature_stats(found, None).means.shape == (1, 12)
 
 
 def test_few_pictures_in_many_directions_still_have_finite_distances():
     found, classes = features(8, n=40, D=64)
-    assert np.isfinite(familiar(found, classes).distances(features(9, n=5, D=64)[0])).all()
+    assert np.isfinite(fit_feature_stats(found, classes).distances(features(9, n=5, D=64)[0])).all()
 
 
 def test_pictures_that_do_not_scatter_say_nothing():
-    assert familiar(np.ones((1, 5), np.float32), None) is None
-    assert familiar(np.eye(3, dtype=np.float32), np.arange(3)) is None
+    assert fit_feature_stats(np.ones((1, 5), np.float32), None) is None
+    assert fit_feature_stats(np.eye(3, dtype=np.float32), np.arange(3)) is None
 
 
 def test_what_a_bundle_keeps_comes_back_and_other_arrays_are_refused():
-    known = familiar(*features(11))
-    again = Familiar.of(known.tensors(), 12, "file")
+    known = fit_feature_stats(*features(11))
+    again = FeatureStats.of(known.tensors(), 12, "file")
     fresh, _ = features(12, n=20)
     np.testing.assert_array_equal(again.distances(fresh), known.distances(fresh))
     np.testing.assert_array_equal(again.remoteness(fresh), known.remoteness(fresh))
-    assert Familiar.of({}, 12, "file") is None
+    assert FeatureStats.of({}, 12, "file") is None
     for tensors, width in ((known.tensors(), 13), ({"whitening": torch.tensor(1.0)}, 12)):
         with pytest.raises(DamagedFileError, match=r"file must hold means \[K, \d+\]"):
-            Familiar.of(tensors, width, "file")
+            FeatureStats.of(tensors, width, "file")
 
 
 def test_the_cut_keeps_what_it_promises():
     generator, beyond = np.random.default_rng(10), []
     for _ in range(300):
-        cut = cut_of(generator.exponential(size=1000))
+        cut = fit_ood_threshold(generator.exponential(size=1000))
         beyond.append((generator.exponential(size=1000) > cut).mean())
     assert np.mean(beyond) == pytest.approx(0.01, abs=0.002)
-    assert cut_of(np.arange(98.0)) is None
-    assert cut_of(np.arange(99.0)) == pytest.approx(98.098)
-    assert cut_of(np.arange(300.0)) == 297.5, "half-way between two pictures"
+    assert fit_ood_threshold(np.arange(98.0)) is None
+    assert fit_ood_threshold(np.arange(99.0)) == pytest.approx(98.098)
+    assert fit_ood_threshold(np.arange(300.0)) == 297.5, "half-way between two pictures"

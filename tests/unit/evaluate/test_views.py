@@ -8,23 +8,33 @@ import torch
 
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.evaluate.collect import collect, probabilities_of
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.inference import run_inference, softmax
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.spec import ImageSpec
 
 ROW = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
-EVERY = [Views(), Views(mirror=True), Views(shift=1), Views(mirror=True, shift=1)]
+EVERY = [
+    TestTimeAugmentation(),
+    TestTimeAugmentation(mirror=True),
+    TestTimeAugmentation(shift=1),
+    TestTimeAugmentation(mirror=True, shift=1),
+]
 
 
-def rows(views: Views) -> list[list[float]]:
+def rows(views: TestTimeAugmentation) -> list[list[float]]:
     return [view.flatten().tolist() for view in views.of_each(ROW)]
 
 
 def test_the_picture_comes_first_then_itself_moved_each_before_its_mirror_image():
-    assert rows(Views()) == [[1, 2, 3, 4]]
-    assert rows(Views(mirror=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
-    assert rows(Views(shift=2)) == [[1, 2, 3, 4], [1, 1, 1, 2], [3, 4, 4, 4]]
-    assert rows(Views(mirror=True, shift=1))[2:] == [[1, 1, 2, 3], [3, 2, 1, 1], [2, 3, 4, 4], [4, 4, 3, 2]]
+    assert rows(TestTimeAugmentation()) == [[1, 2, 3, 4]]
+    assert rows(TestTimeAugmentation(mirror=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
+    assert rows(TestTimeAugmentation(shift=2)) == [[1, 2, 3, 4], [1, 1, 1, 2], [3, 4, 4, 4]]
+    assert rows(TestTimeAugmentation(mirror=True, shift=1))[2:] == [
+        [1, 1, 2, 3],
+        [3, 2, 1, 1],
+        [2, 3, 4, 4],
+        [4, 4, 3, 2],
+    ]
 
 
 @pytest.mark.parametrize("views", EVERY)
@@ -34,25 +44,25 @@ def test_they_are_counted_without_being_made(views):
 
 @pytest.mark.parametrize("views", EVERY)
 def test_a_bundle_notes_them(views):
-    assert Views.of(views.notes(), "here") == views
+    assert TestTimeAugmentation.of(views.notes(), "here") == views
 
 
 def test_a_bundle_from_before_there_were_shifts_has_none():
-    assert Views.of({"mirror": True}, "here") == Views(mirror=True)
-    assert Views.of({}, "here") == Views()
+    assert TestTimeAugmentation.of({"mirror": True}, "here") == TestTimeAugmentation(mirror=True)
+    assert TestTimeAugmentation.of({}, "here") == TestTimeAugmentation()
 
 
 @pytest.mark.parametrize("shift", [-1, 0.5, "1", True, None])
 def test_a_bundle_that_notes_no_number_of_pixels_is_damaged(shift):
     with pytest.raises(DamagedFileError, match=r"config\.json notes a shift of .*; expected a whole number of pixels"):
-        Views.of({"shift": shift}, "config.json")
+        TestTimeAugmentation.of({"shift": shift}, "config.json")
 
 
 def test_a_shift_that_cannot_be_is_refused():
     with pytest.raises(UsageError, match=r"0 or more pixels\. Got -1\."):
-        Views(shift=-1)
+        TestTimeAugmentation(shift=-1)
     with pytest.raises(UsageError, match=r"below the width of the pictures, 4 pixels\. Got 4\."):
-        rows(Views(shift=4))
+        rows(TestTimeAugmentation(shift=4))
 
 
 @pytest.mark.parametrize("views", EVERY)
@@ -63,7 +73,7 @@ def test_the_answer_is_the_mean_over_all_views(views):
 
     def answers(shown, **said):
         spec = ImageSpec(height=4, width=4, channels=1)
-        return probabilities_of(collect(net, InMemoryImageStore(shown), np.arange(5), spec, **said))
+        return softmax(run_inference(net, InMemoryImageStore(shown), np.arange(5), spec, **said))
 
     expected = np.mean([answers(view.to(torch.uint8)) for view in views.of_each(images.float())], axis=0)
     np.testing.assert_allclose(answers(images, views=views), expected, atol=1e-6)

@@ -11,8 +11,8 @@ import torch
 from exportable import BOTH, DECIDED, member, pictures
 from kinds import KINDS
 from vitrail.data.preprocess import to_batch_tensor
-from vitrail.evaluate.answers import answers_of
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.prediction_tables import predictions_from_outputs
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.export.build import hash_model, make_metadata
 from vitrail.export.module import ExportModule
 from vitrail.predict import exported, onnx_predictor
@@ -29,7 +29,7 @@ CASES = [
 def told_by_run(one, images):
     outputs, distances = one.outputs(to_batch_tensor(images), torch.device("cpu"))
     rows = [("", str(row)) for row in range(len(images))]
-    return answers_of(
+    return predictions_from_outputs(
         one.task, outputs, one.classes, one.scaling, rows, decisions=one.decided, distances=distances
     ), distances  # fmt: skip
 
@@ -95,7 +95,9 @@ def test_the_positive_class_is_answered_from_its_threshold_on_and_not_from_one_h
 
 def test_every_view_is_looked_at():
     images = pictures(member().spec)
-    alone, both = (told_by_module(member(views=views), images)[0].probabilities for views in (Views(), BOTH))
+    alone, both = (
+        told_by_module(member(views=views), images)[0].probabilities for views in (TestTimeAugmentation(), BOTH)
+    )
     assert np.abs(alone - both).max() > 1e-3
     mirrored = told_by_module(member(), np.ascontiguousarray(images[:, :, ::-1]))[0].probabilities
     np.testing.assert_allclose(both, mirrored, atol=1e-5)

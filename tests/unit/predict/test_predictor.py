@@ -16,12 +16,11 @@ from vitrail.checkpoints import bundle
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import DamagedFileError, DataError, UsageError
 from vitrail.evaluate import decisions
+from vitrail.evaluate.calibration import SCALING_KEY, TargetScaling
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.number_predictions import NumberPredictions
-from vitrail.evaluate.scaling import KEY, Scaling
-from vitrail.evaluate.unlike import familiar
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.ood import fit_feature_stats
+from vitrail.evaluate.predictions import MultilabelPredictions, RegressionPredictions
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
 from vitrail.predict.predictor import Predictor, PredictorMember
@@ -40,7 +39,11 @@ def model() -> ViT:
 
 def predictor(mirror: bool = False) -> Predictor:
     return Predictor(
-        [PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=Views(mirror=mirror))]
+        [
+            PredictorMember(
+                model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=TestTimeAugmentation(mirror=mirror)
+            )
+        ]
     )
 
 
@@ -135,7 +138,11 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
     opened = Predictor.open(tmp_path)
     assert asked == [tmp_path / inside]
     (one,) = opened.members
-    assert (one.views, one.number_format, opened.classes) == (Views(mirror=True), "float32", ("a", "b", "c"))
+    assert (one.views, one.number_format, opened.classes) == (
+        TestTimeAugmentation(mirror=True),
+        "float32",
+        ("a", "b", "c"),
+    )
     assert Predictor.open(tmp_path, number_format="bfloat16").members[0].number_format == "bfloat16"
     assert opened.device == torch.device("cpu")
 
@@ -163,29 +170,29 @@ def test_a_bundle_of_labels_answers_with_a_probability_for_each(pictures, mirror
     bundle.save_bundle(tmp_path / "model", model(), SPEC, "labels", ("cat", "dog", "fish"), {"mirror": mirror})
     chances = 1 / (1 + np.exp(-outputs(pictures)))
     answers = Predictor.open(tmp_path).predict(pictures, batch=3)
-    assert isinstance(answers, LabelPredictions) and answers.classes == ("cat", "dog", "fish")
+    assert isinstance(answers, MultilabelPredictions) and answers.classes == ("cat", "dog", "fish")
     np.testing.assert_allclose(answers.probabilities, chances.mean(0) if mirror else chances[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("mirror", [False, True])
 def test_a_bundle_of_numbers_answers_in_their_unit(pictures, mirror, tmp_path):
-    scale = Scaling((300.0, 0.0, -2.0), (40.0, 1.0, 0.25))
-    info = {"mirror": mirror, KEY: scale.to_json()}
+    scale = TargetScaling((300.0, 0.0, -2.0), (40.0, 1.0, 0.25))
+    info = {"mirror": mirror, SCALING_KEY: scale.to_json()}
     bundle.save_bundle(tmp_path / "scaled", model(), SPEC, "number", ("a", "b", "c"), info)
     bundle.save_bundle(tmp_path / "plain", model(), SPEC, "number", ("a", "b", "c"), {"mirror": mirror})
     expected = outputs(pictures).mean(0) if mirror else outputs(pictures)[0]
     answers = Predictor.open(tmp_path / "scaled").predict(pictures)
-    assert isinstance(answers, NumberPredictions) and answers.columns == ("a", "b", "c")
+    assert isinstance(answers, RegressionPredictions) and answers.columns == ("a", "b", "c")
     np.testing.assert_allclose(answers.values, expected * scale.deviation + scale.mean, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(Predictor.open(tmp_path / "plain").predict(pictures).values, expected, atol=1e-5)
 
 
 def test_a_bundle_whose_scale_does_not_fit_and_a_scale_of_no_numbers_are_refused(tmp_path):
-    bundle.save_bundle(tmp_path / "model", model(), SPEC, "number", ("a", "b", "c"), {KEY: {"mean": [1.0]}})
+    bundle.save_bundle(tmp_path / "model", model(), SPEC, "number", ("a", "b", "c"), {SCALING_KEY: {"mean": [1.0]}})
     with pytest.raises(DamagedFileError, match="mean and deviation of 3 training targets"):
         Predictor.open(tmp_path)
     with pytest.raises(UsageError, match="belongs to the task number"):
-        PredictorMember(model=model(), spec=SPEC, classes=("a", "b", "c"), scaling=Scaling((0.0,), (1.0,)))
+        PredictorMember(model=model(), spec=SPEC, classes=("a", "b", "c"), scaling=TargetScaling((0.0,), (1.0,)))
 
 
 def test_an_ensemble_answers_with_the_mean_of_its_members(pictures, tmp_path):
@@ -228,8 +235,8 @@ def test_pictures_unlike_those_of_the_training_are_not_answered(pictures, tmp_pa
     own = model().eval()
     with torch.inference_mode():
         features = own.features(torch.randn(200, 1, 8, 12) * 0.01 - 1, keep=("pooled",))["pooled"].numpy()
-    known = familiar(features, None)
-    noted = {decisions.KEY: config.write(Decisions(unlike=float(known.distances(features).max())))}
+    known = fit_feature_stats(features, None)
+    noted = {decisions.DECISIONS_KEY: config.write(Decisions(unlike=float(known.distances(features).max())))}
     bundle.save_bundle(tmp_path / "model", own, SPEC, "classes", ("cat", "dog", "fish"), noted, known.tensors())
     answers = Predictor.open(tmp_path).predict([*pictures, np.zeros((8, 12), np.uint8)])
     assert answers.abstained == (*("unlike",) * 7, "")

@@ -11,38 +11,39 @@ import numpy as np
 from unit.evaluate import test_label_metrics
 from unit.evaluate.test_decisions import CLASSES, answered, table_of
 from unit.report.report_sample import facts_of, predictions_of
-from vitrail.evaluate.answers import Answers
-from vitrail.evaluate.decisions import Decisions, decide
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.measuring import measured
-from vitrail.evaluate.predictions import Predictions
-from vitrail.evaluate.settings import AnswerSettings
+from vitrail.evaluate.decisions import Decisions, fit_decisions
+from vitrail.evaluate.prediction_tables import TaskPredictions
+from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions
+from vitrail.evaluate.task_metrics import compute_metrics
+from vitrail.evaluate.thresholds import PredictionSettings
 from vitrail.report import choice, facts, grouping, thumbnails
 
 HASH, FINGERPRINT = "ab" * 32, "cd" * 32
 
 
-def two_classes(seed: int = 5, n: int = 1000, positive: str = "defect") -> tuple[Predictions, Predictions, Decisions]:
+def two_classes(
+    seed: int = 5, n: int = 1000, positive: str = "defect"
+) -> tuple[ClassificationPredictions, ClassificationPredictions, Decisions]:
     """Answers on test and validation pictures, and what was decided on the latter."""
     outputs, targets = answered(n=n, seed=seed)
-    settings = AnswerSettings(positive=positive, rule="youden") if positive else AnswerSettings()
-    decided = decide("classes", settings, CLASSES, outputs, targets)
+    settings = PredictionSettings(positive=positive, rule="youden") if positive else PredictionSettings()
+    decided = fit_decisions("classes", settings, CLASSES, outputs, targets)
     valid = table_of(decided, outputs, targets)
     fresh, truth = answered(n=n, seed=seed + 1)
     test = table_of(decided, fresh, truth)
-    assert isinstance(valid, Predictions) and isinstance(test, Predictions)
+    assert isinstance(valid, ClassificationPredictions) and isinstance(test, ClassificationPredictions)
     return test, replace(valid, split="val"), decided
 
 
-def labels(n: int = 400) -> tuple[LabelPredictions, LabelPredictions]:
+def labels(n: int = 400) -> tuple[MultilabelPredictions, MultilabelPredictions]:
     """Three labels on test and validation pictures; one is rare."""
     return test_label_metrics.drawn(n), replace(test_label_metrics.drawn(n, seed=1), split="val")
 
 
 def stored(
     folder: Path,
-    test: Answers,
-    valid: Answers | None = None,
+    test: TaskPredictions,
+    valid: TaskPredictions | None = None,
     decided: Decisions | None = None,
     groups: np.ndarray | None = None,
     sizes: int = 8,
@@ -52,9 +53,9 @@ def stored(
     for table in [test] if valid is None else [test, valid]:
         table.write_csv(folder / "predictions" / f"{table.split}.csv")
     by = decided or Decisions()
-    known, figures = facts_of(predictions_of()), measured(test, None, groups)
-    task = "labels" if isinstance(test, LabelPredictions) else "classes"
-    assert isinstance(test, Predictions | LabelPredictions)
+    known, figures = facts_of(predictions_of()), compute_metrics(test, None, groups)
+    task = "labels" if isinstance(test, MultilabelPredictions) else "classes"
+    assert isinstance(test, ClassificationPredictions | MultilabelPredictions)
     own = {"metrics": (), "task": task, f"{'label_' if task == 'labels' else ''}metrics": (figures,)}
     environment = facts.entries({"cpu": "a slow one", "versions": '{"vitrail": "0.1.0"}'})
     more = {"classes": test.classes, "decisions": by, "environment": environment, "created": "2026-11-22 06:00"}

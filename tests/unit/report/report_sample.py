@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from vitrail.evaluate.metrics import measure
-from vitrail.evaluate.predictions import Predictions
+from vitrail.evaluate.metrics import compute_classification_metrics
+from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.report import facts, thumbnails
 from vitrail.report.facts import ReportFacts, SplitCount
 
 CLASSES = ("cat", "dog & <b>bold</b>", "fish")
 
 
-def predictions_of(split: str = "test", n: int = 40, seed: int = 0) -> Predictions:
+def predictions_of(split: str = "test", n: int = 40, seed: int = 0) -> ClassificationPredictions:
     generator = np.random.default_rng(seed)
     targets = np.arange(n) % 3
     logits = generator.normal(size=(n, 3)) + 1.5 * np.eye(3)[targets]
-    return Predictions(
+    return ClassificationPredictions(
         paths=tuple(f"pictures/{i}.png" for i in range(n)),
         ids=tuple(map(str, range(n))),
         split=split,
@@ -29,7 +29,7 @@ def predictions_of(split: str = "test", n: int = 40, seed: int = 0) -> Predictio
     )
 
 
-def facts_of(predictions: Predictions, splits: tuple[str, ...] = ("train", "val", "test")) -> ReportFacts:
+def facts_of(predictions: ClassificationPredictions, splits: tuple[str, ...] = ("train", "val", "test")) -> ReportFacts:
     return ReportFacts(
         title="Three <animals>",
         source="zoo",
@@ -45,7 +45,7 @@ def facts_of(predictions: Predictions, splits: tuple[str, ...] = ("train", "val"
         plan='[data]\nsource = "zoo"  # asked for',
         reasons=facts.entries({"recipe.steps": "812 images/s were measured"}),
         environment=facts.entries({"PyTorch": "2.13.0"}),
-        metrics=(measure(predictions, samples=10),),
+        metrics=(compute_classification_metrics(predictions, samples=10),),
         notes=("Two pictures were skipped.",),
     )
 

@@ -13,7 +13,7 @@ from unit.report.report_sample import facts_of, predictions_of, run_folder
 from unit.report.test_first_pages import plain
 from vitrail.errors import DamagedFileError
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.measuring import measured
+from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.report import data_card, page
 from vitrail.report.facts import SplitCount
 from vitrail.report.model_card import section
@@ -69,7 +69,7 @@ def test_a_run_without_a_check_says_so_and_a_damaged_one_is_named(tmp_path):
 
 def test_the_model_card_has_the_figures_of_the_report_with_their_intervals():
     test, _, decided = two_classes()
-    figures = measured(test)
+    figures = compute_metrics(test)
     text = section(figures, test, decided, "zoo", COUNTS, FINGERPRINT)
     low, high = figures.accuracy_interval
     assert f"| Accuracy | {100 * figures.accuracy:.1f} % | {100 * low:.1f} % to {100 * high:.1f} % |" in text
@@ -83,12 +83,12 @@ def test_the_model_card_has_the_figures_of_the_report_with_their_intervals():
 
 def test_the_model_card_says_what_is_left_unanswered_and_speaks_of_labels_and_numbers():
     test, _ = labels()
-    figures = measured(test)
+    figures = compute_metrics(test)
     text = section(figures, test, Decisions(unlike=3.0), "zoo", COUNTS, FINGERPRINT)
     assert "of 400 pictures 0 `unlike`, 0 `unsure`" in text
     assert f"| AUROC, mean of 2 labels | {figures.auroc:.4g} |" in text and "| rare | " in text
     given = test_number_predictions.table([1, 2, 3, 4, 5], [1, 2, 3, 5, 5], ("a|b",))
-    text = section(measured(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
+    text = section(compute_metrics(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
     assert "| a\\|b | 5 | 0.2 (" in text
 
 

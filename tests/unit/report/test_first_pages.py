@@ -17,7 +17,7 @@ from unit.report.test_task_pages import stored as stored_number
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import thresholds
 from vitrail.evaluate.decisions import Decisions
-from vitrail.evaluate.thresholds import Rule
+from vitrail.evaluate.thresholds import ThresholdRule
 from vitrail.report import beside, hundred, page
 from vitrail.report.asked import Asked
 from vitrail.report.chooser import choices
@@ -142,7 +142,9 @@ def test_thresholds_are_chosen_on_validation_pictures_and_measured_on_the_others
     found = choices(thing, basis)
     by_rule = {row.rule: row for row in found.rows}
     for rule in ("specificity 0.98", "sensitivity 0.99", "cost 10"):
-        cut = thresholds.choose(Rule.read(rule), valid.targets == 0, valid.probabilities[:, 0].astype(np.float64)).value
+        cut = thresholds.choose_threshold(
+            ThresholdRule.read(rule), valid.targets == 0, valid.probabilities[:, 0].astype(np.float64)
+        ).value
         said = test.probabilities[:, 0] >= cut
         assert by_rule[rule].threshold == cut
         assert by_rule[rule].missed.value == pytest.approx((~said)[test.targets == 0].mean())

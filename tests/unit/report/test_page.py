@@ -115,12 +115,12 @@ def test_a_run_without_history_thumbnails_or_stored_metrics_has_a_page_too(tmp_p
 
 
 def test_many_classes_get_a_list_of_confusions_and_no_matrix(tmp_path):
-    from vitrail.evaluate.predictions import Predictions
+    from vitrail.evaluate.predictions import ClassificationPredictions
 
     K = classes_page.MOST_CLASSES + 1
     n = 3 * K
     generator = np.random.default_rng(0)
-    many = Predictions(
+    many = ClassificationPredictions(
         paths=("",) * n,
         ids=tuple(map(str, range(n))),
         split="test",

@@ -11,22 +11,27 @@ import pytest
 from unit.evaluate import test_label_metrics, test_label_predictions, test_number_metrics, test_number_predictions
 from unit.report.report_sample import facts_of, predictions_of
 from unit.report.test_page import Balanced
-from vitrail.evaluate import label_metrics, number_metrics
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.number_predictions import NumberPredictions
+from vitrail.evaluate import multilabel_metrics, regression_metrics
+from vitrail.evaluate.predictions import MultilabelPredictions, RegressionPredictions
 from vitrail.report import choice, dots, facts, numbers_page, page, thumbnails
 
 NAN = float("nan")
 
 
-def stored(folder: Path, answers: LabelPredictions | NumberPredictions, k: int = 3) -> str:
+def stored(folder: Path, answers: MultilabelPredictions | RegressionPredictions, k: int = 3) -> str:
     """The page of a folder that holds these answers, read from its files."""
     known = {**vars(facts_of(predictions_of())), "metrics": ()}
-    if isinstance(answers, LabelPredictions):
-        measured = {"task": "labels", "label_metrics": (label_metrics.measure(answers, samples=20),)}
+    if isinstance(answers, MultilabelPredictions):
+        measured = {
+            "task": "labels",
+            "label_metrics": (multilabel_metrics.compute_multilabel_metrics(answers, samples=20),),
+        }
     else:
         means = tuple(float(number) for number in range(len(answers.columns)))
-        measured = {"task": "number", "number_metrics": (number_metrics.measure(answers, means, samples=20),)}
+        measured = {
+            "task": "number",
+            "number_metrics": (regression_metrics.compute_regression_metrics(answers, means, samples=20),),
+        }
     (folder / "predictions").mkdir()
     answers.write_csv(folder / "predictions" / "test.csv")
     facts.write(folder, facts.ReportFacts(**{**known, **measured}))
@@ -46,7 +51,7 @@ def test_the_page_of_labels_says_how_well_each_is_told_and_which_are_too_rare(tm
     given = test_label_metrics.drawn()
     built = stored(tmp_path, given)
     whole(built)
-    found = label_metrics.measure(given, samples=20)
+    found = multilabel_metrics.compute_multilabel_metrics(given, samples=20)
     assert f'<div class="figure">{found.auroc:.3f}</div>' in built
     assert f"the mean of 2 labels, on {found.n} held-out test pictures" in built
     for one in found.per_label:

@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.evaluate.predictions import Predictions
+from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.report.thumbnails import NAME, choose, data_uri, load, save
 
 
-def table(targets, labels, confidences) -> Predictions:
+def table(targets, labels, confidences) -> ClassificationPredictions:
     probabilities = np.zeros((len(labels), 3), np.float32)
     probabilities[np.arange(len(labels)), labels] = confidences
-    return Predictions(
+    return ClassificationPredictions(
         paths=("",) * len(labels),
         ids=tuple(map(str, range(len(labels)))),
         split="test",

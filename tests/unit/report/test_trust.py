@@ -11,9 +11,9 @@ import pytest
 from unit.evaluate import test_label_metrics, test_number_predictions
 from unit.evaluate.test_decisions import answered, table_of
 from unit.report.report_sample import predictions_of
-from vitrail.evaluate.calibration import calibration_error
-from vitrail.evaluate.decisions import Decisions, decide
-from vitrail.evaluate.settings import AnswerSettings
+from vitrail.evaluate.calibration import debiased_calibration_error
+from vitrail.evaluate.decisions import Decisions, fit_decisions
+from vitrail.evaluate.thresholds import PredictionSettings
 from vitrail.report import trust
 
 CLASSES = ("defect", "good")
@@ -26,7 +26,7 @@ def test_a_few_pictures_show_no_charts():
 
 def test_calibration_is_shown_before_and_after():
     outputs, targets = answered(n=2000)
-    decided = decide("classes", AnswerSettings(), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets)
     found = trust.of(table_of(decided, outputs, targets), decided)["calibrated"]
     assert found.before > 5 * found.error and found.temperature == decided.temperature[0]
     root = xml.fromstring(found.chart)
@@ -45,7 +45,7 @@ def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_o
     )
     known = given.known[:, 0]
     chances, there = given.probabilities[known, 0].clip(0.01, 0.99).astype(np.float64), given.targets[known, 0] == 1
-    assert found["mass"].before == pytest.approx(calibration_error(chances, there), abs=0.005)
+    assert found["mass"].before == pytest.approx(debiased_calibration_error(chances, there), abs=0.005)
     assert found["mass"].error > 0.05 and found["oedema"].before is found["oedema"].temperature is None
     assert len(list(xml.fromstring(found["mass"].chart).iter("circle"))) == 20
 
@@ -63,7 +63,7 @@ def test_errors_fall_where_the_least_sure_are_left_out():
 
 def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     outputs, targets = answered(n=1000)
-    decided = decide("classes", AnswerSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", PredictionSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
     assert trust.of(table_of(decided, outputs, targets), decided)["answering"] is None
     fresh, truth = answered(n=1000, seed=9)
     found = trust.of(table_of(decided, fresh, truth), decided)
@@ -95,7 +95,7 @@ def test_numbers_have_ranges_and_their_differences_drawn():
 
 def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_alike():
     outputs, targets = answered(n=1000)
-    decided = decide("classes", AnswerSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
+    decided = fit_decisions("classes", PredictionSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
     table = table_of(decided, outputs, targets)
     groups = np.argsort(np.argsort(table.probabilities[:, 0])) // 8
     alone, together = (trust.of(table, decided, by) for by in (None, groups))

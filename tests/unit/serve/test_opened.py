@@ -11,7 +11,7 @@ import torch
 from exportable import BOTH, member, pictures
 from vitrail.doors.explaining import Asked, of_pictures
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.evaluate.views import Views
+from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.explain.methods import METHODS
 from vitrail.predict.batches import ImageName
 from vitrail.predict.predictor import Predictor
@@ -122,7 +122,7 @@ def test_every_method_is_offered_but_the_one_that_needs_a_patch():
 
 @pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])
 def test_explanations_are_those_of_the_command(method):
-    found = opened(views=Views())
+    found = opened(views=TestTimeAugmentation())
     picture = pictures(found.spec, 1)[0]
     prepared = torch.from_numpy(picture).permute(2, 0, 1)
     told = explain(found.explainer, prepared, (40, 100), method, None)

@@ -11,7 +11,7 @@ import torch
 from kinds import TINY, images_for
 from unit.evaluate.test_number_predictions import table
 from vitrail.data.preprocess import normalize
-from vitrail.evaluate.predictions import Predictions
+from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.explain.methods import explain
 from vitrail.model.vit import create_model
 from vitrail.report import explanations
@@ -24,10 +24,10 @@ PICTURES = (images_for(TINY, 24) * 40 + 128).clamp(0, 255).to(torch.uint8)
 WRONG = np.arange(24) % 2 == 0
 
 
-def answers() -> Predictions:
+def answers() -> ClassificationPredictions:
     """Every other picture is answered wrongly."""
     labels = np.arange(24) % 3
-    return Predictions(
+    return ClassificationPredictions(
         paths=tuple(f"{i}.png" for i in range(24)),
         ids=tuple(map(str, range(24))),
         split="test",

@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from unit.train.test_dataset import drawn
-from vitrail.evaluate.answers import Answers
-from vitrail.evaluate.label_predictions import LabelPredictions
-from vitrail.evaluate.number_predictions import NumberPredictions
-from vitrail.evaluate.predictions import Predictions
+from vitrail.evaluate.prediction_tables import TaskPredictions
+from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions, RegressionPredictions
 from vitrail.train.cross_validation import OutOfFoldPredictions
 from vitrail.train.dataset import Dataset
 from vitrail.train.run_folder import RunFolder
@@ -23,7 +21,7 @@ def named(rows: np.ndarray) -> dict[str, object]:
     return {"paths": names, "ids": names, "split": "test"}
 
 
-def together(parts: list[Answers], **fields: object) -> OutOfFoldPredictions:
+def together(parts: list[TaskPredictions], **fields: object) -> OutOfFoldPredictions:
     whole = drawn(20, **fields)
     splits = {"train": np.arange(20), "val": np.zeros(0, np.int64), "test": np.zeros(0, np.int64)}
     return OutOfFoldPredictions(
@@ -31,9 +29,9 @@ def together(parts: list[Answers], **fields: object) -> OutOfFoldPredictions:
     )
 
 
-def of_classes(rows: np.ndarray, targets: np.ndarray, truth: np.ndarray) -> Predictions:
+def of_classes(rows: np.ndarray, targets: np.ndarray, truth: np.ndarray) -> ClassificationPredictions:
     chances = np.where(truth[rows, None] == [0, 1], 0.9, 0.1).astype(np.float32)
-    return Predictions(**named(rows), targets=targets[rows], probabilities=chances, classes=("a", "b"))
+    return ClassificationPredictions(**named(rows), targets=targets[rows], probabilities=chances, classes=("a", "b"))
 
 
 def test_folds_list_the_labels_that_models_contradict_which_have_not_seen_them():
@@ -63,8 +61,8 @@ def test_folds_judge_labels_and_numbers_cell_by_cell():
     truth = np.stack([np.arange(20) % 4 < 2, np.arange(20) < 9], axis=1).astype(np.float32)
     given = truth.copy()
     given[6, 1], given[2, 0] = 0, np.nan
-    parts: list[Answers] = [
-        LabelPredictions(
+    parts: list[TaskPredictions] = [
+        MultilabelPredictions(
             **named(rows), targets=given[rows], probabilities=0.1 + 0.8 * truth[rows], classes=("mass", "oedema")
         )
         for rows in FOLDS
@@ -78,7 +76,8 @@ def test_folds_judge_labels_and_numbers_cell_by_cell():
     told = values + generator.normal(0, 1, (20, 1)).astype(np.float32)
     told[13] += 40
     parts = [
-        NumberPredictions(**named(rows), targets=told[rows], values=values[rows], columns=("age",)) for rows in FOLDS
+        RegressionPredictions(**named(rows), targets=told[rows], values=values[rows], columns=("age",))
+        for rows in FOLDS
     ]
     found = together(parts, task="number", classes=("age",), targets=told).suspects()
     assert found.suspects[0].id == "13.png" and found.figure == "mean absolute error of age"

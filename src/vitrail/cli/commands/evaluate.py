@@ -14,9 +14,9 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from ...data.source import Task
     from ...doors.evaluation import Evaluation, Labelled
-    from ...evaluate.robustness import Robustness
-    from ...evaluate.shortcuts import Shortcuts
-    from ...evaluate.slices import Slices
+    from ...evaluate.robustness import RobustnessReport
+    from ...evaluate.shortcut_reliance import ShortcutReport
+    from ...evaluate.subgroups import SubgroupReport
     from ...predict.predictor import Predictor
 
 
@@ -110,7 +110,7 @@ class Evaluate(Command):
         if self.by:
             slicing.chosen(labelled.source, self.by)  # before anything is answered
         measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
-        beside: dict[str, Slices | Shortcuts] = {}
+        beside: dict[str, SubgroupReport | ShortcutReport] = {}
         if self.by:
             beside["slices"] = slicing.by_columns(labelled, measured.predictions, self.by)
         if self.shortcuts:
@@ -119,7 +119,7 @@ class Evaluate(Command):
             beside["shortcuts"] = seen
         return self._show(measured, beside)
 
-    def _show(self, measured: Evaluation, beside: Mapping[str, Slices | Shortcuts]) -> int:
+    def _show(self, measured: Evaluation, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
         from ...doors import counting
         from ..output import print_json
 
@@ -134,7 +134,7 @@ class Evaluate(Command):
         counting.tell_skipped(measured.predictions)
         return 0
 
-    def _keep(self, found: Mapping[str, Slices | Shortcuts | Robustness]) -> None:
+    def _keep(self, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
         from ...report import beside
 
         for path in beside.keep(Path(self.model), found) if self.keep else ():

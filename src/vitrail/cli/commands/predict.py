@@ -13,7 +13,7 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...evaluate.answers import Answers
+    from ...evaluate.prediction_tables import TaskPredictions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +62,9 @@ class Predict(Command):
     def run(self) -> int:
         """Answer and write."""
         if self.to is not None:
-            from ...evaluate.table_files import check_ending
+            from ...evaluate.tables import check_table_extension
 
-            check_ending(self.to)
+            check_table_extension(self.to)
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         from ...doors import counting
@@ -120,11 +120,11 @@ class Predict(Command):
         counting.tell_left_out(outcome.skipped)
         return 0
 
-    def _answers(self, pictures: Sequence[Path]) -> Answers:
+    def _answers(self, pictures: Sequence[Path]) -> TaskPredictions:
         """By ONNX Runtime without importing torch, or by torch."""
         return self._by_onnx(pictures) if self._by_file() else self._by_torch(pictures)
 
-    def _by_onnx(self, pictures: Sequence[Path]) -> Answers:
+    def _by_onnx(self, pictures: Sequence[Path]) -> TaskPredictions:
         from ...doors import counting
         from ...doors.onnx_predicting import open_onnx
         from ...predict.onnx_predictor import join_exported_predictions
@@ -136,15 +136,14 @@ class Predict(Command):
             list(counting.answered(file.parts(pictures, skip_bad=self.skip_bad), len(pictures)))
         )
 
-    def _by_torch(self, pictures: Sequence[Path]) -> Answers:
+    def _by_torch(self, pictures: Sequence[Path]) -> TaskPredictions:
         from ...doors import counting
         from ...doors.predicting import open_predictor, reread
-        from ...evaluate.answers import join
-        from ...evaluate.sets import refuse_without_sets, with_sets
+        from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
 
         predictor = reread(open_predictor(self.model, self.device), dict(self.changes))
         if self.sets:
-            refuse_without_sets(predictor.task, predictor.decided)
+            require_sets_support(predictor.task, predictor.decided)
         parts = predictor.parts(pictures, skip_bad=self.skip_bad)
-        predictions = join(list(counting.answered(parts, len(pictures))))
-        return with_sets(predictions, predictor.decided) if self.sets else predictions
+        predictions = concat_predictions(list(counting.answered(parts, len(pictures))))
+        return add_prediction_sets(predictions, predictor.decided) if self.sets else predictions

@@ -11,8 +11,8 @@ from torch import Generator, Tensor, nn
 
 from ...data.loader import Batch, ImageStore
 from ...data.preprocess import normalize
-from ...evaluate.collect import collect
-from ...evaluate.glance import glance
+from ...evaluate.inference import run_inference
+from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import safetensors_file
 from ...randomness import derive
 from .. import phase as preludes
@@ -113,10 +113,10 @@ def _describe_accuracy(plan: Plan, network: SmallCNN, dataset: Dataset) -> str:
     if not len(rows):
         return "The teacher is trained."
     pictures = dataset.pictures("val", plan.image, plan.compute.workers)
-    logits = collect(network, pictures, rows, plan.image, 250, plan.compute.device)
+    logits = run_inference(network, pictures, rows, plan.image, 250, plan.compute.device)
     source, scaling = dataset.source, dataset.scaling
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
-    found = glance(source.task, logits, targets if scaling is None else scaling.standardised(targets))
+    found = compute_quick_metrics(source.task, logits, targets if scaling is None else scaling.standardised(targets))
     if found is None or found.figure is None:
         return "The teacher is trained."
     return f"The teacher is trained: {found.name} {found.figure:.3f} on {len(rows):,} validation pictures."

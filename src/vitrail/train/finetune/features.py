@@ -21,8 +21,7 @@ from ... import config
 from ...checkpoints.adapt import build_model
 from ...data.loader import ImageStore
 from ...errors import DamagedFileError, InterruptedRun, ResourceError
-from ...evaluate.collect import collect, made_ready
-from ...evaluate.pooled import Pooled
+from ...evaluate.inference import FeatureExtractor, cast_weights, run_inference
 from ...files import safetensors_file
 from ...model.vit import ViT
 from ...runtime import memory_is_full
@@ -67,7 +66,7 @@ def extract_features(
     if not len(rows):
         return FeatureSet(np.zeros((0, width), np.float32), targets)
     pictures = dataset.pictures(split, plan.image, plan.compute.workers)
-    pooled = made_ready(Pooled(model, mirrored), plan.compute.number_format)
+    pooled = cast_weights(FeatureExtractor(model, mirrored), plan.compute.number_format)
     parts = FeatureFiles(run, plan, f"{split}{'-mirrored' * mirrored}", rows)
     kept = parts.kept()
     done = first = sum(map(len, kept))
@@ -163,7 +162,7 @@ def _compute_with_fitting_batch(
     """The features of a portion, with the first of batch, batch/2, batch/4, ... for which there is memory."""
     while batch:
         try:
-            features = collect(
+            features = run_inference(
                 pooled, pictures, rows, plan.image, batch, plan.compute.device, plan.compute.number_format
             )
         except (MemoryError, RuntimeError) as error:

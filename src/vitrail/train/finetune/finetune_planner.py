@@ -14,8 +14,7 @@ from ... import config
 from ...checkpoints.image_spec import resize_spec
 from ...data.loader import ImageStore
 from ...errors import UsageError
-from ...evaluate.collect import collect, made_ready
-from ...evaluate.pooled import Pooled
+from ...evaluate.inference import FeatureExtractor, cast_weights, run_inference
 from ...model.config import ViTConfig
 from ...model.vit import create_model
 from ...plural import counted
@@ -381,11 +380,13 @@ def estimate_probe_seconds(plan: Plan, pictures: ImageStore, dataset: Dataset) -
 def measure_feature_seconds(plan: Plan, pictures: ImageStore) -> float:
     """Seconds that the features of one picture take, after one batch that warms up."""
     compute = plan.compute
-    pooled = made_ready(Pooled(create_model(plan.model, plan.seed).to(compute.device)), compute.number_format)
+    pooled = cast_weights(
+        FeatureExtractor(create_model(plan.model, plan.seed).to(compute.device)), compute.number_format
+    )
     rows, seconds = pictures.indices[:MEASURED_IMAGES], 0.0
     for _ in range(2):
         began = time.perf_counter()
-        collect(pooled, pictures, rows, plan.image, FEATURE_BATCH, compute.device, compute.number_format)
+        run_inference(pooled, pictures, rows, plan.image, FEATURE_BATCH, compute.device, compute.number_format)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float32, Int64, Shaped
 
 from ...data.source import Task
-from ...evaluate import neighbours, probe
-from ...evaluate.glance import glance
-from ...evaluate.probe import Linear
+from ...evaluate import probe
+from ...evaluate.probe import LinearProbe
+from ...evaluate.quick_metrics import compute_quick_metrics
 from ...files import atomic
 from ...randomness import permutation
 
@@ -40,7 +40,7 @@ FeatureColumns = Int64[np.ndarray, " _"]
 class ProbeResult:
     """The probe that becomes the head, and everything that was tried."""
 
-    best: Linear
+    best: LinearProbe
     columns: FeatureColumns
     """Which features it reads."""
     tried: tuple[Candidate, ...]
@@ -59,13 +59,13 @@ def fit_probes(
         parts: the columns of the features by the kind of pooling, those of several blocks last.
     """
     rows: list[Candidate] = []
-    found: list[tuple[Candidate, Linear, FeatureColumns]] = []
+    found: list[tuple[Candidate, LinearProbe, FeatureColumns]] = []
     known, asked = (
         _subsample(_select_columns(train, last_block_columns(parts)), seed),
         _select_columns(valid, last_block_columns(parts)),
     )
-    for count in neighbours.COUNTS if len(valid.features) else ():
-        answers = neighbours.answers(known.features, known.targets, asked.features, task, outputs, count)
+    for count in probe.NEIGHBOR_COUNTS if len(valid.features) else ():
+        answers = probe.knn_outputs(known.features, known.targets, asked.features, task, outputs, count)
         if (judgement := evaluate_candidate(f"{count} nearest", task, answers, valid.targets)) is not None:
             rows.append(judgement)
     for name, columns in parts.items():
@@ -75,7 +75,7 @@ def fit_probes(
     if not found:  # nothing to choose by
         columns = last_block_columns(parts)
         known = _subsample(_select_columns(train, columns), seed)
-        (linear,) = probe.path(known.features, known.targets, task, outputs, (DEFAULT_C,))
+        (linear,) = probe.fit_probe_path(known.features, known.targets, task, outputs, (DEFAULT_C,))
         return ProbeResult(linear, columns, tuple(rows))
     best = min(range(len(found)), key=lambda place: found[place][0].loss)
     rows += [replace(one, chosen=place == best) for place, (one, _, _) in enumerate(found)]
@@ -89,11 +89,11 @@ def last_block_columns(parts: Mapping[str, FeatureColumns]) -> FeatureColumns:
 
 def _fit_path(
     name: str, train: FeatureSet, valid: FeatureSet, task: Task, outputs: int
-) -> list[tuple[Candidate, Linear]]:
+) -> list[tuple[Candidate, LinearProbe]]:
     """Every C of the path until two in a row are worse than the best so far."""
-    tried: list[tuple[Candidate, Linear]] = []
+    tried: list[tuple[Candidate, LinearProbe]] = []
     worse = 0
-    for linear in probe.path(train.features, train.targets, task, outputs):
+    for linear in probe.fit_probe_path(train.features, train.targets, task, outputs):
         judgement = evaluate_candidate(
             f"linear {name}, C {linear.c:g}", task, linear.outputs(valid.features), valid.targets
         )
@@ -145,7 +145,7 @@ def evaluate_candidate(name: str, task: Task, outputs: np.ndarray, targets: np.n
     Args:
         targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
     """
-    found = glance(task, outputs, targets) if len(targets) else None
+    found = compute_quick_metrics(task, outputs, targets) if len(targets) else None
     if found is None:
         return None
     figure = None if found.figure is None else round(found.figure, 6)

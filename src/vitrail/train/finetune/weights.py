@@ -17,7 +17,7 @@ from ...checkpoints import bundle
 from ...checkpoints.adapt import build_model
 from ...checkpoints.load import LoadedModel, load_checkpoint
 from ...errors import UsageError
-from ...evaluate.probe import Linear
+from ...evaluate.probe import LinearProbe
 from ...files import hub
 from ...model.config import Pool, ViTConfig
 from ...model.vit import ViT
@@ -174,7 +174,7 @@ def _hash_tensors(model: ViT) -> str:
 
 
 @torch.no_grad()
-def set_head(model: ViT, probe: Linear, columns: Int64[np.ndarray, " p"]) -> None:
+def set_head(model: ViT, probe: LinearProbe, columns: Int64[np.ndarray, " p"]) -> None:
     """Give the head the numbers of a probe; features that the probe does not read get weight 0.
 
     Args:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...data.loader import ImageStore
-from ...evaluate.collect import collect
+from ...evaluate.inference import run_inference
 from ...model.vit import ViT
 from ..dataset import Dataset, class_indices
 from ..events import Event, Note, TaskProgress
@@ -95,7 +95,7 @@ def _evaluate_weights(
     if not len(rows):
         return None
     device, number_format, views = plan.compute.device, plan.compute.number_format, plan.recipe.views
-    outputs = collect(model, pictures, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
+    outputs = run_inference(model, pictures, rows, plan.image, FEATURE_BATCH, device, number_format, views, source.task)
     targets = class_indices(source, rows) if source.task == "classes" else source.targets[rows]
     learnt = targets if dataset.scaling is None else dataset.scaling.standardised(targets)
     name = "the start, frozen" if share == 0 else "tuned" if share == 1 else f"{share:g} of the way to tuned"

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ...data.loader import ImageStore
-from ...evaluate.collect import collect
+from ...evaluate.inference import run_inference
 from ...model.attention import choose_path, device_capability, should_recompute_weights
 from ...model.vit import ViT, create_model, parameter_count
 from ...report.explanations import MOST
@@ -128,7 +128,7 @@ def _measure_inference_seconds(plan: Plan, pictures: ImageStore) -> float:
     seconds = 0.0
     for _ in range(2):
         began = time.perf_counter()
-        collect(model, pictures, rows, plan.image, TIMED_IMAGES, device, plan.compute.number_format)
+        run_inference(model, pictures, rows, plan.image, TIMED_IMAGES, device, plan.compute.number_format)
         seconds = time.perf_counter() - began
     return seconds / len(rows)
 

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from unit.evaluate.corrupting.sample_pictures import photographs
 from vitrail.errors import UsageError
-from vitrail.evaluate.corrupting.corrupt import SEVERITIES, SUITES, corrupt
+from vitrail.evaluate.robustness import CORRUPTION_SUITES, SEVERITIES, corrupt_images
 
-KINDS = [kind for suite in SUITES.values() for kind in suite]
+KINDS = [kind for suite in CORRUPTION_SUITES.values() for kind in suite]
 WITHOUT_CHANCE = {
     *("defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"),
     *("underexposure", "overexposure", "lens_blur", "stored_as_jpeg", "bit_depth"),
@@ -30,11 +30,11 @@ def drawn(*shape: int) -> Tensor:
 
 
 def changed(images: Tensor, kind: str, severity: int, seed: int = 0) -> Tensor:
-    return corrupt(images, kind, severity, seed, np.arange(len(images)))
+    return corrupt_images(images, kind, severity, seed, np.arange(len(images)))
 
 
 def test_the_suites_hold_fifteen_and_eleven_kinds_of_different_names():
-    assert [len(suite) for suite in SUITES.values()] == [15, 11] and len(set(KINDS)) == 26
+    assert [len(suite) for suite in CORRUPTION_SUITES.values()] == [15, 11] and len(set(KINDS)) == 26
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -50,10 +50,10 @@ def test_V8_the_more_severe_the_larger_the_mean_change(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_gives_what_single_pictures_give_and_a_picture_keeps_its_own(kind):
     images, indices = photographs(30, 4), np.array([3, 1, 8, 5])
-    together = corrupt(images, kind, 4, 0, indices)
-    single = [corrupt(images[i : i + 1], kind, 4, 0, indices[i : i + 1]) for i in range(4)]
+    together = corrupt_images(images, kind, 4, 0, indices)
+    single = [corrupt_images(images[i : i + 1], kind, 4, 0, indices[i : i + 1]) for i in range(4)]
     assert torch.equal(together, torch.cat(single))
-    assert torch.equal(corrupt(images.flip(0), kind, 4, 0, indices[::-1].copy()), together.flip(0))
+    assert torch.equal(corrupt_images(images.flip(0), kind, 4, 0, indices[::-1].copy()), together.flip(0))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,4 +119,4 @@ def test_unknown_kinds_and_severities_are_refused():
         with pytest.raises(UsageError, match=rf"whole number from 1 to 5\. Got {severity}\."):
             changed(images, "fog", severity)
     with pytest.raises(UsageError, match=r"Got 1 picture and 2 indices\."):
-        corrupt(images, "fog", 1, 0, np.arange(2))
+        corrupt_images(images, "fog", 1, 0, np.arange(2))

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitrail.evaluate.corrupting.corrupt import corrupt
-from vitrail.evaluate.corrupting.lettering import LETTERS, written
+from vitrail.evaluate.corruptions_acquisition import GLYPHS, render_text
+from vitrail.evaluate.robustness import corrupt_images
 
 
 def of(images: Tensor, kind: str, severity: int) -> np.ndarray:
-    return corrupt(images, kind, severity, 0, np.arange(len(images))).numpy()
+    return corrupt_images(images, kind, severity, 0, np.arange(len(images))).numpy()
 
 
 def levels(*values: int, count: int = 1) -> Tensor:
@@ -66,7 +66,7 @@ def test_crops_are_shifted_by_as_much_as_the_table_says_in_any_direction():
 
 
 def test_letters_are_written_dot_by_dot():
-    ink = written("L7", 10)
+    ink = render_text("L7", 10)
     assert ink.shape == (10, 14)
     assert ["".join(".#"[int(dot)] for dot in row[::2]) for row in ink[::2]] == [
         "#...###",
@@ -75,8 +75,8 @@ def test_letters_are_written_dot_by_dot():
         "#....#.",
         "###..#.",
     ]
-    assert {len(rows.split()) for rows in LETTERS.values()} == {5}
-    assert {len(row) for rows in LETTERS.values() for row in rows.split()} == {3}
+    assert {len(rows.split()) for rows in GLYPHS.values()} == {5}
+    assert {len(row) for rows in GLYPHS.values() for row in rows.split()} == {3}
 
 
 def test_a_side_marker_stands_in_one_of_the_corners():
@@ -90,7 +90,7 @@ def test_a_side_marker_stands_in_one_of_the_corners():
         corners.add((rows[0], columns[0]))
         letters.add(one[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].tobytes())
     assert corners == {(2, 2), (2, 65), (63, 2), (63, 65)}
-    assert letters == {(255 * written(letter, 5).astype(np.uint8)).tobytes() for letter in "LR"}
+    assert letters == {(255 * render_text(letter, 5).astype(np.uint8)).tobytes() for letter in "LR"}
 
 
 def test_dead_pixels_are_black_or_white_in_every_channel_and_then_whole_columns():

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitrail.evaluate.corrupting.corrupt import corrupt
-from vitrail.evaluate.corrupting.drawn import Draws
-from vitrail.evaluate.corrupting.smearing import disc, filtered, smoothed, streak
+from vitrail.evaluate.corruption_filters import CorruptionRandom, convolve, disc_kernel, gaussian_blur, motion_kernel
+from vitrail.evaluate.robustness import corrupt_images
 
 
 def level(value: int, *shape: int) -> Tensor:
@@ -20,18 +19,18 @@ def level(value: int, *shape: int) -> Tensor:
 
 def of(images: Tensor, kind: str, severity: int) -> np.ndarray:
     """float64 [n, C, H, W], 1 white."""
-    return corrupt(images, kind, severity, 3, np.arange(len(images))).numpy() / 255.0
+    return corrupt_images(images, kind, severity, 3, np.arange(len(images))).numpy() / 255.0
 
 
 def test_draws_have_the_moments_of_their_distributions_and_purposes_of_their_own():
-    draws = Draws(0, "fog", 1, 0)
+    draws = CorruptionRandom(0, "fog", 1, 0)
     even, normal = draws.uniform("one", 200, 200), draws.normal("two", 200, 200)
     assert even.mean() == pytest.approx(0.5, abs=0.005) and even.std() == pytest.approx(12**-0.5, abs=0.005)
     assert normal.mean() == pytest.approx(0, abs=0.02) and normal.std() == pytest.approx(1, abs=0.01)
     assert not np.array_equal(draws.uniform("one", 9), draws.uniform("other", 9))
-    tosses = [Draws(0, "fog", 1, index).either("side") for index in range(400)]
+    tosses = [CorruptionRandom(0, "fog", 1, index).either("side") for index in range(400)]
     assert set(tosses) == {-1, 1} and abs(sum(tosses)) < 60
-    assert {2.0 <= Draws(0, "fog", 1, index).between(2, 3, "x") < 3 for index in range(50)} == {True}
+    assert {2.0 <= CorruptionRandom(0, "fog", 1, index).between(2, 3, "x") < 3 for index in range(50)} == {True}
 
 
 @pytest.mark.parametrize(("severity", "deviation"), [(1, 0.08), (2, 0.12), (3, 0.18)])
@@ -70,7 +69,7 @@ def test_a_point_out_of_focus_becomes_a_disc():
 
 @pytest.mark.parametrize("radius", [0.0, 0.05, 0.4, 1.0, 3.7, 10.0])
 def test_a_disc_has_the_spread_of_a_disc(radius):
-    kernel = disc(radius)
+    kernel = disc_kernel(radius)
     places = np.arange(len(kernel)) - len(kernel) // 2
     spread = (kernel.sum(0) * places**2).sum()
     assert kernel.sum() == pytest.approx(1) and np.allclose(kernel, kernel.T)
@@ -81,37 +80,39 @@ def test_a_disc_has_the_spread_of_a_disc(radius):
 
 
 def test_a_streak_fades_to_one_side():
-    kernel = streak(20, 5, 0.0)
+    kernel = motion_kernel(20, 5, 0.0)
     middle = len(kernel) // 2
     assert kernel.sum() == pytest.approx(1)
     assert np.allclose(kernel.sum(1)[middle], 1) and np.allclose(kernel[middle, : middle - 1], 0)
     assert kernel[middle, middle + 5] / kernel[middle, middle + 10] == pytest.approx(math.exp(1.5), rel=0.02)
-    down = streak(20, 5, math.pi / 2)
+    down = motion_kernel(20, 5, math.pi / 2)
     assert np.allclose(down, kernel.T)
 
 
 def test_smoothing_a_wave_weakens_it_as_the_heat_equation_says():
     places = np.arange(64)
     wave = np.cos(np.pi * 6 * (places + 0.5) / 64)[None, None, :].repeat(5, 1)
-    found = smoothed(wave, 2.5)
+    found = gaussian_blur(wave, 2.5)
     assert np.allclose(found, wave * math.exp(-0.5 * (2.5 * np.pi * 6 / 64) ** 2))
     noise = np.random.default_rng(0).random((1, 20, 30))
-    assert np.allclose(smoothed(noise, 0), noise) and np.allclose(smoothed(noise, 99), noise.mean(), atol=0.01)
+    assert np.allclose(gaussian_blur(noise, 0), noise) and np.allclose(
+        gaussian_blur(noise, 99), noise.mean(), atol=0.01
+    )
 
 
 def test_smoothing_is_that_of_scipy_with_mirrored_edges():
     from scipy.ndimage import gaussian_filter
 
     noise = np.random.default_rng(0).random((30, 40))
-    assert np.allclose(smoothed(noise, 2.0), gaussian_filter(noise, 2.0, mode="reflect", truncate=8), atol=1e-6)
+    assert np.allclose(gaussian_blur(noise, 2.0), gaussian_filter(noise, 2.0, mode="reflect", truncate=8), atol=1e-6)
 
 
 def test_a_kernel_that_moves_moves():
     image = np.random.default_rng(0).random((2, 6, 7))
     kernel = np.zeros((3, 3))
     kernel[2, 1] = 1
-    assert np.allclose(filtered(image, kernel)[:, 1:], image[:, :-1])
-    assert np.allclose(filtered(image, kernel)[:, 0], image[:, 0]), "beyond the edge stands the mirror image"
+    assert np.allclose(convolve(image, kernel)[:, 1:], image[:, :-1])
+    assert np.allclose(convolve(image, kernel)[:, 0], image[:, 0]), "beyond the edge stands the mirror image"
 
 
 @pytest.mark.parametrize("kind", ["defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "lens_blur"])

@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor
 
 from unit.evaluate.corrupting.sample_pictures import photographs
-from vitrail.evaluate.corrupting.corrupt import corrupt
-from vitrail.evaluate.corrupting.drawn import Draws
-from vitrail.evaluate.corrupting.textures import clouds, flakes, ice, spread
+from vitrail.evaluate.corruption_filters import CorruptionRandom
+from vitrail.evaluate.corruptions_weather import make_flakes, make_ice, plasma_fractal, upsample_smoothly
+from vitrail.evaluate.robustness import corrupt_images
 
 
 def of(images: Tensor, kind: str, severity: int, seed: int = 0) -> np.ndarray:
-    return corrupt(images, kind, severity, seed, np.arange(len(images))).numpy()
+    return corrupt_images(images, kind, severity, seed, np.arange(len(images))).numpy()
 
 
 def pixel(*levels: int) -> Tensor:
@@ -56,29 +56,29 @@ def test_snow_whitens_and_falls():
 
 
 def test_clouds_reach_from_0_to_1_and_get_rougher():
-    draws = Draws(0, "fog", 1, 0)
-    smooth, rough = clouds(100, 80, 4.0, draws), clouds(100, 80, 1.4, draws)
+    draws = CorruptionRandom(0, "fog", 1, 0)
+    smooth, rough = plasma_fractal(100, 80, 4.0, draws), plasma_fractal(100, 80, 1.4, draws)
     assert smooth.shape == (100, 80) and (smooth.min(), smooth.max()) == (rough.min(), rough.max()) == (0, 1)
     assert np.abs(np.diff(rough)).mean() > 2 * np.abs(np.diff(smooth)).mean()
 
 
 def test_ice_is_dense_in_places_and_thin_in_others():
-    found = np.stack([ice(96, 96, Draws(0, "frost", 1, index)) for index in range(8)])
+    found = np.stack([make_ice(96, 96, CorruptionRandom(0, "frost", 1, index)) for index in range(8)])
     assert found.min() == 0 and 0.9 < found.max() <= 1
     assert 0.2 < found.mean() < 0.5
 
 
 def test_flakes_are_what_reaches_the_least_height():
-    draws = Draws(0, "snow", 1, 0)
-    found = flakes(200, 200, 0.2, 0.3, 1.0, 0.5, draws)
+    draws = CorruptionRandom(0, "snow", 1, 0)
+    found = make_flakes(200, 200, 0.2, 0.3, 1.0, 0.5, draws)
     assert found[found > 0].min() >= 0.5 and found.max() == 1
     for size in (0.5, 4.0, 12.0):  # of a normal distribution, what lies above its mean by a deviation
-        assert (flakes(300, 300, 0.2, 0.3, size, 0.5, draws) > 0).mean() == pytest.approx(0.1587, abs=0.03)
-    assert not flakes(50, 50, 0.2, 0.3, 1.0, 9.0, draws).any()
+        assert (make_flakes(300, 300, 0.2, 0.3, size, 0.5, draws) > 0).mean() == pytest.approx(0.1587, abs=0.03)
+    assert not make_flakes(50, 50, 0.2, 0.3, 1.0, 9.0, draws).any()
 
 
 def test_a_grid_is_stretched_from_edge_to_edge():
-    found = spread(np.array([[0.0, 1.0], [2.0, 3.0]]), 1, 4)
+    found = upsample_smoothly(np.array([[0.0, 1.0], [2.0, 3.0]]), 1, 4)
     assert found == pytest.approx(np.array([[1 + t * t * (3 - 2 * t) for t in (0.125, 0.375, 0.625, 0.875)]]))
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vitrail.data.preprocess import normalize
-from vitrail.evaluate.scaling import Scaling
+from vitrail.evaluate.calibration import TargetScaling
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid, ImageSpec
@@ -96,7 +96,7 @@ def test_a_teacher_reads_its_own_size_normalisation_and_channels_and_is_read_in_
 
 def test_numbers_of_a_teacher_are_brought_to_the_models_scale():
     spec = ImageSpec(height=1, width=1, channels=1, mean=(0.0,), std=(1.0,))
-    scales = Scaling((10.0, 0.0, 0.0), (2.0, 1.0, 1.0)), Scaling((5.0, 1.0, 0.0), (4.0, 2.0, 1.0))
+    scales = TargetScaling((10.0, 0.0, 0.0), (2.0, 1.0, 1.0)), TargetScaling((5.0, 1.0, 0.0), (4.0, 2.0, 1.0))
     said = DistillationTeacher(Sums(), spec, "classes", 0.5, 1.0, scales=scales).answers(
         torch.full((1, 1, 1, 1), 255, dtype=torch.uint8)
     )

@@ -12,8 +12,8 @@ import torch
 from vitrail.checkpoints import bundle
 from vitrail.data.settings import DataSettings
 from vitrail.errors import UsageError
-from vitrail.evaluate.pooled import Pooled
-from vitrail.evaluate.probe import Linear
+from vitrail.evaluate.inference import FeatureExtractor
+from vitrail.evaluate.probe import LinearProbe
 from vitrail.files import hub
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -37,11 +37,11 @@ def test_the_head_answers_as_the_probe_to_1e_5(part):
     columns = weights.list_feature_columns(model)[part]
     generator = np.random.default_rng(0)
     width = len(columns)
-    linear = Linear(np.float32(generator.normal(size=(3, width))), np.float32(generator.normal(size=3)), 1.0)
+    linear = LinearProbe(np.float32(generator.normal(size=(3, width))), np.float32(generator.normal(size=3)), 1.0)
     weights.set_head(model, linear, columns)
     images = torch.randn(5, 1, 8, 8)
     with torch.no_grad():
-        features = Pooled(model)(images).numpy()[:, columns]
+        features = FeatureExtractor(model)(images).numpy()[:, columns]
         np.testing.assert_allclose(model(images).numpy(), linear.outputs(features), atol=1e-5)
 
 
@@ -51,7 +51,7 @@ def test_a_probe_reads_the_blocks_and_kinds_that_its_name_says():
     with torch.no_grad():
         kept = model.features(images, keep=("blocks.0", "blocks.1", "pooled", "tokens"))
         lower, upper = (model.encoder.norm(kept[f"blocks.{i}"]) for i in range(2))
-        torch.testing.assert_close(Pooled(model)(images), kept["pooled"])
+        torch.testing.assert_close(FeatureExtractor(model)(images), kept["pooled"])
     assert torch.equal(kept["tokens"], upper)
     by_hand = {
         "class": upper[:, 0],

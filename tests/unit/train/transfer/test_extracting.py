@@ -14,7 +14,7 @@ from unit.train.test_fit import drawn, notes
 from vitrail.checkpoints.save import save_model
 from vitrail.data.settings import DataSettings
 from vitrail.errors import InterruptedRun, ResourceError
-from vitrail.evaluate import collect
+from vitrail.evaluate import inference
 from vitrail.files.safetensors_file import load_tensors
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -61,7 +61,7 @@ class Collect:
         return extracting_collect(*words)
 
 
-extracting_collect = collect.collect
+extracting_collect = inference.run_inference
 
 
 def killed() -> None:
@@ -71,7 +71,7 @@ def killed() -> None:
 def stopped_in(run: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, portion: int) -> Path:
     """A run that was killed in a portion; all before it were saved."""
     monkeypatch.setattr(features, "SECONDS_BETWEEN_SAVES", 0.0)
-    monkeypatch.setattr(features, "collect", Collect(portion, killed))
+    monkeypatch.setattr(features, "run_inference", Collect(portion, killed))
     with pytest.raises(KeyboardInterrupt):
         fit(run, weights)
     return run
@@ -90,7 +90,7 @@ def test_A1_features_that_a_kill_found_half_done_go_on_with_the_same_bits(
     fit(tmp_path / "whole", weights)
     run = stopped_in(tmp_path / "run", weights, monkeypatch, portion)
     counted = Collect()
-    monkeypatch.setattr(features, "collect", counted)
+    monkeypatch.setattr(features, "run_inference", counted)
     told = notes(list(training.resume_run(run, drawn(PICTURES))))
     assert counted.calls == left and "Going on after the features of " in " ".join(told)
     assert begins(run) == begins(tmp_path / "whole")
@@ -98,11 +98,11 @@ def test_A1_features_that_a_kill_found_half_done_go_on_with_the_same_bits(
 
 
 def test_a_whole_split_is_kept_at_once_however_short_it_was(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "collect", Collect(6, killed))
+    monkeypatch.setattr(features, "run_inference", Collect(6, killed))
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "run", weights)
     counted = Collect()
-    monkeypatch.setattr(features, "collect", counted)
+    monkeypatch.setattr(features, "run_inference", counted)
     list(training.resume_run(tmp_path / "run", drawn(PICTURES)))
     assert counted.calls == 4, "the mirror images alone"
 
@@ -112,14 +112,14 @@ def test_A1_features_of_another_plan_and_damaged_ones_are_computed_again(weights
     (first, second, third) = sorted((run / "features").iterdir())
     second.write_bytes(second.read_bytes()[:-4])
     counted = Collect(3, killed)
-    monkeypatch.setattr(features, "collect", counted)
+    monkeypatch.setattr(features, "run_inference", counted)
     with pytest.raises(KeyboardInterrupt):
         list(training.resume_run(run, drawn(PICTURES)))
     assert first.is_file() and third.is_file() and counted.calls == 3  # the first portion alone was good
     plan = (run / "plan.toml").read_text()
     (run / "plan.toml").write_text(plan.replace("crop_fraction = 1.0", "crop_fraction = 0.9"))
     counted = Collect()
-    monkeypatch.setattr(features, "collect", counted)
+    monkeypatch.setattr(features, "run_inference", counted)
     list(training.resume_run(run, drawn(PICTURES)))
     assert counted.calls == 9
 
@@ -128,14 +128,14 @@ def test_A1_features_of_another_plan_and_damaged_ones_are_computed_again(weights
 def test_A5_a_signal_in_the_features_saves_them_and_says_how_to_go_on(weights, tmp_path, monkeypatch):
     fit(tmp_path / "whole", weights)
     asked = Collect(2, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(features, "collect", asked)
+    monkeypatch.setattr(features, "run_inference", asked)
     run = tmp_path / "run"
     with pytest.raises(
         InterruptedRun, match=rf"Interrupted in the features of 16 of \d+ train .*--resume {run}"
     ) as end:
         fit(run, weights)
     assert end.value.exit_code == 143 and len(list((run / "features").iterdir())) == 1
-    monkeypatch.setattr(features, "collect", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
+    monkeypatch.setattr(features, "run_inference", Collect(1, lambda: os.kill(os.getpid(), signal.SIGUSR1)))
     told = notes(list(training.resume_run(run, drawn(PICTURES))))
     assert any(text.startswith("Going on after the features of 16 of ") for text in told)
     assert any(text.startswith("Saved after the features of 24 of ") for text in told)
@@ -156,7 +156,7 @@ def test_A5_a_signal_with_the_last_portion_is_not_forgotten(weights, tmp_path):
 
 
 def test_a_batch_that_does_not_fit_is_halved_for_the_rest_of_the_split(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "collect", tight := Collect(fits=3))
+    monkeypatch.setattr(features, "run_inference", tight := Collect(fits=3))
     told = notes(fit(tmp_path / "run", weights))
     assert tight.batches == [8, 4, 2, 2, 2, 2, 8, 4, 2, 8, 4, 2, 2, 2, 2]  # train, val, and mirror images of train
     assert told.count("The memory is full with 8 pictures at once: features go on with 2 at once.") == 3
@@ -167,28 +167,28 @@ def test_a_resume_goes_on_with_the_batch_that_fitted_and_ends_with_the_same_bits
     def differently(*words: object) -> object:
         return true(*words) + np.float32(1 / words[4])  # numbers that depend on the batch by more than rounding
 
-    true = collect.collect
+    true = inference.run_inference
     monkeypatch.setitem(globals(), "extracting_collect", differently)
-    monkeypatch.setattr(features, "collect", Collect(fits=3))
+    monkeypatch.setattr(features, "run_inference", Collect(fits=3))
     fit(tmp_path / "whole", weights)
     monkeypatch.setattr(features, "SECONDS_BETWEEN_SAVES", 0.0)
-    monkeypatch.setattr(features, "collect", Collect(5, killed, fits=3))
+    monkeypatch.setattr(features, "run_inference", Collect(5, killed, fits=3))
     with pytest.raises(KeyboardInterrupt):
         fit(tmp_path / "run", weights)
-    monkeypatch.setattr(features, "collect", roomier := Collect(fits=3))
+    monkeypatch.setattr(features, "run_inference", roomier := Collect(fits=3))
     list(training.resume_run(tmp_path / "run", drawn(PICTURES)))
     assert roomier.batches == [2, 2, 8, 4, 2, 8, 4, 2, 2, 2, 2], "the first two portions were kept"
     assert begins(tmp_path / "run") == begins(tmp_path / "whole")
 
 
 def test_without_room_for_one_picture_it_says_what_helps(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(features, "collect", none := Collect(fits=0))
+    monkeypatch.setattr(features, "run_inference", none := Collect(fits=0))
     with pytest.raises(
         ResourceError, match=r"not even one picture at once .* smaller --image-size .* another --device"
     ):
         fit(tmp_path / "run", weights)
     assert none.batches == [8, 4, 2, 1]
-    monkeypatch.setattr(features, "collect", Collect(1, lambda: torch.zeros(2) @ torch.zeros(3)))
+    monkeypatch.setattr(features, "run_inference", Collect(1, lambda: torch.zeros(2) @ torch.zeros(3)))
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
         fit(tmp_path / "other", weights)
 

@@ -12,38 +12,36 @@ from torch import Tensor, nn
 
 from .. import config
 from ..errors import DataError
-from .answers import Answers
-from .headline import constant, headline
-from .label_predictions import LabelPredictions
-from .number_predictions import NumberPredictions
-from .predictions import UNKNOWN
+from .prediction_tables import TaskPredictions
+from .predictions import UNKNOWN_CLASS, MultilabelPredictions, RegressionPredictions
+from .primary_metric import compute_primary_metric, constant_baseline_errors
 
-OUTER = 8
+BORDER_FRACTION_INVERSE = 8
 """The border is the outer eighth of each side."""
-TOLD = 0.1
+MIN_SIGNAL = 0.1
 """The border tells something when its interval begins this share of the way from guessing to perfect."""
-KEPT = 0.25
+MIN_BORDER_SHARE = 0.25
 """Of what the model knows beyond guessing, the share that the border alone must keep for an alarm.
 
 Ten small ViTs that had learnt planted pictures kept 60 to 94 % by a tag in the corner, beside what they knew of the
 glyph, and ten at most 4 % without a tag (benchmarks/tag_alarm.py)."""
 Span = tuple[float, float]
-Shown = Bool[np.ndarray, "H W"]
+PixelMask = Bool[np.ndarray, "H W"]
 """Which pixels a model sees."""
 
 
-def border(height: int, width: int) -> Shown:
+def border_mask(height: int, width: int) -> PixelMask:
     """The outer eighth of each side, at least one pixel."""
-    rows, columns = max(1, height // OUTER), max(1, width // OUTER)
+    rows, columns = max(1, height // BORDER_FRACTION_INVERSE), max(1, width // BORDER_FRACTION_INVERSE)
     found = np.ones((height, width), bool)
     found[rows : height - rows, columns : width - columns] = False
     return found
 
 
-class Covered(nn.Module):
+class MaskedModel(nn.Module):
     """A model that sees only some of the pixels; the others have the mean that every picture has subtracted."""
 
-    def __init__(self, model: nn.Module, shown: Shown):
+    def __init__(self, model: nn.Module, shown: PixelMask):
         super().__init__()
         self.model = model
         self.register_buffer("shown", torch.from_numpy(shown.copy()), persistent=False)
@@ -55,7 +53,7 @@ class Covered(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shortcuts:
+class ShortcutReport:
     """What a model knows of whole pictures, of their border alone, and of their middle alone; intervals are 95 %."""
 
     figure: str
@@ -89,9 +87,9 @@ class Shortcuts:
         )
         lines = [f"{self.figure} on {self.n:,} pictures ({self.split}); the border is the outer eighth of each side"]
         for name, value, span, kept in rows:
-            interval = "" if span is None else f"  ({_number(span[0])} to {_number(span[1])})"
+            interval = "" if span is None else f"  ({_format_number(span[0])} to {_format_number(span[1])})"
             share = "" if kept is None else f"  keeps {100 * kept:.0f} % of what the model knows beyond guessing"
-            lines.append(f"{name:<13}  {_number(value)}{interval}{share}")
+            lines.append(f"{name:<13}  {_format_number(value)}{interval}{share}")
         return "\n".join([*lines, self.verdict()])
 
     def verdict(self) -> str:
@@ -107,9 +105,12 @@ class Shortcuts:
         return "No alarm: by the border alone the model knows little."
 
 
-def judge(
-    whole: Answers, border_only: Answers, centre_only: Answers, groups: Shaped[np.ndarray, " n"] | None = None
-) -> Shortcuts:
+def compare_regions(
+    whole: TaskPredictions,
+    border_only: TaskPredictions,
+    centre_only: TaskPredictions,
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> ShortcutReport:
     """Compare answers to whole pictures, to their border, and to their centre, all in the same order.
 
     Alarm: with the border alone the figure's interval begins at least a tenth of the way from guessing to perfect, and
@@ -124,10 +125,13 @@ def judge(
     Source: the question is that of DeGrave, Janizek and Lee 2021, "AI for radiographic COVID-19 detection selects
     shortcuts over signal"; the rule is ours.
     """
-    first = headline(whole, groups=groups)
+    first = compute_primary_metric(whole, groups=groups)
     figures = [
         first,
-        *(headline(one, groups=groups, labels=first.labels or None) for one in (border_only, centre_only)),
+        *(
+            compute_primary_metric(one, groups=groups, labels=first.labels or None)
+            for one in (border_only, centre_only)
+        ),
     ]
     values = [one.value for one in figures if one.value is not None]
     if len(values) < len(figures):
@@ -135,11 +139,11 @@ def judge(
             f"Whether the border tells the answer shows on pictures whose answers are known; a label needs ten with it "
             f"and ten without. Got {first.n:,} pictures."
         )
-    guess, perfect = _ends(whole)
-    known, left, middle = (_way(value, guess, perfect) for value in values)
-    knows = min(_way(bound, guess, perfect) for bound in first.interval or (values[0],)) > 0
-    surely = min(_way(bound, guess, perfect) for bound in figures[1].interval or (values[1],))
-    return Shortcuts(
+    guess, perfect = _guess_and_perfect(whole)
+    known, left, middle = (_relative_skill(value, guess, perfect) for value in values)
+    knows = min(_relative_skill(bound, guess, perfect) for bound in first.interval or (values[0],)) > 0
+    surely = min(_relative_skill(bound, guess, perfect) for bound in figures[1].interval or (values[1],))
+    return ShortcutReport(
         figure=first.name,
         split=whole.split,
         n=first.n,
@@ -152,24 +156,24 @@ def judge(
         centre_interval=figures[2].interval,
         kept_by_border=left / known if knows else None,
         kept_by_centre=middle / known if knows else None,
-        alarm=bool(surely >= TOLD and left >= KEPT * known),
+        alarm=bool(surely >= MIN_SIGNAL and left >= MIN_BORDER_SHARE * known),
     )
 
 
-def _way(value: float, guess: float, perfect: float) -> float:
+def _relative_skill(value: float, guess: float, perfect: float) -> float:
     """How far from guessing (0) to perfect (1) a figure is; 0 where guessing is always right."""
     return 0.0 if guess == perfect else (value - guess) / (perfect - guess)
 
 
-def _ends(answers: Answers) -> tuple[float, float]:
+def _guess_and_perfect(answers: TaskPredictions) -> tuple[float, float]:
     """The figure of guessing, and of being always right."""
-    if isinstance(answers, LabelPredictions):
+    if isinstance(answers, MultilabelPredictions):
         return 0.5, 1.0
-    if isinstance(answers, NumberPredictions):
-        return float(np.nanmean(constant(answers))), 0.0
-    targets = np.zeros(0, np.int64) if answers.targets is None else answers.targets[answers.targets != UNKNOWN]
+    if isinstance(answers, RegressionPredictions):
+        return float(np.nanmean(constant_baseline_errors(answers))), 0.0
+    targets = np.zeros(0, np.int64) if answers.targets is None else answers.targets[answers.targets != UNKNOWN_CLASS]
     return float(np.bincount(targets).max() / len(targets)), 1.0
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"

@@ -15,18 +15,17 @@ from .. import config
 from ..errors import DataError
 from ..plural import counted
 from ..stats.intervals import bootstraps
-from .finite import refuse_not_finite
-from .number_predictions import NumberPredictions
-from .told import told
+from .metrics import metric_fields, require_finite
+from .predictions import RegressionPredictions
 
 Span = tuple[float, float]
-FIGURES = ("mae", "rmse", "r2", "spearman", "bias")
-AGREED = 1.96
+REGRESSION_METRICS = ("mae", "rmse", "r2", "spearman", "bias")
+AGREEMENT_Z = 1.96
 """Deviations around the mean difference that hold 95 % of differences, if these are normal."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberFigures:
+class PerColumnMetrics:
     """One column. None where the split has nothing to measure it on, as with fewer than two different targets."""
 
     name: str
@@ -57,7 +56,7 @@ class NumberFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberMetrics:
+class RegressionMetrics:
     """All figures of one split; intervals are 95 %, percentile bootstrap over pictures, or whole groups of them."""
 
     split: str
@@ -65,7 +64,7 @@ class NumberMetrics:
     """Pictures of which at least one number is known."""
     groups: int | None = None
     """Groups that the pictures come in, such as patients, if they do; the bootstrap draws whole groups then."""
-    per_column: tuple[NumberFigures, ...]
+    per_column: tuple[PerColumnMetrics, ...]
     r2: float | None = None
     """Mean over the columns that have one."""
 
@@ -77,7 +76,7 @@ class NumberMetrics:
         """The figure a person asks for first, in a sentence without its full stop."""
         where = f"on {self.n:,} held-out pictures ({self.split})"
         if len(self.per_column) > 1:
-            each = "; ".join(f"{one.name} {_short(one.mae)}" for one in self.per_column[:5])
+            each = "; ".join(f"{one.name} {_format_number(one.mae)}" for one in self.per_column[:5])
             more = "; ..." if len(self.per_column) > 5 else ""
             mean = "R2 cannot be told" if self.r2 is None else f"R2 {self.r2:.3f} (mean of {self._ranked()} columns)"
             return f"{mean} {where}; mean absolute errors: {each}{more}"
@@ -102,26 +101,30 @@ class NumberMetrics:
         for one in self.per_column:
             figures = (one.mae, one.rmse, one.r2, one.spearman)
             spans = (one.mae_interval, one.rmse_interval, one.r2_interval, one.spearman_interval)
-            lines.append(f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_short(figure):>22}" for figure in figures))
-            lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_span(span):>22}" for span in spans))
+            lines.append(
+                f"{one.name:<{width}}  {one.n:>6}" + "".join(f"  {_format_number(figure):>22}" for figure in figures)
+            )
+            lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_format_interval(span):>22}" for span in spans))
             if one.bias is not None and one.agreement is not None:
                 low, high = one.agreement
-                between = f"{_short(one.bias)} in the mean, of 95 % of pictures {low:.4g} to {high:.4g}"
+                between = f"{_format_number(one.bias)} in the mean, of 95 % of pictures {low:.4g} to {high:.4g}"
                 lines.append(f"{'':<{width}}  {'':>6}  answer less truth: {between}")
             if one.constant is not None:
                 always = f"always {one.constant:.4g}"
                 plain = (one.constant_mae, one.constant_rmse)
-                lines.append(f"{'':<{width}}  {'':>6}" + "".join(f"  {_short(f):>22}" for f in plain) + f"  ({always})")
+                lines.append(
+                    f"{'':<{width}}  {'':>6}" + "".join(f"  {_format_number(f):>22}" for f in plain) + f"  ({always})"
+                )
         return "\n".join(lines)
 
 
-def measure(
-    predictions: NumberPredictions,
+def compute_regression_metrics(
+    predictions: RegressionPredictions,
     means: tuple[float, ...] | None = None,
     groups: np.ndarray | None = None,
     seed: int = 0,
     samples: int = 1000,
-) -> NumberMetrics:
+) -> RegressionMetrics:
     """Every figure of one table.
 
     Args:
@@ -140,15 +143,17 @@ def measure(
             f"Metrics need at least one picture with a known number. Got {counted(len(predictions), 'picture')}, none "
             "with a target; `vitrail predict` answers pictures without one."
         )
-    refuse_not_finite(predictions.values[known])
+    require_finite(predictions.values[known])
     pairs = np.stack([predictions.targets, predictions.values], 1).astype(np.float64)  # [n, 2, K]
     per_column = []
     for k, name in enumerate(predictions.columns):
         there = known[:, k]
         own = None if groups is None else groups[there]
-        per_column.append(_of_column(name, pairs[there, :, k], None if means is None else means[k], own, seed, samples))
+        per_column.append(
+            _compute_column_metrics(name, pairs[there, :, k], None if means is None else means[k], own, seed, samples)
+        )
     ranked = [one.r2 for one in per_column if one.r2 is not None]
-    return NumberMetrics(
+    return RegressionMetrics(
         split=predictions.split,
         n=int(known.any(1).sum()),
         groups=None if groups is None else len(np.unique(groups[known.any(1)])),
@@ -165,48 +170,53 @@ def r_squared(pairs: np.ndarray) -> float:
     return float(1 - np.square(pairs[:, 1] - pairs[:, 0]).sum() / spread)
 
 
-def _of_column(
+def _compute_column_metrics(
     name: str, pairs: np.ndarray, mean: float | None, groups: np.ndarray | None, seed: int, samples: int
-) -> NumberFigures:
+) -> PerColumnMetrics:
     """One column over its known pictures, as pairs (target, answer) [n, 2]."""
     if not len(pairs):
-        return NumberFigures(name=name, n=0, constant=mean)
+        return PerColumnMetrics(name=name, n=0, constant=mean)
     always = None if mean is None else np.stack([pairs[:, 0], np.full(len(pairs), mean)], 1)
     figures: dict[str, Any] = {}
     for figure, value, span in zip(
-        FIGURES, _figures(pairs), bootstraps(pairs, _figures, seed, samples, groups=groups), strict=True
+        REGRESSION_METRICS,
+        _compute_statistics(pairs),
+        bootstraps(pairs, _compute_statistics, seed, samples, groups=groups),
+        strict=True,
     ):
-        figures |= told(figure, value, span)
-    return NumberFigures(
+        figures |= metric_fields(figure, value, span)
+    return PerColumnMetrics(
         name=name,
         n=len(pairs),
         **figures,
-        agreement=_agreement(pairs),
+        agreement=_limits_of_agreement(pairs),
         constant=mean,
-        constant_mae=None if always is None else _absolute(always),
-        constant_rmse=None if always is None else _root(always),
+        constant_mae=None if always is None else _mean_absolute_error(always),
+        constant_rmse=None if always is None else _root_mean_squared_error(always),
     )
 
 
-def _figures(pairs: np.ndarray) -> np.ndarray:
+def _compute_statistics(pairs: np.ndarray) -> np.ndarray:
     """FIGURES; NaN for what these pairs cannot show."""
     bias = float((pairs[:, 1] - pairs[:, 0]).mean())
-    return np.array([_absolute(pairs), _root(pairs), r_squared(pairs), _spearman(pairs), bias])
+    return np.array(
+        [_mean_absolute_error(pairs), _root_mean_squared_error(pairs), r_squared(pairs), _spearman(pairs), bias]
+    )
 
 
-def _agreement(pairs: np.ndarray) -> Span | None:
+def _limits_of_agreement(pairs: np.ndarray) -> Span | None:
     if len(pairs) < 2:
         return None
     gaps = pairs[:, 1] - pairs[:, 0]
-    middle, reach = float(gaps.mean()), AGREED * float(gaps.std(ddof=1))
+    middle, reach = float(gaps.mean()), AGREEMENT_Z * float(gaps.std(ddof=1))
     return middle - reach, middle + reach
 
 
-def _absolute(pairs: np.ndarray) -> float:
+def _mean_absolute_error(pairs: np.ndarray) -> float:
     return float(np.abs(pairs[:, 1] - pairs[:, 0]).mean())
 
 
-def _root(pairs: np.ndarray) -> float:
+def _root_mean_squared_error(pairs: np.ndarray) -> float:
     return float(np.sqrt(np.square(pairs[:, 1] - pairs[:, 0]).mean()))
 
 
@@ -220,9 +230,9 @@ def _spearman(pairs: np.ndarray) -> float:
     return float(ranks.prod(1).sum() / lengths) if lengths else float("nan")
 
 
-def _short(number: float | None) -> str:
+def _format_number(number: float | None) -> str:
     return "-" if number is None else f"{number:.4g}"
 
 
-def _span(interval: Span | None) -> str:
+def _format_interval(interval: Span | None) -> str:
     return "" if interval is None else f"{interval[0]:.4g} to {interval[1]:.4g}"

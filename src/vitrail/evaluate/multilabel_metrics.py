@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float64, Int64
 
 from .. import config
 from ..errors import DataError
 from ..plural import counted
 from ..stats import areas
+from ..stats.areas import Area, area
 from ..stats.intervals import Interval, bootstraps
-from .finite import refuse_not_finite
-from .label_losses import label_losses
-from .label_predictions import THRESHOLD, LabelPredictions
-from .ranked import FIGURES, Ranked
-from .told import of_area, of_share, told
+from .calibration import debiased_calibration_error
+from .metrics import auc_fields, metric_fields, proportion_interval, require_finite
+from .predictions import LABEL_THRESHOLD, MultilabelPredictions
 
-FEWEST = 10
+MIN_PER_SIDE = 10
 """Known positives, and known negatives, that a label needs for a ranking that can be told from luck."""
 
 Span = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelFigures:
+class PerLabelMetrics:
     """One label. None where the split has nothing to measure it on."""
 
     name: str
@@ -64,7 +64,7 @@ class LabelFigures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelMetrics:
+class MultilabelMetrics:
     """All figures of one split; intervals are 95 %, means are over the labels that are not rare.
 
     Shares of pictures have Wilson's, areas under the ROC curve DeLong's, all others the percentile bootstrap. Where
@@ -81,7 +81,7 @@ class LabelMetrics:
     log_loss: float
     """Mean binary cross-entropy over all known labels of all pictures, in nats."""
     log_loss_interval: Span
-    per_label: tuple[LabelFigures, ...]
+    per_label: tuple[PerLabelMetrics, ...]
     auroc: float | None = None
     auroc_interval: Span | None = None
     average_precision: float | None = None
@@ -113,7 +113,7 @@ class LabelMetrics:
         if not self.rare:
             return ""
         names = ", ".join(self.rare[:5]) + (f" and {len(self.rare) - 5} more" if len(self.rare) > 5 else "")
-        return f"fewer than {FEWEST} known pictures with or without it, so not in the mean: {names}"
+        return f"fewer than {MIN_PER_SIDE} known pictures with or without it, so not in the mean: {names}"
 
     def table(self) -> str:
         """The headline and one line per label, for the terminal."""
@@ -121,26 +121,28 @@ class LabelMetrics:
         heads = f"{'label':<{width}}  {'known':>6}  {'with it':>7}  {'AUROC':>6}  {'95 % interval':>16}"
         n = f"n = {self.n:,}" + ("" if self.groups is None else f" in {self.groups:,} groups")
         lines = [
-            f"AUROC             {_four(self.auroc)}  ({_span(self.auroc_interval)}, {n})",
-            f"average precision {_four(self.average_precision)}  ({_span(self.average_precision_interval)})",
-            f"macro F1          {_four(self.f1)}  ({_span(self.f1_interval)})",
-            f"log loss          {self.log_loss:6.4f}  ({_span(self.log_loss_interval)})",
+            f"AUROC             {_format_4_digits(self.auroc)}  ({_format_interval(self.auroc_interval)}, {n})",
+            f"average precision {_format_4_digits(self.average_precision)}  "
+            f"({_format_interval(self.average_precision_interval)})",
+            f"macro F1          {_format_4_digits(self.f1)}  ({_format_interval(self.f1_interval)})",
+            f"log loss          {self.log_loss:6.4f}  ({_format_interval(self.log_loss_interval)})",
             "",
             f"{heads}  precision  {'F1':>6}  sensitivity  specificity",
         ]
         for one in self.per_label:
             low_high = "-" if one.auroc_interval is None else "{:.4f} to {:.4f}".format(*one.auroc_interval)
             lines.append(
-                f"{one.name:<{width}}  {one.n:>6}  {one.positives:>7}  {_four(one.auroc)}  {low_high:>16}  "
-                f"{_four(one.average_precision):>9}  {_four(one.f1)}  {_four(one.sensitivity):>11}  "
-                f"{_four(one.specificity):>11}"
+                f"{one.name:<{width}}  {one.n:>6}  {one.positives:>7}  {_format_4_digits(one.auroc)}  {low_high:>16}  "
+                f"{_format_4_digits(one.average_precision):>9}  {_format_4_digits(one.f1)}  "
+                f"{_format_4_digits(one.sensitivity):>11}  "
+                f"{_format_4_digits(one.specificity):>11}"
             )
         return "\n".join([*lines, *([f"({self.left_out()})"] if self.rare else [])])
 
 
-def measure(
-    predictions: LabelPredictions, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
-) -> LabelMetrics:
+def compute_multilabel_metrics(
+    predictions: MultilabelPredictions, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
+) -> MultilabelMetrics:
     """Every figure of one table; a target from 0.5 on counts as a picture with the label.
 
     Args:
@@ -158,15 +160,15 @@ def measure(
             f"Metrics need at least one picture with a known label. Got {counted(len(predictions), 'picture')}, none "
             "with a target; `vitrail predict` answers pictures without one."
         )
-    refuse_not_finite(predictions.probabilities[known])
+    require_finite(predictions.probabilities[known])
     known, targets = known[rows], predictions.targets[rows].astype(np.float64)
     chances, answers = predictions.probabilities[rows].astype(np.float64), predictions.labels[rows]
     groups = None if groups is None else groups[rows]
     labels = [
-        Ranked.of(known[:, k], targets[:, k] >= THRESHOLD, chances[:, k], answers[:, k])
+        RankedLabel.of(known[:, k], targets[:, k] >= LABEL_THRESHOLD, chances[:, k], answers[:, k])
         for k in range(len(predictions.classes))
     ]
-    common = np.array([not _rare(one) for one in labels])
+    common = np.array([not _is_rare(one) for one in labels])
     losses = label_losses(predictions)[rows]
     sums = np.stack([losses.sum(1), known.sum(1)], axis=1)  # [n, 2]
 
@@ -175,55 +177,55 @@ def measure(
         counts = np.bincount(rows, minlength=len(sums))
         loss, n = counts @ sums
         each = np.array([one.figures(counts) for one in labels])  # [labels, FIGURES]
-        means = each[common].mean(0) if common.any() else np.full(len(FIGURES), np.nan)
-        return np.concatenate([[loss / n, *means[:MEANS]], each.ravel()])
+        means = each[common].mean(0) if common.any() else np.full(len(RANKING_METRICS), np.nan)
+        return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
 
     everything = np.arange(len(sums))
     values, spans = drawn(everything), bootstraps(everything, drawn, seed, samples, groups=groups)
     per_label = tuple(
-        _of_label(name, labels[k], values[start:], spans[start:], groups)
+        _compute_label_metrics(name, labels[k], values[start:], spans[start:], groups)
         for k, name in enumerate(predictions.classes)
-        for start in [1 + MEANS + k * len(FIGURES)]
+        for start in [1 + NUM_MEANS + k * len(RANKING_METRICS)]
     )
     whole: dict[str, Any] = {}
-    for place, name in enumerate(("log_loss", *FIGURES[:MEANS])):
-        whole |= told(name, values[place], spans[place])
+    for place, name in enumerate(("log_loss", *RANKING_METRICS[:NUM_MEANS])):
+        whole |= metric_fields(name, values[place], spans[place])
     ranks = [one.area(groups) for one, mine in zip(labels, common, strict=True) if mine]
-    return LabelMetrics(
+    return MultilabelMetrics(
         split=predictions.split,
         n=len(targets),
         groups=None if groups is None else len(np.unique(groups)),
         counted=int(common.sum()),
         per_label=per_label,
         **whole,
-        **(of_area(areas.mean([rank for rank in ranks if rank is not None])) if ranks else {}),
+        **(auc_fields(areas.mean([rank for rank in ranks if rank is not None])) if ranks else {}),
     )
 
 
-MEANS = 2
+NUM_MEANS = 2
 """The first of `FIGURES` that are also given as means over labels: average precision and F1."""
 
 
-def _rare(label: Ranked) -> bool:
-    return min(label.positives, label.negatives) < FEWEST
+def _is_rare(label: RankedLabel) -> bool:
+    return min(label.positives, label.negatives) < MIN_PER_SIDE
 
 
-def _of_label(
-    name: str, label: Ranked, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
-) -> LabelFigures:
+def _compute_label_metrics(
+    name: str, label: RankedLabel, values: np.ndarray, spans: list[Interval | None], groups: np.ndarray | None
+) -> PerLabelMetrics:
     """One label over the pictures of which it is known; `values` and `spans` begin with its figures."""
-    rare, rank = _rare(label), label.area(groups)
+    rare, rank = _is_rare(label), label.area(groups)
     figures: dict[str, Any] = {}
-    for figure, value, span in zip(FIGURES, values, spans, strict=False):
-        figures |= told(figure, value, None if rare else span)
+    for figure, value, span in zip(RANKING_METRICS, values, spans, strict=False):
+        figures |= metric_fields(figure, value, None if rare else span)
     for figure, kind in (("sensitivity", label.positive), ("specificity", ~label.positive)):
         right = (label.answered == label.positive)[kind]
         own = None if groups is None else groups[label.rows][kind]
-        figures |= {f"{figure}_interval": of_share(right, own, spans[FIGURES.index(figure)])}
+        figures |= {f"{figure}_interval": proportion_interval(right, own, spans[RANKING_METRICS.index(figure)])}
     if rank is not None:
-        figures |= {"auroc": rank.value} if rare else of_area(rank)
+        figures |= {"auroc": rank.value} if rare else auc_fields(rank)
     n = label.positives + label.negatives
-    return LabelFigures(
+    return PerLabelMetrics(
         name=name,
         n=n,
         positives=label.positives,
@@ -234,9 +236,100 @@ def _of_label(
     )
 
 
-def _four(number: float | None) -> str:
+def _format_4_digits(number: float | None) -> str:
     return "     -" if number is None else f"{number:6.4f}"
 
 
-def _span(interval: Span | None) -> str:
+def _format_interval(interval: Span | None) -> str:
     return "no label can be ranked" if interval is None else f"95 % interval {interval[0]:.4f} to {interval[1]:.4f}"
+
+
+# One label with its pictures in the order of their scores, so that figures of drawn samples are cheap.
+
+RANKING_METRICS = ("average_precision", "f1", "sensitivity", "specificity", "sensitivity_at_90")
+"""What `Ranked.figures` gives, in order."""
+TARGET_SPECIFICITY = 0.9
+
+
+@dataclass(frozen=True)
+class RankedLabel:
+    """A label over the n pictures of a table, of which m are known."""
+
+    n: int
+    rows: Int64[np.ndarray, " m"]
+    """The known pictures, the highest score first."""
+    positive: Bool[np.ndarray, " m"]
+    """Which of them have it."""
+    scores: Float64[np.ndarray, " m"]
+    answered: Bool[np.ndarray, " m"]
+    """Which are answered so."""
+    last: Int64[np.ndarray, " s"]
+    """Where each run of equal scores ends."""
+
+    @classmethod
+    def of(
+        cls,
+        known: Bool[np.ndarray, " n"],
+        positive: Bool[np.ndarray, " n"],
+        scores: Float64[np.ndarray, " n"],
+        answered: Bool[np.ndarray, " n"],
+    ) -> RankedLabel:
+        """In order."""
+        rows = np.flatnonzero(known)
+        rows = rows[np.argsort(-scores[rows], kind="stable")]
+        ends = np.append(np.flatnonzero(np.diff(scores[rows])), len(rows) - 1) if len(rows) else np.zeros(0, np.int64)
+        return cls(len(known), rows, positive[rows], scores[rows], answered[rows], ends)
+
+    @property
+    def positives(self) -> int:
+        """Known pictures with the label."""
+        return int(self.positive.sum())
+
+    @property
+    def negatives(self) -> int:
+        """Known pictures without it."""
+        return int((~self.positive).sum())
+
+    def figures(self, counts: Int64[np.ndarray, " n"]) -> Float64[np.ndarray, " figures"]:
+        """FIGURES where each picture of the table is there `counts` times; NaN for what these cannot show."""
+        weights = counts[self.rows]
+        ups, downs = weights * self.positive, weights * ~self.positive
+        P, N = ups.sum(), downs.sum()
+        found, alarms = (ups * self.answered).sum(), (downs * self.answered).sum()
+        hits, wrong = np.cumsum(ups)[self.last], np.cumsum(downs)[self.last]  # answering from each score on
+        with np.errstate(invalid="ignore", divide="ignore"):
+            precision = hits / np.maximum(hits + wrong, 1)
+            average_precision = (np.diff(hits, prepend=0) * precision).sum() / P
+            f1 = 2 * found / (P + found + alarms)
+            allowed = hits[wrong <= (1 - TARGET_SPECIFICITY) * N + 1e-9]
+            best = (allowed[-1] if len(allowed) else 0) / P
+            return np.array([average_precision, f1, found / P, 1 - alarms / N, best if N else np.nan])
+
+    def area(self, groups: np.ndarray | None) -> Area | None:
+        """Under the ROC curve; None where all known pictures are of one kind."""
+        if not (self.positives and self.negatives):
+            return None
+        known, positive, scores = np.zeros(self.n, bool), np.zeros(self.n, bool), np.zeros(self.n)
+        known[self.rows], positive[self.rows], scores[self.rows] = True, self.positive, self.scores
+        return area(positive, scores, known, groups)
+
+    def calibration_error(self) -> float:
+        """Of the probability of the label."""
+        return debiased_calibration_error(self.scores, self.positive)
+
+
+# What each known label of each picture costs: binary cross-entropy, for metrics and for comparisons alike.
+
+MIN_PROBABILITY = np.finfo(np.float32).tiny
+"""Probabilities count as at least this much, so that a loss is finite."""
+
+
+def label_losses(answers: MultilabelPredictions) -> Float64[np.ndarray, "n K"]:
+    """Binary cross-entropy in nats, 0 where a label is not known."""
+    known = answers.known
+    targets = np.where(known, 0 if answers.targets is None else answers.targets, 0).astype(np.float64)
+    chances = np.where(known, answers.probabilities, 0.5).astype(np.float64)
+    right = targets * np.log(np.maximum(chances, MIN_PROBABILITY)) + (1 - targets) * np.log(
+        np.maximum(1 - chances, MIN_PROBABILITY)
+    )
+    return np.where(known, -right, 0.0)

@@ -14,18 +14,21 @@ from ..stats import areas
 from ..stats.areas import Area
 from ..stats.intervals import bootstrap
 from ..stats.paired import holm, sign_flips
-from .answers import Answers, names_of, reordered
-from .label_losses import LEAST, label_losses
-from .label_metrics import FEWEST
-from .label_predictions import THRESHOLD, LabelPredictions
-from .number_predictions import NumberPredictions
-from .predictions import UNKNOWN, Predictions
+from .multilabel_metrics import MIN_PER_SIDE, MIN_PROBABILITY, label_losses
+from .prediction_tables import TaskPredictions, output_names, reorder_outputs
+from .predictions import (
+    LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+)
 
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
+class MetricDifference:
     """One figure of both models on the same pictures."""
 
     name: str
@@ -44,7 +47,7 @@ class Difference:
     @property
     def told(self) -> bool:
         """Whether chance is an unlikely explanation."""
-        return self.adjusted < LEVEL
+        return self.adjusted < SIGNIFICANCE_LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,7 @@ class Comparison:
     """Pictures."""
     groups: int | None = None
     """Groups that they come in, if they do."""
-    differences: tuple[Difference, ...]
+    differences: tuple[MetricDifference, ...]
     notes: tuple[str, ...] = ()
     """What a reader should know of the pictures, such as those that were left out."""
 
@@ -84,13 +87,17 @@ class Comparison:
             span = f"{one.interval[0]:+.4f} to {one.interval[1]:+.4f}"
             lines.append(
                 f"{one.name:<{width}}  {one.first:>8.4f}  {one.second:>8.4f}  {one.difference:>+10.4f}  {span:>20}  "
-                f"{_small(one.p_value):>6}  {_small(one.adjusted):>7}{'  *' if one.told else ''}"
+                f"{_format_p_value(one.p_value):>6}  {_format_p_value(one.adjusted):>7}{'  *' if one.told else ''}"
             )
         return "\n".join(lines)
 
 
-def compare(
-    first: Answers, second: Answers, groups: np.ndarray | None = None, seed: int = 0, samples: int = 1000
+def compare_predictions(
+    first: TaskPredictions,
+    second: TaskPredictions,
+    groups: np.ndarray | None = None,
+    seed: int = 0,
+    samples: int = 1000,
 ) -> Comparison:
     """Compare two tables of answers to the same pictures.
 
@@ -104,8 +111,8 @@ def compare(
     Raises:
         DataError: the tables are not of the same task, names, pictures and targets, or nothing is known of them.
     """
-    second = _aligned(first, second)
-    found = list(_questions(first, second, groups, seed, samples))
+    second = _align_outputs(first, second)
+    found = list(_all_differences(first, second, groups, seed, samples))
     if not found:
         raise DataError("A comparison needs pictures whose answers are known. Got none.")
     adjusted = holm([one.p_value for one in found])
@@ -117,12 +124,12 @@ def compare(
     )
 
 
-def _small(p: float) -> str:
+def _format_p_value(p: float) -> str:
     """A p-value, which is never nothing."""
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-class _Means(NamedTuple):
+class _PerImageMetric(NamedTuple):
     """A figure that is a mean over pictures, of both models."""
 
     name: str
@@ -133,36 +140,44 @@ class _Means(NamedTuple):
     """Which pictures count, bool [n]."""
 
 
-def _questions(
-    first: Answers, second: Answers, groups: np.ndarray | None, seed: int, samples: int
-) -> Iterator[Difference]:
-    if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
-        yield from _of_areas(first, second, groups)
-    for means in _means(first, second):
+def _all_differences(
+    first: TaskPredictions, second: TaskPredictions, groups: np.ndarray | None, seed: int, samples: int
+) -> Iterator[MetricDifference]:
+    if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):
+        yield from _auc_differences(first, second, groups)
+    for means in _per_image_metrics(first, second):
         if means.known.any():
-            yield _of_means(means, groups, seed, samples)
+            yield _mean_difference(means, groups, seed, samples)
 
 
-def _means(first: Answers, second: Answers) -> Iterator[_Means]:
-    if isinstance(first, Predictions) and isinstance(second, Predictions) and first.targets is not None:
-        known, targets = first.targets != UNKNOWN, np.maximum(first.targets, 0)
-        yield _Means("accuracy", True, first.labels == targets, second.labels == targets, known)
+def _per_image_metrics(first: TaskPredictions, second: TaskPredictions) -> Iterator[_PerImageMetric]:
+    if (
+        isinstance(first, ClassificationPredictions)
+        and isinstance(second, ClassificationPredictions)
+        and first.targets is not None
+    ):
+        known, targets = first.targets != UNKNOWN_CLASS, np.maximum(first.targets, 0)
+        yield _PerImageMetric("accuracy", True, first.labels == targets, second.labels == targets, known)
         rows = np.arange(len(first))
-        losses = [-np.log(np.maximum(one.probabilities[rows, targets], LEAST)) for one in (first, second)]
-        yield _Means("log loss", False, losses[0], losses[1], known)
-    if isinstance(first, LabelPredictions) and isinstance(second, LabelPredictions):
+        losses = [-np.log(np.maximum(one.probabilities[rows, targets], MIN_PROBABILITY)) for one in (first, second)]
+        yield _PerImageMetric("log loss", False, losses[0], losses[1], known)
+    if isinstance(first, MultilabelPredictions) and isinstance(second, MultilabelPredictions):
         each = [label_losses(one).sum(1) / np.maximum(one.known.sum(1), 1) for one in (first, second)]
-        yield _Means("log loss", False, each[0], each[1], np.asarray(first.known.any(1)))
-    if isinstance(first, NumberPredictions) and isinstance(second, NumberPredictions) and first.targets is not None:
+        yield _PerImageMetric("log loss", False, each[0], each[1], np.asarray(first.known.any(1)))
+    if (
+        isinstance(first, RegressionPredictions)
+        and isinstance(second, RegressionPredictions)
+        and first.targets is not None
+    ):
         for k, name in enumerate(first.columns):
             errors = [np.abs(one.values[:, k].astype(np.float64) - first.targets[:, k]) for one in (first, second)]
-            yield _Means(f"mean absolute error of {name}", False, errors[0], errors[1], first.known[:, k])
+            yield _PerImageMetric(f"mean absolute error of {name}", False, errors[0], errors[1], first.known[:, k])
 
 
-def _of_means(means: _Means, groups: np.ndarray | None, seed: int, samples: int) -> Difference:
+def _mean_difference(means: _PerImageMetric, groups: np.ndarray | None, seed: int, samples: int) -> MetricDifference:
     first, second = (np.asarray(one, np.float64)[means.known] for one in (means.first, means.second))
     own, gaps = None if groups is None else groups[means.known], first - second
-    return Difference(
+    return MetricDifference(
         name=means.name,
         higher_is_better=means.higher_is_better,
         first=float(first.mean()),
@@ -174,16 +189,18 @@ def _of_means(means: _Means, groups: np.ndarray | None, seed: int, samples: int)
     )
 
 
-def _of_areas(first: LabelPredictions, second: LabelPredictions, groups: np.ndarray | None) -> Iterator[Difference]:
+def _auc_differences(
+    first: MultilabelPredictions, second: MultilabelPredictions, groups: np.ndarray | None
+) -> Iterator[MetricDifference]:
     """Of every label with enough known pictures (or groups), and of their mean where there are several."""
     pairs: list[tuple[str, Area, Area]] = []
     for k, name in enumerate(first.classes):
         known = first.known[:, k]
-        positive = known & (first.targets[:, k] >= THRESHOLD) if first.targets is not None else known
+        positive = known & (first.targets[:, k] >= LABEL_THRESHOLD) if first.targets is not None else known
         if not (positive.any() and (known & ~positive).any()):
             continue
         one, other = (areas.area(positive, table.probabilities[:, k], known, groups) for table in (first, second))
-        if min(one.positives, one.negatives) >= FEWEST:  # pictures, or groups
+        if min(one.positives, one.negatives) >= MIN_PER_SIDE:  # pictures, or groups
             pairs.append((f"AUROC of {name}", one, other))
     if len(pairs) > 1:
         pairs.insert(
@@ -191,13 +208,13 @@ def _of_areas(first: LabelPredictions, second: LabelPredictions, groups: np.ndar
         )
     for name, one, other in pairs:
         gap, interval, p = areas.difference(one, other)
-        yield Difference(
+        yield MetricDifference(
             name=name, higher_is_better=True, first=one.value, second=other.value, difference=gap, interval=interval,
             p_value=p, adjusted=1.0,
         )  # fmt: skip
 
 
-def _aligned(first: Answers, second: Answers) -> Answers:
+def _align_outputs(first: TaskPredictions, second: TaskPredictions) -> TaskPredictions:
     """The second table with its outputs in the order of the first.
 
     Raises:
@@ -205,15 +222,15 @@ def _aligned(first: Answers, second: Answers) -> Answers:
     """
     if type(first) is not type(second):
         raise DataError("Two models can be compared that answer the same task. These answer different ones.")
-    names, others = names_of(first), names_of(second)
+    names, others = output_names(first), output_names(second)
     if set(names) != set(others):
         apart = ", ".join(map(repr, sorted(set(names) ^ set(others))[:5]))
         raise DataError(f"Two models can be compared that answer with the same names. These differ in {apart}.")
-    second = reordered(second, names)
-    if first.ids != second.ids or not np.array_equal(_targets(first), _targets(second), equal_nan=True):
+    second = reorder_outputs(second, names)
+    if first.ids != second.ids or not np.array_equal(_float_targets(first), _float_targets(second), equal_nan=True):
         raise DataError("Two models can be compared on the same pictures with the same targets. These differ.")
     return second
 
 
-def _targets(answers: Answers) -> np.ndarray:
+def _float_targets(answers: TaskPredictions) -> np.ndarray:
     return np.zeros(0) if answers.targets is None else answers.targets.astype(np.float64)

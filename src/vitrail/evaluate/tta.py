@@ -11,12 +11,12 @@ from ..errors import DamagedFileError, UsageError
 if TYPE_CHECKING:
     from torch import Tensor
 
-MIRROR, SHIFT = "mirror", "shift"
+MIRROR_KEY, SHIFT_KEY = "mirror", "shift"
 """What the notes of a bundle call them."""
 
 
 @dataclass(frozen=True)
-class Views:
+class TestTimeAugmentation:
     """Which views of a picture are looked at; none but the picture itself unless told otherwise.
 
     Raises:
@@ -35,20 +35,20 @@ class Views:
             raise UsageError(f"A shift must be 0 or more pixels. Got {self.shift}.")
 
     @classmethod
-    def of(cls, info: Mapping[str, object], where: str) -> Views:
+    def of(cls, info: Mapping[str, object], where: str) -> TestTimeAugmentation:
         """The views that the notes of a bundle speak of.
 
         Raises:
             DamagedFileError: they speak of a shift that is not a whole number of pixels, 0 or more.
         """
-        shift = info.get(SHIFT, 0)
+        shift = info.get(SHIFT_KEY, 0)
         if not isinstance(shift, int) or isinstance(shift, bool) or shift < 0:
             raise DamagedFileError(f"{where} notes a shift of {shift!r}; expected a whole number of pixels, 0 or more.")
-        return cls(bool(info.get(MIRROR, False)), shift)
+        return cls(bool(info.get(MIRROR_KEY, False)), shift)
 
     def notes(self) -> dict[str, object]:
         """What `of` reads."""
-        return {MIRROR: self.mirror, SHIFT: self.shift}
+        return {MIRROR_KEY: self.mirror, SHIFT_KEY: self.shift}
 
     @property
     def count(self) -> int:

@@ -12,18 +12,22 @@ from ..errors import DataError
 from ..plural import counted
 from ..stats import areas
 from ..stats.intervals import Interval, bootstrap, wilson
-from .answers import Answers
-from .finite import refuse_not_finite
-from .label_metrics import FEWEST
-from .label_predictions import THRESHOLD, LabelPredictions
-from .number_predictions import NumberPredictions
-from .predictions import UNKNOWN, Predictions
+from .metrics import require_finite
+from .multilabel_metrics import MIN_PER_SIDE
+from .prediction_tables import TaskPredictions
+from .predictions import (
+    LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+)
 
 ACCURACY = "accuracy"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Headline:
+class PrimaryMetric:
     """A figure with its 95 % interval; both are None where nothing can be measured."""
 
     name: str
@@ -37,13 +41,13 @@ class Headline:
     """Of the task labels those that the mean is over."""
 
 
-def headline(
-    answers: Answers,
+def compute_primary_metric(
+    answers: TaskPredictions,
     rows: Bool[np.ndarray, " n"] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
     labels: Sequence[int] | None = None,
     seed: int = 0,
-) -> Headline:
+) -> PrimaryMetric:
     """Accuracy of classes, mean AUROC of labels, mean absolute error of numbers, of the pictures that are known.
 
     Shares have Wilson's interval, areas DeLong's, errors the bootstrap's; with groups shares have the bootstrap's too.
@@ -55,16 +59,16 @@ def headline(
         groups: of each picture, such as its patient.
         labels: over which labels the mean AUROC goes; unless said, over those with ten known pictures of either kind.
     """
-    return mean_headline([answers], rows, groups, labels, seed)
+    return compute_mean_primary_metric([answers], rows, groups, labels, seed)
 
 
-def mean_headline(
-    tables: Sequence[Answers],
+def compute_mean_primary_metric(
+    tables: Sequence[TaskPredictions],
     rows: Bool[np.ndarray, " n"] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
     labels: Sequence[int] | None = None,
     seed: int = 0,
-) -> Headline:
+) -> PrimaryMetric:
     """The mean of the headlines of several tables about the same pictures, as of disturbances; one table is its own.
 
     A picture, or group, is drawn with its answers in all tables, so that the interval knows how alike they are.
@@ -73,85 +77,86 @@ def mean_headline(
         tables: of one task, the same pictures in the same order. The others are as in `headline`.
     """
     first = tables[0]
-    if isinstance(first, LabelPredictions):
-        return _of_labels(tables, first, _chosen(first, rows), groups, labels)
-    name, values = per_picture(first)
-    values = np.mean([per_picture(one)[1] for one in tables], axis=0)
-    there = _chosen(first, rows) & ~np.isnan(values)
+    if isinstance(first, MultilabelPredictions):
+        return _multilabel_primary_metric(tables, first, _row_mask(first, rows), groups, labels)
+    name, values = per_image_metric(first)
+    values = np.mean([per_image_metric(one)[1] for one in tables], axis=0)
+    there = _row_mask(first, rows) & ~np.isnan(values)
     own = None if groups is None else groups[there]
     n, count = int(there.sum()), int(there.sum()) if own is None else len(np.unique(own))
     if not n:
-        return Headline(name=name, n=0, groups=0)
+        return PrimaryMetric(name=name, n=0, groups=0)
     wide = values[there]
     value = float(wide.mean())
-    if own is None and len(tables) == 1 and isinstance(first, Predictions):
-        return Headline(name=name, n=n, groups=count, value=value, interval=wilson(int(wide.sum()), n))
+    if own is None and len(tables) == 1 and isinstance(first, ClassificationPredictions):
+        return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=wilson(int(wide.sum()), n))
     interval = bootstrap(wide, lambda drawn: float(drawn.mean()), seed, groups=own) if count > 1 else None
-    return Headline(name=name, n=n, groups=count, value=value, interval=interval)
+    return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=interval)
 
 
-def value_of(answers: Answers) -> float:
+def primary_metric_value(answers: TaskPredictions) -> float:
     """The value of that figure alone, of all pictures.
 
     Raises:
         DataError: an answer is no number, no picture is known, every label is rare, or all targets of every column are
             equal.
     """
-    if isinstance(answers, LabelPredictions):
-        return _value_of_labels(answers)
-    refuse_not_finite(answers.values if isinstance(answers, NumberPredictions) else answers.probabilities)
-    values = per_picture(answers)[1]
+    if isinstance(answers, MultilabelPredictions):
+        return _mean_auc_value(answers)
+    require_finite(answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities)
+    values = per_image_metric(answers)[1]
     if not np.isnan(values).all():
         return float(np.nanmean(values))
-    if isinstance(answers, NumberPredictions) and answers.known.any():
+    if isinstance(answers, RegressionPredictions) and answers.known.any():
         raise DataError(
             f"Errors of several columns are compared by the deviation of their targets. All targets of each of the "
             f"{int(answers.known.any(0).sum())} known columns are equal among {len(answers):,} pictures; give more."
         )
-    raise _unknown(len(answers), "number" if isinstance(answers, NumberPredictions) else "class")
+    raise _no_targets_error(len(answers), "number" if isinstance(answers, RegressionPredictions) else "class")
 
 
-def _value_of_labels(answers: LabelPredictions) -> float:
-    refuse_not_finite(answers.probabilities)
-    known = _known(answers)
+def _mean_auc_value(answers: MultilabelPredictions) -> float:
+    require_finite(answers.probabilities)
+    known = _known_mask(answers)
     if not known.any():
-        raise _unknown(len(answers), "label")
-    counted = _counted(known, _present(answers))
+        raise _no_targets_error(len(answers), "label")
+    counted = _measurable_labels(known, _positive_mask(answers))
     if not counted:
         raise DataError(
-            f"An AUROC needs a label with {FEWEST} known pictures that have it and {FEWEST} that do not. None of the "
+            f"An AUROC needs a label with {MIN_PER_SIDE} known pictures that have it and {MIN_PER_SIDE} that do "
+            f"not. None of the "
             f"{len(answers.classes)} labels has them among {len(answers):,} pictures; give more."
         )
-    return areas.mean(_areas(answers, known, counted, None)).value
+    return areas.mean(_label_aucs(answers, known, counted, None)).value
 
 
-def _unknown(n: int, what: str) -> DataError:
+def _no_targets_error(n: int, what: str) -> DataError:
     return DataError(f"A figure needs pictures with a known {what}. Got {counted(n, 'picture')}, none with one.")
 
 
-def per_picture(answers: Answers) -> tuple[str, Float64[np.ndarray, " n"]]:
+def per_image_metric(answers: TaskPredictions) -> tuple[str, Float64[np.ndarray, " n"]]:
     """What a figure is called that is a mean over pictures, and each picture's part in it; NaN where it is not known.
 
     Classes have 1 for a right answer and 0 for a wrong one, numbers their absolute error.
     """
-    if isinstance(answers, NumberPredictions):
-        return _errors(answers, answers.values.astype(np.float64))
-    assert not isinstance(answers, LabelPredictions)
+    if isinstance(answers, RegressionPredictions):
+        return _scaled_absolute_errors(answers, answers.values.astype(np.float64))
+    assert not isinstance(answers, MultilabelPredictions)
     if answers.targets is None:
         return ACCURACY, np.full(len(answers), np.nan)
     right = (answers.labels == answers.targets).astype(np.float64)
-    return ACCURACY, np.where(answers.targets == UNKNOWN, np.nan, right)
+    return ACCURACY, np.where(answers.targets == UNKNOWN_CLASS, np.nan, right)
 
 
-def constant(answers: NumberPredictions) -> Float64[np.ndarray, " n"]:
+def constant_baseline_errors(answers: RegressionPredictions) -> Float64[np.ndarray, " n"]:
     """As `per_picture`, of always saying the mean of the targets."""
-    targets = _targets(answers)
+    targets = _float_targets(answers)
     means = [column[~np.isnan(column)].mean() if not np.isnan(column).all() else np.nan for column in targets.T]
-    return _errors(answers, np.broadcast_to(np.array(means), targets.shape))[1]
+    return _scaled_absolute_errors(answers, np.broadcast_to(np.array(means), targets.shape))[1]
 
 
-def _errors(answers: NumberPredictions, values: np.ndarray) -> tuple[str, np.ndarray]:
-    targets = _targets(answers)
+def _scaled_absolute_errors(answers: RegressionPredictions, values: np.ndarray) -> tuple[str, np.ndarray]:
+    targets = _float_targets(answers)
     errors = np.abs(values - targets)
     if errors.shape[1] == 1:
         return f"mean absolute error of {answers.columns[0]}", errors[:, 0]
@@ -162,51 +167,53 @@ def _errors(answers: NumberPredictions, values: np.ndarray) -> tuple[str, np.nda
     return "mean absolute error in deviations", means
 
 
-def _targets(answers: NumberPredictions) -> np.ndarray:
+def _float_targets(answers: RegressionPredictions) -> np.ndarray:
     return np.full(answers.values.shape, np.nan) if answers.targets is None else answers.targets.astype(np.float64)
 
 
-def _chosen(answers: Answers, rows: np.ndarray | None) -> np.ndarray:
+def _row_mask(answers: TaskPredictions, rows: np.ndarray | None) -> np.ndarray:
     return np.ones(len(answers), bool) if rows is None else rows
 
 
-def _of_labels(
-    tables: Sequence[Answers],
-    first: LabelPredictions,
+def _multilabel_primary_metric(
+    tables: Sequence[TaskPredictions],
+    first: MultilabelPredictions,
     rows: np.ndarray,
     groups: np.ndarray | None,
     labels: Sequence[int] | None,
-) -> Headline:
-    known = _known(first) & rows[:, None]
-    counted = _counted(known, _present(first)) if labels is None else tuple(labels)
+) -> PrimaryMetric:
+    known = _known_mask(first) & rows[:, None]
+    counted = _measurable_labels(known, _positive_mask(first)) if labels is None else tuple(labels)
     seen = known.any(1)
     n = int(seen.sum())
     count = n if groups is None else len(np.unique(groups[seen]))
     name = "AUROC" if known.shape[1] == 1 else "mean AUROC"
-    labelled = [one for one in tables if isinstance(one, LabelPredictions)]
-    found = [one for table in labelled for one in _areas(table, known, counted, groups)]
+    labelled = [one for one in tables if isinstance(one, MultilabelPredictions)]
+    found = [one for table in labelled for one in _label_aucs(table, known, counted, groups)]
     if not found:
-        return Headline(name=name, n=n, groups=count)
+        return PrimaryMetric(name=name, n=n, groups=count)
     mean = areas.mean(found)
-    return Headline(name=name, n=n, groups=count, value=mean.value, interval=mean.interval(), labels=counted)
+    return PrimaryMetric(name=name, n=n, groups=count, value=mean.value, interval=mean.interval(), labels=counted)
 
 
-def _known(answers: LabelPredictions) -> np.ndarray:
+def _known_mask(answers: MultilabelPredictions) -> np.ndarray:
     return np.asarray(answers.known)
 
 
-def _present(answers: LabelPredictions) -> np.ndarray:
-    return np.zeros(answers.probabilities.shape, bool) if answers.targets is None else answers.targets >= THRESHOLD
+def _positive_mask(answers: MultilabelPredictions) -> np.ndarray:
+    return (
+        np.zeros(answers.probabilities.shape, bool) if answers.targets is None else answers.targets >= LABEL_THRESHOLD
+    )
 
 
-def _counted(known: np.ndarray, present: np.ndarray) -> tuple[int, ...]:
+def _measurable_labels(known: np.ndarray, present: np.ndarray) -> tuple[int, ...]:
     """The labels with ten known pictures of either kind."""
     fewest = np.minimum((known & present).sum(0), (known & ~present).sum(0))
-    return tuple(np.flatnonzero(fewest >= FEWEST).tolist())
+    return tuple(np.flatnonzero(fewest >= MIN_PER_SIDE).tolist())
 
 
-def _areas(
-    answers: LabelPredictions, known: np.ndarray, labels: Sequence[int], groups: np.ndarray | None
+def _label_aucs(
+    answers: MultilabelPredictions, known: np.ndarray, labels: Sequence[int], groups: np.ndarray | None
 ) -> list[areas.Area]:
-    present = known & _present(answers)
+    present = known & _positive_mask(answers)
     return [areas.area(present[:, k], answers.probabilities[:, k], known[:, k], groups) for k in labels]

@@ -8,12 +8,12 @@ import numpy as np
 
 from ..data.source import Task
 from ..stats.areas import area
-from .collect import chances_of, probabilities_of
-from .label_predictions import THRESHOLD
-from .number_metrics import r_squared
+from .inference import sigmoid, softmax
+from .predictions import LABEL_THRESHOLD
+from .regression_metrics import r_squared
 
 
-class Glance(NamedTuple):
+class QuickMetrics(NamedTuple):
     """What the model is worth at the moment."""
 
     name: str
@@ -24,7 +24,7 @@ class Glance(NamedTuple):
     """What training minimises, without smoothing."""
 
 
-def glance(task: Task, outputs: np.ndarray, targets: np.ndarray) -> Glance | None:
+def compute_quick_metrics(task: Task, outputs: np.ndarray, targets: np.ndarray) -> QuickMetrics | None:
     """The figure of a sample of pictures; None where nothing of them is known.
 
     Args:
@@ -32,23 +32,23 @@ def glance(task: Task, outputs: np.ndarray, targets: np.ndarray) -> Glance | Non
         targets: int64 [n] for classes; float32 [n, K] for labels, and for numbers on the scale of `outputs`.
     """
     if task == "classes":
-        chances = probabilities_of(outputs)[np.arange(len(targets)), targets]
+        chances = softmax(outputs)[np.arange(len(targets)), targets]
         accuracy = float((outputs.argmax(1) == targets).mean())
-        return Glance("accuracy", accuracy, float(-np.log(np.maximum(chances, 1e-12)).mean()))
+        return QuickMetrics("accuracy", accuracy, float(-np.log(np.maximum(chances, 1e-12)).mean()))
     known = ~np.isnan(targets)
     if not known.any():
         return None
     if task == "labels":
-        return _of_labels(chances_of(outputs).astype(np.float64), targets, known)
+        return _multilabel_quick_metrics(sigmoid(outputs).astype(np.float64), targets, known)
     pairs = [np.stack([targets[there, k], outputs[there, k]], 1) for k, there in enumerate(known.T) if there.any()]
     shares = [share for share in map(r_squared, pairs) if np.isfinite(share)]
     loss = float(np.square(outputs.astype(np.float64) - targets)[known].mean())
-    return Glance("R2", float(np.mean(shares)) if shares else None, loss)
+    return QuickMetrics("R2", float(np.mean(shares)) if shares else None, loss)
 
 
-def _of_labels(chances: np.ndarray, targets: np.ndarray, known: np.ndarray) -> Glance:
+def _multilabel_quick_metrics(chances: np.ndarray, targets: np.ndarray, known: np.ndarray) -> QuickMetrics:
     """The AUROC is the mean over labels that have both kinds of pictures, however few."""
-    present = targets >= THRESHOLD
+    present = targets >= LABEL_THRESHOLD
     found = [
         area(present[:, k], chances[:, k], there).value
         for k, there in enumerate(known.T)
@@ -56,4 +56,4 @@ def _of_labels(chances: np.ndarray, targets: np.ndarray, known: np.ndarray) -> G
     ]
     p, t = np.clip(chances[known], 1e-12, 1 - 1e-12), targets[known].astype(np.float64)
     loss = float(-(t * np.log(p) + (1 - t) * np.log(1 - p)).mean())
-    return Glance("AUROC", float(np.mean(found)) if found else None, loss)
+    return QuickMetrics("AUROC", float(np.mean(found)) if found else None, loss)

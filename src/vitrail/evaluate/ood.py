@@ -1,0 +1,262 @@
+"""How unlike the training pictures a picture is, by what the model makes of it: a score, and a cut that few pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64, Int64, Shaped
+from torch import Tensor
+
+from .. import config
+from ..errors import DamagedFileError
+from ..stats.areas import area
+from ..stats.intervals import wilson
+from .conformal import conformal_quantile, min_calibration_size
+
+NUM_NEIGHBORS = 50
+MAX_BANK_SIZE = 2000
+"""Training pictures that are kept as neighbours, evenly taken."""
+MIN_IMAGES_PER_NEIGHBOR = 20
+"""Of n training pictures at most n / 20 count as neighbours."""
+MIN_SCATTER = 1e-6
+OOD_ALPHA = 0.01
+"""Share of validation pictures beyond the cut."""
+
+
+@dataclass(frozen=True)
+class FeatureStats:
+    """What training pictures look like to the model: features of length 1, their classes' means and scatter."""
+
+    means: Float32[np.ndarray, "K D"]
+    """One per class, or a single one where pictures have no class."""
+    whitening: Float32[np.ndarray, "D D"]
+    """Features times this have unit scatter around their class's mean."""
+    bank: Float32[np.ndarray, "n D"]
+    """Training pictures, for the distance to neighbours."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """As a bundle keeps them."""
+        return {
+            "means": torch.from_numpy(self.means),
+            "whitening": torch.from_numpy(self.whitening),
+            "bank": torch.from_numpy(self.bank).half(),
+        }
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor], width: int, where: str) -> FeatureStats | None:
+        """What a bundle has kept for a model of this width; None if it has kept nothing.
+
+        Raises:
+            DamagedFileError: its arrays are not those three, or do not fit together.
+        """
+        if not tensors:
+            return None
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        fits = set(shapes) == {"means", "whitening", "bank"} and all(
+            len(shape) == 2 and shape[1] == width and shape[0] for shape in shapes.values()
+        )
+        if not fits or shapes["whitening"] != (width, width):
+            raise DamagedFileError(
+                f"{where} must hold means [K, {width}], whitening [{width}, {width}] and bank [n, {width}]. "
+                f"Got {shapes}. Use another copy."
+            )
+        return cls(*(tensors[name].float().numpy() for name in ("means", "whitening", "bank")))
+
+    def distances(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
+        """The Mahalanobis distance to the nearest mean, squared.
+
+        Source: Lee et al. 2018, "A simple unified framework for detecting out-of-distribution samples"; on features of
+        length 1 as in Mueller and Hein 2025, "Mahalanobis++".
+        """
+        white = _l2_normalize(features) @ self.whitening.astype(np.float64)  # [m, D]
+        centres = self.means.astype(np.float64) @ self.whitening.astype(np.float64)  # [K, D]
+        squares = np.square(white).sum(1)[:, None] + np.square(centres).sum(1) - 2 * white @ centres.T
+        return np.asarray(np.maximum(squares, 0).min(1))
+
+    def remoteness(self, features: Float[np.ndarray, "m D"]) -> Float64[np.ndarray, " m"]:
+        """1 less the cosine to the k-th most similar training picture, k being 50 or fewer where those are few.
+
+        Source: Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors".
+        """
+        k = max(1, min(NUM_NEIGHBORS, len(self.bank) // MIN_IMAGES_PER_NEIGHBOR))
+        unit, bank = _l2_normalize(features).astype(np.float32), self.bank.T
+        parts = [
+            np.partition(part @ bank, len(self.bank) - k, axis=1)[:, len(self.bank) - k]
+            for part in np.array_split(unit, max(1, len(unit) // 1000))
+        ]
+        return 1 - np.concatenate(parts).astype(np.float64)
+
+
+def fit_feature_stats(
+    features: Float[np.ndarray, "n D"], classes: Int64[np.ndarray, " n"] | None
+) -> FeatureStats | None:
+    """From features of training pictures, which nobody has augmented; None where they do not scatter at all.
+
+    Args:
+        classes: of each picture, where it has one class.
+    """
+    from sklearn.covariance import ledoit_wolf
+
+    if not len(features):
+        return None
+    unit = _l2_normalize(features)
+    numbers = np.zeros(len(unit), np.int64) if classes is None else np.unique(classes, return_inverse=True)[1]
+    means = np.stack([unit[numbers == k].mean(0) for k in range(int(numbers.max()) + 1)])
+    scatter = unit - means[numbers]
+    if float(np.abs(scatter).max()) < MIN_SCATTER:  # one picture, or one for each class
+        return None
+    covariance, _ = ledoit_wolf(scatter, assume_centered=True)
+    values, turn = np.linalg.eigh(covariance)
+    whitening = turn / np.sqrt(np.maximum(values, values.max() * 1e-10))
+    kept = np.unique(np.linspace(0, len(unit) - 1, min(MAX_BANK_SIZE, len(unit))).round().astype(np.int64))
+    bank = unit[kept].astype(np.float16).astype(np.float32)  # as it will be read again
+    return FeatureStats(means.astype(np.float32), whitening.astype(np.float32), bank)
+
+
+def fit_ood_threshold(scores: Float64[np.ndarray, " n"], miss: float = OOD_ALPHA) -> float | None:
+    """The score that a further picture of the same kind passes with a chance of at most `miss`.
+
+    Half-way to the next larger score, or a little above the largest, so that rounding moves no picture over it. None
+    with fewer than 99 pictures (for 0.01), of which even the largest score promises less.
+    """
+    if len(scores) < min_calibration_size(miss):
+        return None
+    cut = conformal_quantile(scores, miss)
+    larger = scores[scores > cut]
+    return float((cut + larger.min()) / 2) if larger.size else cut + abs(cut) / 1000
+
+
+def _l2_normalize(features: np.ndarray) -> np.ndarray:
+    wide = features.astype(np.float64)
+    return np.asarray(wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12))
+
+
+# How well a model's scores tell pictures of another kind from those that it has held out, and what its cut does.
+
+Span = tuple[float, float]
+MAHALANOBIS_SCORE, KNN_SCORE = "Mahalanobis distance", "distance to neighbours"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OodScore:
+    """One score."""
+
+    score: str
+    auroc: float
+    """Chance that a picture of the other kind scores above a held-out one."""
+    auroc_interval: Span
+    """95 %, DeLong's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectedShare:
+    """How many pictures lie beyond the stored cut, and are answered with `unlike`."""
+
+    share: float
+    interval: Span
+    """95 %, Wilson's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OodComparison:
+    """Held-out pictures of a run beside those of another source."""
+
+    source: str
+    split: str
+    n: int
+    other: str
+    others: int
+    scores: tuple[OodScore, ...]
+    cut: float | None = None
+    """The Mahalanobis distance from which on a picture is unlike; None where validation pictures were too few."""
+    held_out: RejectedShare | None = None
+    """Of the held-out pictures; about one in a hundred is meant to be."""
+    unlike: RejectedShare | None = None
+    """Of the other source."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers; what could not be measured is absent."""
+        return config.write(self)
+
+    def table(self) -> str:
+        """A line for each score and what the cut does, for the terminal."""
+        width = max(len(one.score) for one in self.scores)
+        lines = [
+            f"{self.n:,} held-out pictures of {self.source} ({self.split}) beside {self.others:,} of {self.other}",
+            f"{'score':<{width}}   AUROC  95 % interval",
+        ]
+        for one in self.scores:
+            low, high = one.auroc_interval
+            lines.append(f"{one.score:<{width}}  {one.auroc:.4f}  {low:.4f} to {high:.4f}")
+        return "\n".join([*lines, self.verdict()])
+
+    def verdict(self) -> str:
+        """What the cut does, in a sentence or two."""
+        if self.unlike is None or self.held_out is None:
+            return (
+                "No picture is answered with 'unlike': the cut takes at least 99 validation pictures, and the training "
+                "had fewer."
+            )
+        return (
+            f"Answered with 'unlike', by the cut of the training: {_format_share(self.unlike)} of {self.other}, "
+            f"{_format_share(self.held_out)} of the held-out pictures."
+        )
+
+
+def compare_ood(
+    known: FeatureStats,
+    cut: float | None,
+    own: Float[np.ndarray, "n D"],
+    others: Float[np.ndarray, "m D"],
+    names: tuple[str, str, str],
+    groups: tuple[Shaped[np.ndarray, " n"] | None, Shaped[np.ndarray, " m"] | None] = (None, None),
+) -> OodComparison:
+    """Compare both scores of two sets of features.
+
+    Args:
+        known: what the training pictures look like.
+        cut: of the Mahalanobis distance.
+        names: of the run's own source, of the split, and of the other source.
+        groups: of each picture, such as its patient, of either source.
+
+    Source: the question and the AUROC are those of Hendrycks and Gimpel 2017, "A baseline for detecting misclassified
+    and out-of-distribution examples"; the scores are those of `evaluate.unlike`.
+    """
+    both, foreign = np.concatenate([own, others]), np.arange(len(own) + len(others)) >= len(own)
+    belong = None if all(one is None for one in groups) else _disjoint_groups(groups, (len(own), len(others)))
+    distances = known.distances(both)
+    scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, known.remoteness(both)))
+    found = [(name, area(foreign, values, groups=belong)) for name, values in scores]
+    return OodComparison(
+        source=names[0],
+        split=names[1],
+        n=len(own),
+        other=names[2],
+        others=len(others),
+        scores=tuple(OodScore(score=name, auroc=one.value, auroc_interval=one.interval()) for name, one in found),
+        cut=cut,
+        held_out=None if cut is None else _rejected_share(distances[~foreign] > cut),
+        unlike=None if cut is None else _rejected_share(distances[foreign] > cut),
+    )
+
+
+def _disjoint_groups(groups: tuple[np.ndarray | None, np.ndarray | None], counts: tuple[int, int]) -> np.ndarray:
+    """Groups of both sources under names that neither shares with the other; a picture without one is its own."""
+    found = []
+    for number, (one, count) in enumerate(zip(groups, counts, strict=True)):
+        numbers = np.arange(count) if one is None else np.unique(one, return_inverse=True)[1]
+        found.append(2 * numbers + number)
+    return np.concatenate(found)
+
+
+def _rejected_share(flags: np.ndarray) -> RejectedShare:
+    return RejectedShare(share=float(flags.mean()), interval=wilson(int(flags.sum()), len(flags)))
+
+
+def _format_share(beyond: RejectedShare) -> str:
+    low, high = beyond.interval
+    return f"{100 * beyond.share:.2f} % ({100 * low:.2f} to {100 * high:.2f} %)"

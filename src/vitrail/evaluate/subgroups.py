@@ -1,0 +1,263 @@
+"""Where a model is worse: its headline figure for every value of a column, such as view, age, camera or shift."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Shaped
+
+from .. import config
+from .prediction_tables import TaskPredictions
+from .predictions import RegressionPredictions
+from .primary_metric import PrimaryMetric, compute_primary_metric
+
+MIN_SUBGROUP_IMAGES = 30
+"""Pictures that a slice needs to be judged."""
+MIN_SUBGROUP_GROUPS = 10
+"""Groups that it needs where pictures come in groups."""
+MAX_TABLE_SUBGROUPS = 20
+"""Slices of a column that the table for people shows."""
+SUBGROUP_LEVEL = 0.05
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subgroup:
+    """The pictures with one value, or with numbers of one range."""
+
+    value: str
+    n: int
+    """Pictures of which something is known."""
+    few: bool
+    """Fewer than 30 of them, or than ten groups: shown, and not judged."""
+    worst: bool = False
+    """Of the slices of its column that are worse than all pictures together by more than chance, the worst."""
+    figure: float | None = None
+    """None where the slice has nothing to measure it on."""
+    interval: Span | None = None
+    """95 %."""
+    overall: float | None = None
+    """The figure of all pictures; of labels over the same ones, because the mean of others would be no yardstick."""
+    labels: int | None = None
+    """How many labels its mean AUROC is over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubgroupColumn:
+    """Every slice of one column, the largest first; ranges of numbers as they rise."""
+
+    name: str
+    slices: tuple[Subgroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubgroupReport:
+    """Every column that was asked for."""
+
+    figure: str
+    """What is measured: accuracy, mean AUROC, or a mean absolute error."""
+    higher_is_better: bool
+    split: str
+    n: int
+    overall: float | None = None
+    interval: Span | None = None
+    judged: int = 0
+    """Slices that are large enough, of all columns; the mark of the worst allows for so many looks."""
+    columns: tuple[SubgroupColumn, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+    """Columns that are not parted, each with the reason."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries, lists and numbers; what could not be measured is absent."""
+        return config.write(self)
+
+    def table(self) -> str:
+        """One line per slice, for the terminal."""
+        lines = [
+            f"{self.figure} of all {self.n:,} pictures: {_format_number(self.overall)} "
+            f"({_format_interval(self.interval)})"
+        ]
+        for column in self.columns:
+            lines += ["", *_format_column(column)]
+        lines += ["", *(f"{name} is left out: {why}" for name, why in self.left_out)]
+        if any(one.worst for column in self.columns for one in column.slices):
+            lines.append(
+                f"worst: worse than all pictures together, also when {self.judged} slices are looked at. "
+                "Is it harder there, or rarer in the training?"
+            )
+        elif self.judged:
+            lines.append(f"None of {self.judged} slices is worse than all pictures together by more than chance.")
+        return "\n".join(lines).rstrip()
+
+
+def compute_subgroups(
+    answers: TaskPredictions,
+    columns: Mapping[str, Sequence[str]],
+    groups: Shaped[np.ndarray, " n"] | None = None,
+    seed: int = 0,
+) -> SubgroupReport:
+    """The headline figure of every slice of these columns.
+
+    The worst slice of a column is marked if its interval, widened to allow for the number of slices (Bonferroni), lies
+    on the worse side of the figure of all pictures.
+
+    Args:
+        columns: by name one value per picture, in the order of the answers.
+        groups: of each picture, such as its patient.
+        seed: of the bootstrap.
+    """
+    whole = compute_primary_metric(answers, None, groups, None, seed)
+    found, left_out = [], []
+    for name, values in columns.items():
+        cut = split_by_value(values)
+        if isinstance(cut, UnusableColumn):
+            left_out.append((name, cut.reason))
+            continue
+        each = [_measure_subgroup(answers, whole, value, rows, groups, seed) for value, rows in cut.items()]
+        found.append(SubgroupColumn(name=name, slices=tuple(each)))
+    judged = sum(not one.few and one.interval is not None for column in found for one in column.slices)
+    higher = not isinstance(answers, RegressionPredictions)
+    return SubgroupReport(
+        figure=whole.name,
+        higher_is_better=higher,
+        split=answers.split,
+        n=whole.n,
+        overall=whole.value,
+        interval=whole.interval,
+        judged=judged,
+        columns=tuple(_mark_worst(column, judged, higher) for column in found),
+        left_out=tuple(left_out),
+    )
+
+
+def _measure_subgroup(
+    answers: TaskPredictions, whole: PrimaryMetric, value: str, rows: np.ndarray, groups: np.ndarray | None, seed: int
+) -> Subgroup:
+    own = compute_primary_metric(answers, rows, groups, None, seed)
+    few = own.n < MIN_SUBGROUP_IMAGES or (groups is not None and own.groups < MIN_SUBGROUP_GROUPS)
+    if own.value is None:
+        return Subgroup(value=value, n=own.n, few=few)
+    same = own.labels == whole.labels
+    return Subgroup(
+        value=value,
+        n=own.n,
+        few=few,
+        figure=own.value,
+        interval=own.interval,
+        overall=whole.value if same else compute_primary_metric(answers, labels=own.labels).value,
+        labels=len(own.labels) or None,
+    )
+
+
+def _mark_worst(column: SubgroupColumn, judged: int, higher: bool) -> SubgroupColumn:
+    """The same slices, the worst of those that are told from all pictures marked."""
+    wider = NormalDist().inv_cdf(1 - SUBGROUP_LEVEL / (2 * max(1, judged))) / NormalDist().inv_cdf(
+        1 - SUBGROUP_LEVEL / 2
+    )
+    gaps = [_significant_gap(one, wider, higher) for one in column.slices]
+    worst = int(np.argmax(gaps)) if gaps else 0
+    if not gaps or gaps[worst] <= 0:
+        return column
+    return replace(column, slices=tuple(replace(one, worst=place == worst) for place, one in enumerate(column.slices)))
+
+
+def _significant_gap(one: Subgroup, wider: float, higher: bool) -> float:
+    """How much worse than all pictures it is, where the widened interval says that it is; else 0."""
+    if one.few or one.figure is None or one.interval is None or one.overall is None:
+        return 0.0
+    low, high = one.interval
+    nearest = one.figure + wider * ((high if higher else low) - one.figure)
+    worse = nearest < one.overall if higher else nearest > one.overall
+    return abs(one.overall - one.figure) if worse else 0.0
+
+
+def _format_column(column: SubgroupColumn) -> list[str]:
+    shown = column.slices[:MAX_TABLE_SUBGROUPS]
+    width = max(len(column.name), *(len(one.value) for one in shown))
+    lines = [f"{column.name:<{width}}  {'n':>7}  {'figure':>8}  95 % interval"]
+    for one in shown:
+        mark = "  worst" if one.worst else "  few" if one.few else ""
+        figures = f"{_format_number(one.figure):>8}  {_format_interval(one.interval):<20}"
+        lines.append(f"{one.value:<{width}}  {one.n:>7,}  {figures}{mark}".rstrip())
+    if rest := len(column.slices) - len(shown):
+        lines.append(f"and {rest} smaller slices, which --json lists")
+    return lines
+
+
+def _format_number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+def _format_interval(interval: Span | None) -> str:
+    return "-" if interval is None else f"{_format_number(interval[0])} to {_format_number(interval[1])}"
+
+
+# The values of a column as parts of the pictures: one part a value, four for many numbers.
+
+MAX_DISTINCT_NUMBERS = 12
+"""Numbers with more values than this are cut at their quartiles."""
+MAX_GROUPS = 100
+"""Words with more values than this part nothing."""
+EMPTY = "(empty)"
+
+
+class UnusableColumn(NamedTuple):
+    """A column that says nothing about parts."""
+
+    reason: str
+
+
+def split_by_value(values: Sequence[str]) -> dict[str, Bool[np.ndarray, " n"]] | UnusableColumn:
+    """Which pictures have each value, the most frequent first, or lie in each range of numbers, rising.
+
+    Empty cells are a part of their own, the last one.
+    """
+    texts = np.array([value.strip() for value in values], dtype=object)
+    there = texts != ""
+    names, counts = np.unique(texts[there].astype(str), return_counts=True)
+    if len(names) + (not there.all()) < 2:
+        return UnusableColumn(f"it is {str(names[0])!r} everywhere" if len(names) else "it is empty")
+    numbers = _parse_numbers(texts, there) if len(names) > MAX_DISTINCT_NUMBERS else None
+    if numbers is None or _is_identifier(texts[there], len(names)):
+        if len(names) == there.sum():
+            return UnusableColumn("every picture has a value of its own")
+        if len(names) > MAX_GROUPS:
+            return UnusableColumn(f"it has {len(names):,} values, more than {MAX_GROUPS}")
+        found = {str(name): texts == name for name in names[np.argsort(-counts, kind="stable")]}
+    else:
+        found = _split_into_quartiles(numbers, there)
+        if len(found) + (not there.all()) < 2:
+            return UnusableColumn("three of four values are the largest")
+    return found if there.all() else {**found, EMPTY: ~there}
+
+
+def _parse_numbers(texts: np.ndarray, there: np.ndarray) -> Float64[np.ndarray, " n"] | None:
+    """Every cell as a number, NaN for empty ones; None if one of them is something else."""
+    try:
+        numbers = np.array([float(text) if text else np.nan for text in texts.tolist()], np.float64)
+    except ValueError:
+        return None
+    return numbers if np.isfinite(numbers[there]).all() else None
+
+
+def _is_identifier(texts: np.ndarray, different: int) -> bool:
+    """Whether whole numbers only tell the pictures apart, as a running number does."""
+    return different == len(texts) and all(text.lstrip("+-").isdigit() for text in texts.tolist())
+
+
+def _split_into_quartiles(numbers: np.ndarray, there: np.ndarray) -> dict[str, Bool[np.ndarray, " n"]]:
+    """Up to four ranges that hold about as many pictures each; each holds its upper end."""
+    known = numbers[there]
+    edges = np.unique(np.quantile(known, [0.25, 0.5, 0.75], method="inverted_cdf"))
+    edges = edges[edges < known.max()]
+    place = np.where(there, np.searchsorted(edges, np.where(there, numbers, 0.0), side="left"), -1)
+    found = {}
+    for k in range(len(edges) + 1):
+        low, high = (f"{edges[at]:.10g}" if 0 <= at < len(edges) else "" for at in (k - 1, k))
+        name = f"over {low} to {high}" if low and high else f"to {high}" if high else f"over {low}"
+        found[name] = place == k
+    return found

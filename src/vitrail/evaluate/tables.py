@@ -1,0 +1,492 @@
+"""What the tables of answers of all three tasks share: rows with a name, safe cells, one way into and out of CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+
+from ..data.csv_injection import escape_cell, format_csv_lines, unescape_cell
+from ..data.source import ImageInput
+from ..errors import DataError, UsageError
+from ..files import atomic
+
+LEADING_COLUMNS = ("path", "id", "split")
+TRAILING_COLUMNS = ("abstain",)
+NOT_ABSTAINED = "no"
+"""What that column says of a picture that is answered."""
+ColumnKind = Literal["text", "number", "names"] | tuple[str, ...]
+"""What the cells of a column hold: text, a number, any number of names, or a number for each of these names."""
+
+
+class TypedColumn(NamedTuple):
+    """One column of a table, for readers that know types."""
+
+    kind: ColumnKind
+    values: Sequence[object] | np.ndarray
+    """float32 [n], or n of str, float, list[str] or dict[str, float | None]; None where a cell is empty."""
+
+    def plain(self) -> list[object]:
+        """The same without numpy."""
+        found: list[object] = self.values.tolist() if isinstance(self.values, np.ndarray) else list(self.values)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PredictionTable(ABC):
+    """One row per picture, the same columns from every door."""
+
+    paths: tuple[str, ...]
+    """Where each picture lies; empty for one that came as an array."""
+    ids: tuple[str, ...]
+    """The name of each picture inside its source."""
+    split: str
+    """Which part of the source: train, val, test, or empty when nobody said."""
+    skipped: tuple[tuple[str, str], ...] = ()
+    """(path, reason) of pictures that could not be read and were left out on purpose; not part of the file."""
+    abstained: tuple[str, ...] = ()
+    """Why each picture is not answered, empty for one that is; nothing at all where every picture is answered."""
+
+    @property
+    def silent(self) -> np.ndarray:
+        """bool [n]: which pictures are not answered."""
+        return np.array([bool(why) for why in self.abstained] or [False] * len(self), bool)
+
+    @abstractmethod
+    def header(self) -> list[str]:
+        """The names of the columns between `split` and `abstain`."""
+
+    @abstractmethod
+    def cells(self) -> Iterator[list[str]]:
+        """What stands below them, row by row; cells with words are guarded."""
+
+    @abstractmethod
+    def own_columns(self) -> dict[str, TypedColumn]:
+        """The same columns with their types, by their names."""
+
+    def all_columns(self) -> dict[str, TypedColumn]:
+        """All columns of the file with their types, by their names."""
+        before = (self.paths, self.ids, (self.split,) * len(self))
+        names = {name: TypedColumn("text", cells) for name, cells in zip(LEADING_COLUMNS, before, strict=True)}
+        return {**names, **self.own_columns(), **{name: TypedColumn("text", self.told()) for name in TRAILING_COLUMNS}}
+
+    def records(self) -> list[dict[str, object]]:
+        """The rows as dictionaries with the columns of the file; None where a cell is empty."""
+        columns = self.all_columns()
+        cells = [column.plain() for column in columns.values()]
+        return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def write(self, path: Path) -> None:
+        """Write the table in one step, as CSV, JSON lines or Parquet by the ending of the name.
+
+        Raises:
+            UsageError: another ending, or Parquet without pyarrow.
+            ResourceError: the disk is full or read-only, or permission is missing.
+        """
+        # which knows tables
+
+        write_tables(path, [self])
+
+    def write_csv(self, path: Path) -> None:
+        """Write the table in one step. Numbers keep nine digits, which give every float32 back exactly."""
+        atomic.write_bytes(path, self.csv_bytes())
+
+    def csv_bytes(self) -> bytes:
+        """The same table as the bytes of a file, for standard output."""
+        return "".join(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
+
+    def csv_head(self) -> bytes:
+        """The first of those bytes, which name the columns."""
+        return next(format_csv_lines(self._rows())).encode("utf-8", "surrogateescape")
+
+    def _rows(self) -> Iterator[list[str]]:
+        yield [*LEADING_COLUMNS, *self.header(), *TRAILING_COLUMNS]
+        split = escape_cell(self.split)
+        for path, id, middle, why in zip(self.paths, self.ids, self.cells(), self.told(), strict=True):
+            yield [escape_cell(path), escape_cell(id), split, *middle, why]
+
+    def told(self) -> list[str]:
+        """The column `abstain`: why a picture is not answered, or "no"."""
+        return [why or NOT_ABSTAINED for why in self.abstained] or [NOT_ABSTAINED] * len(self)
+
+
+@dataclass(frozen=True)
+class RawTable:
+    """A table as it stands in a file, its own columns still as text."""
+
+    paths: tuple[str, ...]
+    ids: tuple[str, ...]
+    split: str
+    header: tuple[str, ...]
+    """The columns between `split` and `abstain`."""
+    rows: tuple[tuple[str, list[str]], ...]
+    """Where each row stands, for messages, and its cells below that header."""
+    abstained: tuple[str, ...]
+    """As in `Table`."""
+
+
+def image_path(picture: ImageInput) -> str:
+    """Where a picture lies: its file, or its name inside something larger; empty for an array."""
+    if isinstance(picture, np.ndarray):
+        return ""
+    return str(picture) if isinstance(picture, Path) else picture.name
+
+
+def read_rows(path: Path, expected: str, header_fits: Sequence[str] = ()) -> RawTable:
+    """The rows of a file that `Table.write_csv` wrote.
+
+    Args:
+        expected: the columns between `split` and `abstain`, in words, for messages.
+        header_fits: how those columns must begin.
+
+    Raises:
+        DataError: not such a table; the message names the file and the line.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as problem:
+        raise DataError(f"A predictions file is needed at {path}. {problem.strerror or problem}.") from problem
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = next(reader, [])
+    begin = (*LEADING_COLUMNS, *header_fits)
+    if tuple(header[: len(begin)]) != begin or tuple(header[-len(TRAILING_COLUMNS) :]) != TRAILING_COLUMNS:
+        raise wrong_header_error(path, expected, header)
+    paths, ids, splits, rows, abstained = [], [], [], [], []
+    for row in reader:
+        where = f"{path}, line {reader.line_num}"
+        if len(row) != len(header):
+            raise DataError(f"{where}: a row must have {len(header)} cells, as the header. Got {len(row)}.")
+        paths.append(unescape_cell(row[0]))
+        ids.append(unescape_cell(row[1]))
+        splits.append(unescape_cell(row[2]))
+        rows.append((where, row[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)]))
+        abstained.append("" if row[-1] in (NOT_ABSTAINED, "0") else row[-1])  # 0 in tables of older versions
+    if len(set(splits)) > 1:
+        raise DataError(f"{path}: one file holds one split. Got {', '.join(sorted(set(splits)))}.")
+    middle = tuple(header[len(LEADING_COLUMNS) : -len(TRAILING_COLUMNS)])
+    reasons = tuple(abstained) if any(abstained) else ()
+    return RawTable(tuple(paths), tuple(ids), splits[0] if splits else "", middle, tuple(rows), reasons)
+
+
+def wrong_header_error(path: Path, expected: str, header: Sequence[str]) -> DataError:
+    """What to raise at a first line that is not that of the table."""
+    return DataError(
+        f"{path}: the first line must read {','.join(LEADING_COLUMNS)},{expected},{','.join(TRAILING_COLUMNS)}. "
+        f"Got {','.join(header)[:200] or 'nothing'}."
+    )
+
+
+def check_concatenable(parts: Sequence[PredictionTable], names: Sequence[tuple[str, ...]]) -> None:
+    """Refuse to join nothing, or parts of different classes or splits.
+
+    Args:
+        names: the names of each part's outputs.
+    """
+    if not parts:
+        raise UsageError("Joining predictions needs at least one part. Got none.")
+    for part, own in zip(parts, names, strict=True):
+        if (own, part.split) != (names[0], parts[0].split):
+            raise UsageError(
+                "Predictions to join must share classes and split. "
+                f"Got {names[0]} of '{parts[0].split}' and {own} of '{part.split}'."
+            )
+
+
+def concat_abstain_reasons(parts: Sequence[PredictionTable]) -> tuple[str, ...]:
+    """Why the pictures of all parts are not answered."""
+    if not any(part.abstained for part in parts):
+        return ()
+    return tuple(why for part in parts for why in part.abstained or ("",) * len(part))
+
+
+def concat_optional(found: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Further columns of all parts; None where one of them has none."""
+    there = [one for one in found if one is not None]
+    return np.concatenate(there) if there and len(there) == len(found) else None
+
+
+def concat_targets(parts: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray | None:
+    """The targets of all parts; those of a part without any are as unknown as its second array says.
+
+    Args:
+        parts: of each part its targets, and what they are when nothing is known.
+    """
+    if all(targets is None for targets, _ in parts):
+        return None
+    return np.concatenate([unknown if targets is None else targets for targets, unknown in parts])
+
+
+def check_prediction_shape(table: PredictionTable, answers: np.ndarray, names: tuple[str, ...], what: str) -> None:
+    """Refuse answers that are not one row per picture and one column per name.
+
+    Raises:
+        UsageError: the shapes, in words.
+    """
+    shape = (len(table.ids), len(names))
+    if answers.shape != shape or len(table.paths) != len(table.ids):
+        raise UsageError(
+            f"Predictions of {shape[0]} ids and {shape[1]} {what} of shape {shape} and as many "
+            f"paths. Got {answers.shape} and {len(table.paths)} paths."
+        )
+    if table.abstained and len(table.abstained) != len(table.ids):
+        raise UsageError(f"One reason per picture is needed, {len(table.ids)}. Got {len(table.abstained)}.")
+
+
+def parse_numbers(cells: Sequence[str], where: str, what: str) -> list[float]:
+    """Cells as numbers.
+
+    Raises:
+        DataError: one that is none; `what` says what they must be.
+    """
+    try:
+        return [float(cell) for cell in cells]
+    except ValueError as problem:
+        raise DataError(f"{where}: {what} must be numbers. Got {', '.join(cells)[:200]}.") from problem
+
+
+def format_float32(number: float) -> str:
+    """A float32 in nine digits, which give it back exactly."""
+    return f"{number:.9g}"
+
+
+# Tables of answers as files, CSV, JSON lines or Parquet by the ending of the name: the same rows, columns and
+# numbers.
+#
+# Cells are guarded against spreadsheets in CSV alone: nobody computes what stands in the others.
+
+CSV_EXTENSION, JSONL_EXTENSION, PARQUET_EXTENSION = ".csv", ".jsonl", ".parquet"
+ROW_GROUP_CELLS = 2**24
+"""In a row group of a Parquet file, 64 MiB of numbers."""
+
+
+def check_table_extension(path: Path) -> None:
+    """Refuse a file whose name says no format of answers, or one that cannot be written here.
+
+    Raises:
+        UsageError: another ending, or Parquet without pyarrow.
+    """
+    ending = path.suffix.lower()
+    if ending not in (CSV_EXTENSION, JSONL_EXTENSION, PARQUET_EXTENSION):
+        raise UsageError(
+            f"Answers go into a file whose name ends in {CSV_EXTENSION}, {JSONL_EXTENSION} or "
+            f"{PARQUET_EXTENSION}. Got {path}."
+        )
+    if ending == PARQUET_EXTENSION:
+        require_pyarrow()
+
+
+def require_pyarrow() -> None:
+    """Ask for it before a model has worked for an hour.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        import pyarrow.parquet  # noqa: F401 - only to see that it is there
+    except ImportError as error:
+        raise UsageError("Parquet files need pyarrow: pip install 'vitrail[data]'.") from error
+
+
+def write_tables(path: Path, tables: Iterable[PredictionTable]) -> None:
+    """Write tables one after another as one file, which is there when all have come, whole or not at all.
+
+    However the rows are divided into tables, the bytes are the same.
+
+    Args:
+        tables: of one task, at least one.
+
+    Raises:
+        UsageError: as `check_ending`.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    check_table_extension(path)
+    into = {CSV_EXTENSION: _write_csv, JSONL_EXTENSION: _write_jsonl, PARQUET_EXTENSION: _write_parquet}[
+        path.suffix.lower()
+    ]
+    with atomic.write_file(path) as file:
+        into(file, tables)
+
+
+def to_valid_utf8(name: str) -> str:
+    """A name as text, which the bytes of a file's name need not be."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _write_csv(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
+    for number, table in enumerate(tables):
+        file.write(table.csv_bytes()[len(table.csv_head()) if number else 0 :])
+
+
+def _write_jsonl(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
+    """One object a line; bytes of a name that are no text stand as Python's lone surrogates, which give them back."""
+    for table in tables:
+        for row in table.records():
+            text = json.dumps(_round_to_9_digits(row), ensure_ascii=False, allow_nan=False)
+            file.write(text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def _round_to_9_digits(value: object) -> object:
+    """Numbers as the CSV has them, in the nine digits that give a float32 back."""
+    if isinstance(value, dict):
+        return {name: _round_to_9_digits(cell) for name, cell in value.items()}
+    return float(format_float32(value)) if isinstance(value, float) else value
+
+
+def _write_parquet(file: BinaryIO, tables: Iterable[PredictionTable]) -> None:
+    import pyarrow.parquet
+
+    writer: Any = None
+    try:
+        for group in _regroup_rows(_to_arrow_table(table) for table in tables):
+            writer = writer or pyarrow.parquet.ParquetWriter(file, group.schema)
+            if len(group):
+                writer.write_table(group, row_group_size=len(group))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _regroup_rows(tables: Iterator[Any]) -> Iterator[Any]:
+    """Arrow's tables, cut and joined into row groups of equal length, the last one of what is left."""
+    import pyarrow
+
+    waiting = next(tables)
+    size = max(1, ROW_GROUP_CELLS // len(waiting.schema))
+    for table in tables:
+        while len(waiting) >= size:
+            yield waiting.slice(0, size).combine_chunks()
+            waiting = waiting.slice(size)
+        waiting = pyarrow.concat_tables([waiting, table])
+    yield from (waiting.slice(start, size).combine_chunks() for start in range(0, max(1, len(waiting)), size))
+
+
+def _to_arrow_table(table: PredictionTable) -> Any:
+    """The table in Arrow's types."""
+    import pyarrow
+
+    columns = table.all_columns()
+    schema = pyarrow.schema([(to_valid_utf8(name), _arrow_type(column.kind)) for name, column in columns.items()])
+    arrays = [
+        pyarrow.array(_arrow_values(column), kind) for column, kind in zip(columns.values(), schema.types, strict=True)
+    ]
+    return pyarrow.table(arrays, schema=schema)
+
+
+def _arrow_type(kind: ColumnKind) -> Any:
+    import pyarrow
+
+    if kind == "text":
+        return pyarrow.string()
+    if kind == "number":
+        return pyarrow.float32()
+    if kind == "names":
+        return pyarrow.list_(pyarrow.string())
+    return pyarrow.struct([(to_valid_utf8(name), pyarrow.float32()) for name in kind])
+
+
+def _arrow_values(column: TypedColumn) -> Any:
+    """The values of a column with all words as text."""
+    if column.kind == "number":
+        return column.values
+    return [_texts_to_utf8(value) for value in column.plain()]
+
+
+def _texts_to_utf8(value: object) -> object:
+    if isinstance(value, str):
+        return to_valid_utf8(value)
+    if isinstance(value, list):
+        return [_texts_to_utf8(one) for one in value]
+    return {to_valid_utf8(name): number for name, number in value.items()} if isinstance(value, dict) else value
+
+
+# Which labels a picture has, in one cell: names joined by |, ?name where it is not known, (none) for none of them.
+#
+# A label that is given as a share is written name=0.25. An empty cell says that nothing is known. The signs \ | =
+# inside a name, and ? or ( at its beginning, have a \ before them.
+
+NO_LABELS = "(none)"
+_PIECE = re.compile(r"(?:\\.|[^\\|])*", re.DOTALL)
+
+
+def escape_name(name: str) -> str:
+    """A name that cannot be mistaken for anything else in such a cell."""
+    safe = re.sub(r"([\\|=])", r"\\\1", name)
+    return f"\\{safe}" if safe.startswith(("?", "(")) else safe
+
+
+def format_label_cell(targets: Sequence[float], names: Sequence[str]) -> str:
+    """The cell of one picture's labels [K], 0..1 or NaN; `names` are escaped already."""
+    if all(target != target for target in targets):
+        return ""
+    words = [
+        f"?{name}" if target != target else name if target == 1 else f"{name}={format_float32(target)}"
+        for name, target in zip(names, targets, strict=True)
+        if target != 0
+    ]
+    return "|".join(words) or NO_LABELS
+
+
+def parse_label_cell(
+    cell: str, positions: Mapping[str, int], where: str, column: str = "target"
+) -> Float32[np.ndarray, " K"]:
+    """What a cell says of each label.
+
+    Args:
+        positions: the place of each escaped name.
+        column: what to call it in messages.
+
+    Raises:
+        DataError: a name that is no label, or a share that is none.
+    """
+    if not cell:
+        return np.full(len(positions), np.nan, np.float32)
+    found = np.zeros(len(positions), np.float32)
+    for piece in [] if cell == NO_LABELS else _split_unescaped(cell):
+        name, _, share = (piece[1:], "", "nan") if piece.startswith("?") else _split_name_and_share(piece)
+        if name not in positions:
+            raise DataError(
+                f"{where}: {column} must hold labels among {', '.join(positions)}, joined by |, or be {NO_LABELS}. "
+                f"Got {piece!r}."
+            )
+        found[positions[name]] = _parse_share(share, where)
+    return found
+
+
+def _split_unescaped(cell: str) -> list[str]:
+    """The cell cut at every | that has no \\ before it."""
+    pieces, start = [], 0
+    while True:
+        found = _PIECE.match(cell, start)
+        assert found is not None
+        pieces.append(found[0])
+        start = found.end() + 1
+        if start > len(cell):
+            return pieces
+
+
+def _split_name_and_share(piece: str) -> tuple[str, str, str]:
+    """A name and its share, which is 1 where none is written."""
+    found = re.fullmatch(r"((?:\\.|[^\\=])*)=(.*)", piece, re.DOTALL)
+    return (found[1], "=", found[2]) if found else (piece, "", "1")
+
+
+def _parse_share(text: str, where: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if share < 0 or share > 1:
+        raise DataError(f"{where}: the share of a label must be a number in 0..1. Got {text!r}.")
+    return share

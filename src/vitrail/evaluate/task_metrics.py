@@ -1,0 +1,103 @@
+"""`results.csv`: every figure of every split on a line of its own, for spreadsheets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..data.csv_injection import escape_cell, format_csv_lines
+from ..files import atomic
+from . import metrics, multilabel_metrics, regression_metrics
+from .calibration import TargetScaling
+from .metrics import ClassificationMetrics
+from .multilabel_metrics import MultilabelMetrics
+from .prediction_tables import TaskPredictions
+from .predictions import ClassificationPredictions, MultilabelPredictions
+from .regression_metrics import RegressionMetrics
+
+RESULTS_FILE = "results.csv"
+RESULTS_HEADER = ["split", "of", "figure", "value", "low", "high", "n"]
+RESULTS_PARTS = ("per_class", "per_label", "per_column")
+_INTERVAL = "_interval"
+
+
+class MetricRow(NamedTuple):
+    """One figure. Its value is None where it is a range and no number; the ends are those of the range or interval."""
+
+    split: str
+    of: str
+    """The class, label or column that it is of; empty for the whole split."""
+    figure: str
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    """Pictures that are known, or that are of the class."""
+
+
+def iter_results(figures: TaskMetrics) -> Iterator[MetricRow]:
+    """The figures of a split in the order of its JSON, and then those of each class, label or column."""
+    values = figures.to_json()
+    yield from _iter_rows(values, figures.split, "")
+    for part in RESULTS_PARTS:
+        for one in values.get(part, ()):
+            yield from _iter_rows(one, figures.split, one["name"])
+
+
+def write_results_csv(path: Path, figures: Iterable[TaskMetrics]) -> None:
+    """Write the table in one step.
+
+    Raises:
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    rows = [_format_row(row) for each in figures for row in iter_results(each)]
+    atomic.write_bytes(path, "".join(format_csv_lines([RESULTS_HEADER, *rows])).encode("utf-8", "surrogateescape"))
+
+
+def _iter_rows(values: Mapping[str, Any], split: str, of: str) -> Iterator[MetricRow]:
+    for name, value in values.items():
+        if isinstance(value, float):
+            low, high = values.get(name + _INTERVAL, (None, None))
+            yield MetricRow(split, of, name, value, low, high, values["n"])
+        elif _is_range(value) and not name.endswith(_INTERVAL):
+            yield MetricRow(split, of, name, None, value[0], value[1], values["n"])
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(end, float) for end in value)
+
+
+def _format_row(row: MetricRow) -> list[str]:
+    numbers = ["" if number is None else repr(float(number)) for number in (row.value, row.low, row.high)]
+    return [escape_cell(row.split), escape_cell(row.of), row.figure, *numbers, str(row.n)]
+
+
+# The figures of any table of answers, by its task.
+
+TaskMetrics = ClassificationMetrics | MultilabelMetrics | RegressionMetrics
+
+
+def compute_metrics(
+    answers: TaskPredictions,
+    scaling: TargetScaling | None = None,
+    groups: np.ndarray | None = None,
+    ordered: bool = False,
+) -> TaskMetrics:
+    """Every figure of one table.
+
+    Args:
+        scaling: of the task `number`, whose mean the answers are compared with.
+        groups: of each picture, such as its patient, where pictures of one group may be alike.
+        ordered: of the task `classes`, whether they stand in an order, such as grades.
+
+    Raises:
+        DataError: no picture has a known target, or an answer is no number.
+    """
+    if isinstance(answers, ClassificationPredictions):
+        return metrics.compute_classification_metrics(answers, groups, ordered)
+    if isinstance(answers, MultilabelPredictions):
+        return multilabel_metrics.compute_multilabel_metrics(answers, groups)
+    return regression_metrics.compute_regression_metrics(answers, None if scaling is None else scaling.mean, groups)
