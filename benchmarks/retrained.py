@@ -24,7 +24,7 @@ from vitrail.explain.methods import METHODS, Options
 from vitrail.explain.truth.localisation import correlation
 from vitrail.model.vit import ViT
 from vitrail.predict.predictor import Predictor
-from vitrail.stats.intervals import bootstrap
+from vitrail.stats.intervals import bootstrap_interval
 
 PICTURES = 100
 
@@ -46,7 +46,7 @@ def main() -> None:
     for method in options.methods.split(","):
         ranked = [ranks(predictor, pictures, method, answers) for predictor in predictors]
         pairs = np.mean([correlation(*pair) for pair in combinations(ranked, 2)], axis=0)  # [pictures]
-        low, high = bootstrap(pairs, lambda rows: float(rows.mean()), 0)
+        low, high = bootstrap_interval(pairs, lambda rows: float(rows.mean()), 0)
         print(f"{method:11} {pairs.mean():.3f} ({low:.3f} to {high:.3f})", flush=True)
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float64, Shaped
 
 from ..data.source import Task
 from ..errors import DamagedFileError, UsageError
-from ..stats.intervals import Interval, wilson
+from ..stats.intervals import Interval, wilson_interval
 
 MIN_IMAGES = 100
 """Validation pictures that a temperature needs, and for a label at least 10 of them with it and 10 without."""
@@ -115,7 +115,7 @@ def reliability_curve(
         CalibrationBin(
             float(chances[group].mean()),
             float(came_true[group].mean()),
-            wilson(int(came_true[group].sum()), len(group)),
+            wilson_interval(int(came_true[group].sum()), len(group)),
             len(group),
         )
         for group in _equal_count_bins(chances, bins)

@@ -10,10 +10,10 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
-from ..stats import areas
-from ..stats.areas import Area
-from ..stats.intervals import bootstrap
-from ..stats.paired import holm, sign_flips
+from ..stats import auc
+from ..stats.auc import RocAuc
+from ..stats.intervals import bootstrap_interval
+from ..stats.paired import holm_correction, sign_flip_test
 from .multilabel_metrics import MIN_PER_SIDE, MIN_PROBABILITY, label_losses
 from .prediction_tables import TaskPredictions, output_names, reorder_outputs
 from .predictions import (
@@ -115,7 +115,7 @@ def compare_predictions(
     found = list(_all_differences(first, second, groups, seed, samples))
     if not found:
         raise DataError("A comparison needs pictures whose answers are known. Got none.")
-    adjusted = holm([one.p_value for one in found])
+    adjusted = holm_correction([one.p_value for one in found])
     return Comparison(
         split=first.split,
         n=len(first),
@@ -183,8 +183,8 @@ def _mean_difference(means: _PerImageMetric, groups: np.ndarray | None, seed: in
         first=float(first.mean()),
         second=float(second.mean()),
         difference=float(gaps.mean()),
-        interval=bootstrap(gaps, lambda rows: float(rows.mean()), seed, samples, groups=own),
-        p_value=sign_flips(gaps, own, seed),
+        interval=bootstrap_interval(gaps, lambda rows: float(rows.mean()), seed, samples, groups=own),
+        p_value=sign_flip_test(gaps, own, seed),
         adjusted=1.0,
     )
 
@@ -193,21 +193,28 @@ def _auc_differences(
     first: MultilabelPredictions, second: MultilabelPredictions, groups: np.ndarray | None
 ) -> Iterator[MetricDifference]:
     """Of every label with enough known pictures (or groups), and of their mean where there are several."""
-    pairs: list[tuple[str, Area, Area]] = []
+    pairs: list[tuple[str, RocAuc, RocAuc]] = []
     for k, name in enumerate(first.classes):
         known = first.known[:, k]
         positive = known & (first.targets[:, k] >= LABEL_THRESHOLD) if first.targets is not None else known
         if not (positive.any() and (known & ~positive).any()):
             continue
-        one, other = (areas.area(positive, table.probabilities[:, k], known, groups) for table in (first, second))
+        one, other = (
+            auc.roc_auc_with_influence(positive, table.probabilities[:, k], known, groups) for table in (first, second)
+        )
         if min(one.positives, one.negatives) >= MIN_PER_SIDE:  # pictures, or groups
             pairs.append((f"AUROC of {name}", one, other))
     if len(pairs) > 1:
         pairs.insert(
-            0, ("mean AUROC", areas.mean([pair[1] for pair in pairs]), areas.mean([pair[2] for pair in pairs]))
+            0,
+            (
+                "mean AUROC",
+                auc.mean_roc_auc([pair[1] for pair in pairs]),
+                auc.mean_roc_auc([pair[2] for pair in pairs]),
+            ),
         )
     for name, one, other in pairs:
-        gap, interval, p = areas.difference(one, other)
+        gap, interval, p = auc.roc_auc_difference(one, other)
         yield MetricDifference(
             name=name, higher_is_better=True, first=one.value, second=other.value, difference=gap, interval=interval,
             p_value=p, adjusted=1.0,

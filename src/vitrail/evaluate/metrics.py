@@ -13,9 +13,9 @@ import numpy as np
 from .. import config
 from ..errors import DataError
 from ..plural import counted
-from ..stats import areas
-from ..stats.areas import Area
-from ..stats.intervals import Interval, bootstraps, wilson
+from ..stats import auc
+from ..stats.auc import RocAuc
+from ..stats.intervals import Interval, bootstrap_intervals, wilson_interval
 from .calibration import debiased_calibration_error, expected_calibration_error
 from .predictions import UNKNOWN_CLASS, ClassificationPredictions
 
@@ -181,7 +181,7 @@ def compute_classification_metrics(
     K, top = len(predictions.classes), _top_k(len(predictions.classes))
     table = _per_image_table(targets, answers, probabilities, top)
     values = _compute_statistics(table, K, ordered)
-    spans = bootstraps(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)
+    spans = bootstrap_intervals(table, lambda rows: _compute_statistics(rows, K, ordered), seed, samples, groups=groups)
     spans = _replace_with_wilson(spans, values, table, K, groups)
     ranks = [_auc_or_none(targets == k, probabilities[:, k], groups) for k in range(K)]
     ranked = [one for one in ranks if one is not None]
@@ -195,7 +195,7 @@ def compute_classification_metrics(
         groups=None if groups is None else len(np.unique(groups)),
         top=top,
         **whole,
-        **(auc_fields(areas.mean(ranked)) if ranked else {}),
+        **(auc_fields(auc.mean_roc_auc(ranked)) if ranked else {}),
         calibration_error=debiased_calibration_error(confidences, hits),
         plain_calibration_error=expected_calibration_error(confidences, hits),
         confusion=tuple(tuple(row) for row in _confusion_matrix(table, K).tolist()),
@@ -306,8 +306,8 @@ def _replace_with_wilson(
     return found
 
 
-def _auc_or_none(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> Area | None:
-    return areas.area(positive, scores, groups=groups) if 0 < positive.sum() < len(positive) else None
+def _auc_or_none(positive: np.ndarray, scores: np.ndarray, groups: np.ndarray | None) -> RocAuc | None:
+    return auc.roc_auc_with_influence(positive, scores, groups=groups) if 0 < positive.sum() < len(positive) else None
 
 
 def _compute_per_class(
@@ -315,7 +315,7 @@ def _compute_per_class(
     confusion: np.ndarray,
     values: np.ndarray,
     spans: list[Interval | None],
-    ranks: list[Area | None],
+    ranks: list[RocAuc | None],
 ) -> tuple[PerClassMetrics, ...]:
     found = []
     for k, (name, rank) in enumerate(zip(names, ranks, strict=True)):
@@ -358,14 +358,14 @@ def proportion_interval(right: np.ndarray, groups: np.ndarray | None, drawn: Int
     if not len(right):
         return None
     if groups is None:
-        return wilson(int(right.sum()), len(right))
+        return wilson_interval(int(right.sum()), len(right))
     if 0 < right.sum() < len(right):
         return drawn
     n = len(np.unique(groups))
-    return wilson(n if right.all() else 0, n)
+    return wilson_interval(n if right.all() else 0, n)
 
 
-def auc_fields(found: Area) -> dict[str, Any]:
+def auc_fields(found: RocAuc) -> dict[str, Any]:
     """An area under the ROC curve in the same way."""
     return metric_fields("auroc", found.value, found.interval())
 

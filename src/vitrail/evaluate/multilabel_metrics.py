@@ -15,9 +15,9 @@ from jaxtyping import Bool, Float64, Int64
 from .. import config
 from ..errors import DataError
 from ..plural import counted
-from ..stats import areas
-from ..stats.areas import Area, area
-from ..stats.intervals import Interval, bootstraps
+from ..stats import auc
+from ..stats.auc import RocAuc, roc_auc_with_influence
+from ..stats.intervals import Interval, bootstrap_intervals
 from .calibration import debiased_calibration_error
 from .metrics import auc_fields, metric_fields, proportion_interval, require_finite
 from .predictions import LABEL_THRESHOLD, MultilabelPredictions
@@ -181,7 +181,7 @@ def compute_multilabel_metrics(
         return np.concatenate([[loss / n, *means[:NUM_MEANS]], each.ravel()])
 
     everything = np.arange(len(sums))
-    values, spans = drawn(everything), bootstraps(everything, drawn, seed, samples, groups=groups)
+    values, spans = drawn(everything), bootstrap_intervals(everything, drawn, seed, samples, groups=groups)
     per_label = tuple(
         _compute_label_metrics(name, labels[k], values[start:], spans[start:], groups)
         for k, name in enumerate(predictions.classes)
@@ -198,7 +198,7 @@ def compute_multilabel_metrics(
         counted=int(common.sum()),
         per_label=per_label,
         **whole,
-        **(auc_fields(areas.mean([rank for rank in ranks if rank is not None])) if ranks else {}),
+        **(auc_fields(auc.mean_roc_auc([rank for rank in ranks if rank is not None])) if ranks else {}),
     )
 
 
@@ -305,13 +305,13 @@ class RankedLabel:
             best = (allowed[-1] if len(allowed) else 0) / P
             return np.array([average_precision, f1, found / P, 1 - alarms / N, best if N else np.nan])
 
-    def area(self, groups: np.ndarray | None) -> Area | None:
+    def area(self, groups: np.ndarray | None) -> RocAuc | None:
         """Under the ROC curve; None where all known pictures are of one kind."""
         if not (self.positives and self.negatives):
             return None
         known, positive, scores = np.zeros(self.n, bool), np.zeros(self.n, bool), np.zeros(self.n)
         known[self.rows], positive[self.rows], scores[self.rows] = True, self.positive, self.scores
-        return area(positive, scores, known, groups)
+        return roc_auc_with_influence(positive, scores, known, groups)
 
     def calibration_error(self) -> float:
         """Of the probability of the label."""

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from .. import config
 from ..errors import DamagedFileError
-from ..stats.areas import area
-from ..stats.intervals import wilson
+from ..stats.auc import roc_auc_with_influence
+from ..stats.intervals import wilson_interval
 from .conformal import conformal_quantile, min_calibration_size
 
 NUM_NEIGHBORS = 50
@@ -230,7 +230,7 @@ def compare_ood(
     belong = None if all(one is None for one in groups) else _disjoint_groups(groups, (len(own), len(others)))
     distances = known.distances(both)
     scores = ((MAHALANOBIS_SCORE, distances), (KNN_SCORE, known.remoteness(both)))
-    found = [(name, area(foreign, values, groups=belong)) for name, values in scores]
+    found = [(name, roc_auc_with_influence(foreign, values, groups=belong)) for name, values in scores]
     return OodComparison(
         source=names[0],
         split=names[1],
@@ -254,7 +254,7 @@ def _disjoint_groups(groups: tuple[np.ndarray | None, np.ndarray | None], counts
 
 
 def _rejected_share(flags: np.ndarray) -> RejectedShare:
-    return RejectedShare(share=float(flags.mean()), interval=wilson(int(flags.sum()), len(flags)))
+    return RejectedShare(share=float(flags.mean()), interval=wilson_interval(int(flags.sum()), len(flags)))
 
 
 def _format_share(beyond: RejectedShare) -> str:

@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float64, Shaped
 
 from ..errors import DataError
 from ..plural import counted
-from ..stats import areas
-from ..stats.intervals import Interval, bootstrap, wilson
+from ..stats import auc
+from ..stats.intervals import Interval, bootstrap_interval, wilson_interval
 from .metrics import require_finite
 from .multilabel_metrics import MIN_PER_SIDE
 from .prediction_tables import TaskPredictions
@@ -89,8 +89,8 @@ def compute_mean_primary_metric(
     wide = values[there]
     value = float(wide.mean())
     if own is None and len(tables) == 1 and isinstance(first, ClassificationPredictions):
-        return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=wilson(int(wide.sum()), n))
-    interval = bootstrap(wide, lambda drawn: float(drawn.mean()), seed, groups=own) if count > 1 else None
+        return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=wilson_interval(int(wide.sum()), n))
+    interval = bootstrap_interval(wide, lambda drawn: float(drawn.mean()), seed, groups=own) if count > 1 else None
     return PrimaryMetric(name=name, n=n, groups=count, value=value, interval=interval)
 
 
@@ -127,7 +127,7 @@ def _mean_auc_value(answers: MultilabelPredictions) -> float:
             f"not. None of the "
             f"{len(answers.classes)} labels has them among {len(answers):,} pictures; give more."
         )
-    return areas.mean(_label_aucs(answers, known, counted, None)).value
+    return auc.mean_roc_auc(_label_aucs(answers, known, counted, None)).value
 
 
 def _no_targets_error(n: int, what: str) -> DataError:
@@ -192,7 +192,7 @@ def _multilabel_primary_metric(
     found = [one for table in labelled for one in _label_aucs(table, known, counted, groups)]
     if not found:
         return PrimaryMetric(name=name, n=n, groups=count)
-    mean = areas.mean(found)
+    mean = auc.mean_roc_auc(found)
     return PrimaryMetric(name=name, n=n, groups=count, value=mean.value, interval=mean.interval(), labels=counted)
 
 
@@ -214,6 +214,6 @@ def _measurable_labels(known: np.ndarray, present: np.ndarray) -> tuple[int, ...
 
 def _label_aucs(
     answers: MultilabelPredictions, known: np.ndarray, labels: Sequence[int], groups: np.ndarray | None
-) -> list[areas.Area]:
+) -> list[auc.RocAuc]:
     present = known & _positive_mask(answers)
-    return [areas.area(present[:, k], answers.probabilities[:, k], known[:, k], groups) for k in labels]
+    return [auc.roc_auc_with_influence(present[:, k], answers.probabilities[:, k], known[:, k], groups) for k in labels]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..data.source import Task
-from ..stats.areas import area
+from ..stats.auc import roc_auc_with_influence
 from .inference import sigmoid, softmax
 from .predictions import LABEL_THRESHOLD
 from .regression_metrics import r_squared
@@ -50,7 +50,7 @@ def _multilabel_quick_metrics(chances: np.ndarray, targets: np.ndarray, known: n
     """The AUROC is the mean over labels that have both kinds of pictures, however few."""
     present = targets >= LABEL_THRESHOLD
     found = [
-        area(present[:, k], chances[:, k], there).value
+        roc_auc_with_influence(present[:, k], chances[:, k], there).value
         for k, there in enumerate(known.T)
         if 0 < present[there, k].sum() < there.sum()
     ]

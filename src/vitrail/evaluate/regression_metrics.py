@@ -14,7 +14,7 @@ import numpy as np
 from .. import config
 from ..errors import DataError
 from ..plural import counted
-from ..stats.intervals import bootstraps
+from ..stats.intervals import bootstrap_intervals
 from .metrics import metric_fields, require_finite
 from .predictions import RegressionPredictions
 
@@ -181,7 +181,7 @@ def _compute_column_metrics(
     for figure, value, span in zip(
         REGRESSION_METRICS,
         _compute_statistics(pairs),
-        bootstraps(pairs, _compute_statistics, seed, samples, groups=groups),
+        bootstrap_intervals(pairs, _compute_statistics, seed, samples, groups=groups),
         strict=True,
     ):
         figures |= metric_fields(figure, value, span)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 
 from ..data.source import Task
 from ..errors import UsageError
-from ..stats.intervals import Interval, wilson
+from ..stats.intervals import Interval, wilson_interval
 from . import conformal
 
 RuleKind = Literal["half", "f1", "youden", "sensitivity", "specificity", "cost"]
@@ -135,9 +135,9 @@ def evaluate_threshold(
     return Threshold(
         value=value,
         sensitivity=found / n if n else None,
-        sensitivity_interval=wilson(found, n),
+        sensitivity_interval=wilson_interval(found, n),
         specificity=left / others if others else None,
-        specificity_interval=wilson(left, others),
+        specificity_interval=wilson_interval(left, others),
         chosen=chosen,
     )
 

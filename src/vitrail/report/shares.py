@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from ..evaluate.metrics import proportion_interval
-from ..stats.intervals import Interval, bootstrap
+from ..stats.intervals import Interval, bootstrap_interval
 
 
 class Share(NamedTuple):
@@ -36,4 +36,4 @@ def _drawn(which: np.ndarray, groups: np.ndarray) -> Interval:
     """Of sums over groups, so that a sample is as cheap as there are groups."""
     _, places = np.unique(groups, return_inverse=True)
     sums = np.stack([np.bincount(places, which), np.bincount(places)], 1)  # [groups, 2]
-    return bootstrap(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)
+    return bootstrap_interval(sums, lambda rows: float(rows[:, 0].sum() / rows[:, 1].sum()), seed=0)

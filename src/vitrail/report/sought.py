@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from ..evaluate.decisions import Decisions
 from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import LABEL_THRESHOLD, UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions
-from ..stats.predictive import Predictive, Rate, predictive_values
+from ..stats.predictive import PredictiveValues, Rate, predictive_values
 from .shares import Share, share_of
 
 WHERE = "where likeliest"
@@ -62,10 +62,10 @@ class Sought:
         return share_of(which[~self.present], None if self.groups is None else self.groups[~self.present])
 
     @cached_property
-    def worth(self) -> Predictive:
+    def worth(self) -> PredictiveValues:
         """What its answers are worth at the prevalence."""
         if self.missed is None or self.alarms is None:
-            return Predictive(None, None)
+            return PredictiveValues(None, None)
         return predictive_values(_rest(self.missed), _rest(self.alarms), self.prevalence)
 
     @property

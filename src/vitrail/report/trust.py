@@ -20,7 +20,7 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
 )
-from ..stats.intervals import wilson
+from ..stats.intervals import wilson_interval
 from . import chart, reliable
 from .numbers_page import MOST_COLUMNS
 from .reliable import FEWEST
@@ -124,7 +124,7 @@ def _answering(confidences: np.ndarray, wrong: np.ndarray) -> Answering:
 def _wrong_at(found: RiskCoverageCurve, coverage: float) -> Share:
     n = math.ceil(coverage * len(found.risk) - 1e-9)
     wrong = round(found.risk_at(coverage) * n)
-    return Share(wrong / n, wilson(wrong, n), n)
+    return Share(wrong / n, wilson_interval(wrong, n), n)
 
 
 def _held(probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, groups: np.ndarray | None) -> Held:

@@ -18,7 +18,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
     """The score interval of a proportion: honest with few pictures, and never outside 0..1.
 
     Without pictures nothing is known, so n = 0 gives (0, 1).
@@ -47,7 +47,7 @@ def wilson(successes: int, n: int, level: float = 0.95) -> Interval:
     return Interval(low, high)
 
 
-def bootstrap(
+def bootstrap_interval(
     values: np.ndarray,
     statistic: Callable[[np.ndarray], float],
     seed: int,
@@ -74,13 +74,13 @@ def bootstrap(
     Source: Efron 1979, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7;
     Efron and Tibshirani 1993, chapter 13; groups as in Davison and Hinkley 1997, section 3.8.
     """
-    (interval,) = bootstraps(values, lambda rows: np.array([statistic(rows)]), seed, n, level, groups)
+    (interval,) = bootstrap_intervals(values, lambda rows: np.array([statistic(rows)]), seed, n, level, groups)
     if interval is None:
         raise UsageError(f"The statistic must be a finite number on some samples. It was not on any of {n}.")
     return interval
 
 
-def bootstraps(
+def bootstrap_intervals(
     values: np.ndarray,
     statistics: Callable[[np.ndarray], np.ndarray],
     seed: int,
@@ -96,12 +96,14 @@ def bootstraps(
     _check_level(level)
     if len(values) == 0 or n < 1:
         raise UsageError(f"A bootstrap needs at least 1 row and 1 sample. Got {len(values)} rows and n={n}.")
-    drawn = np.stack([statistics(values[rows]) for rows in _samples(len(values), groups, seed, n)])  # [n, figures]
-    tail = _tail(len(values) if groups is None else len(np.unique(groups)), level)
-    return [_percentiles(column[np.isfinite(column)], tail) for column in drawn.astype(np.float64).T]
+    drawn = np.stack(
+        [statistics(values[rows]) for rows in _resample_rows(len(values), groups, seed, n)]
+    )  # [n, figures]
+    tail = _tail_fraction(len(values) if groups is None else len(np.unique(groups)), level)
+    return [_percentile_interval(column[np.isfinite(column)], tail) for column in drawn.astype(np.float64).T]
 
 
-def _tail(units: int, level: float) -> float:
+def _tail_fraction(units: int, level: float) -> float:
     """Share of the samples to leave out at either end, so that few rows, or few groups, are not taken for many.
 
     The plain share would be (1 - level) / 2. Samples of n numbers scatter too little, by the factor (n - 1) / n in
@@ -117,14 +119,14 @@ def _tail(units: int, level: float) -> float:
     return float(ndtr(-np.sqrt(units / (units - 1)) * stdtrit(units - 1, (1 + level) / 2)))
 
 
-def _percentiles(drawn: np.ndarray, tail: float) -> Interval | None:
+def _percentile_interval(drawn: np.ndarray, tail: float) -> Interval | None:
     if not len(drawn):
         return None
     low, high = np.quantile(drawn, [tail, 1 - tail])
     return Interval(float(low), float(high))
 
 
-def _samples(rows: int, groups: np.ndarray | None, seed: int, n: int) -> Iterator[np.ndarray]:
+def _resample_rows(rows: int, groups: np.ndarray | None, seed: int, n: int) -> Iterator[np.ndarray]:
     """Row numbers of n samples."""
     generator = np.random.default_rng(seed)
     if groups is None:

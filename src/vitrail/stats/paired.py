@@ -9,14 +9,14 @@ from jaxtyping import Float64, Shaped
 
 from ..errors import UsageError
 
-FLIPS = 9_999
-EXACT = 13
+NUM_FLIPS = 9_999
+MAX_EXACT_UNITS = 13
 """Pictures or groups that differ, up to which every exchange is tried."""
-MEMORY = 10_000_000
+MAX_FLIP_VALUES = 10_000_000
 """Signs drawn at a time."""
 
 
-def sign_flips(
+def sign_flip_test(
     differences: Float64[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None, seed: int = 0
 ) -> float:
     """The two-sided p-value that a mean difference is 0, where each might as well have had the other sign.
@@ -44,32 +44,32 @@ def sign_flips(
     if not len(moving):
         return 1.0
     total, room = float(moving.sum()), 1e-12 * float(np.abs(moving).sum())
-    if len(moving) <= EXACT:
+    if len(moving) <= MAX_EXACT_UNITS:
         signs = 1.0 - 2.0 * (np.arange(2 ** len(moving))[:, None] >> np.arange(len(moving)) & 1)
-        return _beyond(signs @ moving, total, room) / len(signs)
+        return _count_extreme_sums(signs @ moving, total, room) / len(signs)
     generator, beyond = np.random.default_rng(seed), 1.0  # what happened is one of the exchanges
-    rows = max(1, MEMORY // len(moving))
-    for start in range(0, FLIPS, rows):
-        shape = (min(rows, FLIPS - start), len(moving))
-        kept = _bits(generator, shape)
-        beyond += _beyond(2 * (kept @ moving) - total, total, room)
-    return beyond / (FLIPS + 1)
+    rows = max(1, MAX_FLIP_VALUES // len(moving))
+    for start in range(0, NUM_FLIPS, rows):
+        shape = (min(rows, NUM_FLIPS - start), len(moving))
+        kept = _random_bits(generator, shape)
+        beyond += _count_extreme_sums(2 * (kept @ moving) - total, total, room)
+    return beyond / (NUM_FLIPS + 1)
 
 
-def _beyond(sums: Float64[np.ndarray, " m"], total: float, room: float) -> float:
+def _count_extreme_sums(sums: Float64[np.ndarray, " m"], total: float, room: float) -> float:
     """How many sums are further from 0 than the total, and half of those as far, within `room` for their last bits."""
     far = np.abs(sums) - abs(total)
     return float((far > room).sum() + 0.5 * (np.abs(far) <= room).sum())
 
 
-def _bits(generator: np.random.Generator, shape: tuple[int, int]) -> Float64[np.ndarray, "m n"]:
+def _random_bits(generator: np.random.Generator, shape: tuple[int, int]) -> Float64[np.ndarray, "m n"]:
     """Zeros and ones, each with the chance of one half."""
     n = shape[0] * shape[1]
     drawn = np.frombuffer(generator.bytes((n + 7) // 8), np.uint8)
     return np.unpackbits(drawn, count=n).reshape(shape).astype(np.float64)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm_correction(p_values: Sequence[float]) -> list[float]:
     """P-values of several questions asked at once, raised so that 5 % of them stay 5 % for all together.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6.

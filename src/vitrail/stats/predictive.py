@@ -16,14 +16,14 @@ class Rate(NamedTuple):
     interval: Interval
 
 
-class Predictive(NamedTuple):
+class PredictiveValues(NamedTuple):
     """Shares of answers that are right; None where no such answer is ever given."""
 
     positive: Rate | None
     negative: Rate | None
 
 
-def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -> Predictive:
+def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -> PredictiveValues:
     """Bayes' formula: of the positive answers the share that is right, and of the negative ones.
 
     The intervals are those of the two likelihood ratios, sensitivity by false alarms and misses by specificity, made of
@@ -43,18 +43,21 @@ def predictive_values(sensitivity: Rate, specificity: Rate, prevalence: float) -
     if not 0 < prevalence < 1:
         raise UsageError(f"A prevalence must lie between 0 and 1, for example 0.05. Got {prevalence}.")
     odds = prevalence / (1 - prevalence)
-    found, missed = _ratio(sensitivity, _rest(specificity)), _ratio(_rest(sensitivity), specificity)
-    return Predictive(
-        positive=None if found is None else _of_odds(found, odds),
-        negative=None if missed is None else _rest(_of_odds(missed, odds)),
+    found, missed = (
+        _rate_ratio(sensitivity, _complement(specificity)),
+        _rate_ratio(_complement(sensitivity), specificity),
+    )
+    return PredictiveValues(
+        positive=None if found is None else _rate_from_odds(found, odds),
+        negative=None if missed is None else _complement(_rate_from_odds(missed, odds)),
     )
 
 
-def _rest(rate: Rate) -> Rate:
+def _complement(rate: Rate) -> Rate:
     return Rate(1 - rate.value, Interval(1 - rate.interval.high, 1 - rate.interval.low))
 
 
-def _ratio(top: Rate, bottom: Rate) -> Rate | None:
+def _rate_ratio(top: Rate, bottom: Rate) -> Rate | None:
     """One rate by another, which may be 0; None where both are."""
     (a, (a_low, a_high)), (b, (b_low, b_high)) = top, bottom
     if a <= 0 and b <= 0:
@@ -67,11 +70,11 @@ def _ratio(top: Rate, bottom: Rate) -> Rate | None:
     return Rate(a / b if b > 0 else inf, Interval(low, high))
 
 
-def _of_odds(ratio: Rate, odds: float) -> Rate:
+def _rate_from_odds(ratio: Rate, odds: float) -> Rate:
     """The share that has odds as many times as large as `odds` says."""
     value, (low, high) = ratio
-    return Rate(_share(odds * value), Interval(_share(odds * low), _share(odds * high)))
+    return Rate(_odds_to_share(odds * value), Interval(_odds_to_share(odds * low), _odds_to_share(odds * high)))
 
 
-def _share(odds: float) -> float:
+def _odds_to_share(odds: float) -> float:
     return 1.0 if odds == inf else odds / (1 + odds)

@@ -9,8 +9,8 @@ from sklearn.metrics import roc_auc_score
 from unit.evaluate.test_unlike import features
 from vitrail import config
 from vitrail.evaluate.ood import OodComparison, compare_ood, fit_feature_stats, fit_ood_threshold
-from vitrail.stats.areas import area
-from vitrail.stats.intervals import wilson
+from vitrail.stats.auc import roc_auc_with_influence
+from vitrail.stats.intervals import wilson_interval
 
 NAMES = ("digits", "test", "cells")
 
@@ -27,10 +27,10 @@ def test_areas_are_those_of_both_scores_and_shares_those_beyond_the_cut():
     truth = np.repeat([0, 1], [200, 90])
     distance, neighbour = told.scores
     assert distance.auroc == pytest.approx(roc_auc_score(truth, np.concatenate([own, others])))
-    assert distance.auroc_interval == area(truth == 1, np.concatenate([own, others])).interval()
+    assert distance.auroc_interval == roc_auc_with_influence(truth == 1, np.concatenate([own, others])).interval()
     assert 0.5 < neighbour.auroc_interval[0] < neighbour.auroc
     beyond = int((others > told.cut).sum())
-    assert told.unlike.share == beyond / 90 and told.unlike.interval == wilson(beyond, 90)
+    assert told.unlike.share == beyond / 90 and told.unlike.interval == wilson_interval(beyond, 90)
     assert told.held_out.share == (own > told.cut).mean() < 0.05
     assert (told.n, told.others, told.source, told.other, told.split) == (200, 90, "digits", "cells", "test")
 

@@ -15,7 +15,7 @@ from vitrail.evaluate.primary_metric import (
     per_image_metric,
     primary_metric_value,
 )
-from vitrail.stats.intervals import bootstrap, wilson
+from vitrail.stats.intervals import bootstrap_interval, wilson_interval
 
 
 def named(n: int) -> dict[str, object]:
@@ -44,7 +44,7 @@ def test_accuracy_has_wilson_s_interval_and_counts_what_is_known():
     truth = np.where(np.arange(50) < 45, 0, -1)
     found = compute_primary_metric(classes(right, truth))
     assert (found.name, found.n, found.groups) == ("accuracy", 45, 45)
-    assert found.value == pytest.approx(40 / 45) and found.interval == wilson(40, 45)
+    assert found.value == pytest.approx(40 / 45) and found.interval == wilson_interval(40, 45)
     some = compute_primary_metric(classes(right, truth), np.arange(50) >= 30)
     assert (some.n, some.value) == (15, pytest.approx(10 / 15))
 
@@ -118,9 +118,9 @@ def test_the_mean_of_several_tables_draws_each_picture_with_all_its_answers():
     both = compute_mean_primary_metric([classes(first), classes(second)])
     share = (first.astype(float) + second) / 2
     assert both.value == pytest.approx(share.mean()) and both.n == 60
-    assert both.interval == pytest.approx(bootstrap(share, lambda rows: float(rows.mean()), 0))
+    assert both.interval == pytest.approx(bootstrap_interval(share, lambda rows: float(rows.mean()), 0))
     assert compute_mean_primary_metric([classes(first)]) == compute_primary_metric(classes(first))
-    assert compute_primary_metric(classes(first)).interval == wilson(50, 60)
+    assert compute_primary_metric(classes(first)).interval == wilson_interval(50, 60)
 
 
 def test_the_mean_of_areas_of_equal_tables_is_as_uncertain_as_one():

@@ -20,8 +20,8 @@ from vitrail.evaluate.multilabel_metrics import (
     compute_multilabel_metrics,
 )
 from vitrail.evaluate.predictions import MultilabelPredictions
-from vitrail.stats.areas import area
-from vitrail.stats.intervals import wilson
+from vitrail.stats.auc import roc_auc_with_influence
+from vitrail.stats.intervals import wilson_interval
 
 NAMES = ("mass", "oedema", "rare")
 
@@ -51,8 +51,8 @@ def test_V1_every_figure_is_scikit_learns_over_the_known_pictures():
         assert one.f1 == pytest.approx(sk.f1_score(targets, answers), abs=1e-12)
         assert one.sensitivity == pytest.approx(sk.recall_score(targets, answers), abs=1e-12)
         assert one.specificity == pytest.approx(sk.recall_score(~targets, ~answers), abs=1e-12)
-        assert one.sensitivity_interval == wilson(int((answers & targets).sum()), int(targets.sum()))
-        assert one.specificity_interval == wilson(int((~answers & ~targets).sum()), int((~targets).sum()))
+        assert one.sensitivity_interval == wilson_interval(int((answers & targets).sum()), int(targets.sum()))
+        assert one.specificity_interval == wilson_interval(int((~answers & ~targets).sum()), int((~targets).sum()))
 
 
 def test_rare_labels_are_flagged_and_in_no_mean():
@@ -112,7 +112,7 @@ def test_intervals_hold_their_figures_and_areas_have_delongs():
     one = found.per_label[0]
     assert given.targets is not None
     known = ~np.isnan(given.targets[:, 0])
-    alone = area(given.targets[known, 0] == 1, given.probabilities[known, 0])
+    alone = roc_auc_with_influence(given.targets[known, 0] == 1, given.probabilities[known, 0])
     assert one.auroc_interval == pytest.approx(alone.interval(), abs=1e-12)
     for figures, names in (
         (one, ("auroc", *RANKING_METRICS)),

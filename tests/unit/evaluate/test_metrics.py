@@ -13,7 +13,7 @@ from vitrail.errors import DataError
 from vitrail.evaluate.calibration import expected_calibration_error
 from vitrail.evaluate.metrics import ClassificationMetrics, compute_classification_metrics
 from vitrail.evaluate.predictions import ClassificationPredictions
-from vitrail.stats.intervals import wilson
+from vitrail.stats.intervals import wilson_interval
 
 
 def table(targets, probabilities, classes=None) -> ClassificationPredictions:
@@ -57,7 +57,7 @@ def test_V1_every_figure_is_scikit_learns():
 
 def test_intervals_hold_their_figures_and_accuracy_has_wilsons():
     found = compute_classification_metrics(drawn(), samples=200)
-    assert found.accuracy_interval == wilson(round(found.accuracy * 300), 300)
+    assert found.accuracy_interval == wilson_interval(round(found.accuracy * 300), 300)
     for figure, (low, high) in (
         (found.accuracy, found.accuracy_interval),
         (found.balanced_accuracy, found.balanced_accuracy_interval),
@@ -118,7 +118,7 @@ def test_without_an_error_intervals_still_have_a_width():
     given = table(targets, 0.9 * np.eye(3)[targets] + 0.1 / 3)
     for groups, n in ((None, 60), (np.arange(60) // 6, 10)):
         found = compute_classification_metrics(given, groups, samples=20)
-        assert found.accuracy_interval == wilson(n, n) == found.macro_f1_interval == found.kappa_interval
+        assert found.accuracy_interval == wilson_interval(n, n) == found.macro_f1_interval == found.kappa_interval
         assert found.per_class[0].recall_interval[0] < 0.9
 
 

@@ -18,7 +18,7 @@ from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.prediction_tables import add_prediction_sets, require_sets_support
 from vitrail.evaluate.primary_metric import compute_primary_metric
 from vitrail.evaluate.task_metrics import compute_metrics
-from vitrail.stats.areas import area
+from vitrail.stats.auc import roc_auc_with_influence
 
 
 def test_a_fold_of_a_single_class_has_no_area_under_a_curve():
@@ -27,7 +27,7 @@ def test_a_fold_of_a_single_class_has_no_area_under_a_curve():
     assert figures.auroc is None and [one.auroc for one in figures.per_class] == [None, None]
     assert figures.accuracy == pytest.approx(2 / 3) and "auroc" not in figures.to_json()
     with pytest.raises(UsageError, match=r"needs pictures with and without the label\. Got 30 with it of 30\."):
-        area(np.ones(30, bool), table.probabilities[:, 0])
+        roc_auc_with_influence(np.ones(30, bool), table.probabilities[:, 0])
 
 
 def test_a_label_that_every_picture_has_is_in_no_mean():
@@ -61,7 +61,7 @@ def test_nan_never_reaches_a_test_or_an_order():
     with pytest.raises(UsageError, match=r"finite"):
         compare_predictions(table, classes(np.ones(12, bool)))
     with pytest.raises(UsageError, match=r"Scores must be finite numbers\. Got 1 that are not\."):
-        area(np.arange(12) < 5, table.probabilities[:, 0])
+        roc_auc_with_influence(np.arange(12) < 5, table.probabilities[:, 0])
     with pytest.raises(UsageError, match="finite"):
         risk_coverage_curve(table.probabilities[:, 0], np.zeros(12))
 

@@ -21,8 +21,8 @@ from vitrail.evaluate.robustness import (
     corruption_kinds,
     measure_robustness,
 )
-from vitrail.stats import areas
-from vitrail.stats.intervals import bootstrap, wilson
+from vitrail.stats import auc
+from vitrail.stats.intervals import bootstrap_interval, wilson_interval
 
 
 def means(images: Tensor) -> np.ndarray:
@@ -77,12 +77,12 @@ def test_intervals_draw_pictures_with_all_their_answers():
         ]
     )  # [kinds, severities, n]
     clean = int((means(images) < 0.5).sum())
-    assert found.clean_interval == wilson(clean, 90)
-    drawn = bootstrap(right.mean((0, 1)), lambda rows: float(rows.mean()), 0)
+    assert found.clean_interval == wilson_interval(clean, 90)
+    drawn = bootstrap_interval(right.mean((0, 1)), lambda rows: float(rows.mean()), 0)
     assert found.mean_interval == pytest.approx(drawn) and found.mean == pytest.approx(right.mean())
-    of_kind = bootstrap(right[2].mean(0), lambda rows: float(rows.mean()), 0)
+    of_kind = bootstrap_interval(right[2].mean(0), lambda rows: float(rows.mean()), 0)
     assert found.disturbances[2].mean_interval == pytest.approx(of_kind)
-    naive = wilson(int(right.sum()), right.size)
+    naive = wilson_interval(int(right.sum()), right.size)
     assert drawn[1] - drawn[0] > 3 * (naive[1] - naive[0]), "answers to one picture are alike"
 
 
@@ -105,11 +105,13 @@ def test_a_mean_of_areas_has_delong_s_interval():
 
     found = measure_robustness(means, answers, images, indices, "films")
     of_gamma = [
-        areas.area(there, means(corrupt_images(images, "gamma", severity, 0, indices))[:, 0].astype(np.float32))
+        auc.roc_auc_with_influence(
+            there, means(corrupt_images(images, "gamma", severity, 0, indices))[:, 0].astype(np.float32)
+        )
         for severity in range(1, 6)
     ]
     gamma = next(one for one in found.disturbances if one.kind == "gamma")
-    assert found.figure == "AUROC" and gamma.mean_interval == pytest.approx(areas.mean(of_gamma).interval())
+    assert found.figure == "AUROC" and gamma.mean_interval == pytest.approx(auc.mean_roc_auc(of_gamma).interval())
 
 
 def test_progress_is_told_how_many_figures_there_are_over_how_many_pictures():

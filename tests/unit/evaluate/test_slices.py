@@ -9,7 +9,7 @@ import pytest
 
 from unit.evaluate.test_headline import classes, labels, numbers
 from vitrail.evaluate.subgroups import EMPTY, UnusableColumn, compute_subgroups, split_by_value
-from vitrail.stats.intervals import wilson
+from vitrail.stats.intervals import wilson_interval
 
 
 def sizes(values: list[str]) -> dict[str, int]:
@@ -61,7 +61,7 @@ def test_V12_the_worse_camera_is_marked_and_small_ones_are_not_judged():
         ("left", 400, False, False), ("right", 100, False, True), ("new", 20, True, False),
     ]  # fmt: skip
     assert found.judged == 2 and found.overall == pytest.approx(right.mean())
-    assert column.slices[1].interval == wilson(int(right[400:500].sum()), 100)
+    assert column.slices[1].interval == wilson_interval(int(right[400:500].sum()), 100)
     assert "right" in found.table() and found.table().count("worst") == 2 and found.table().count("  few") == 1
     assert json.loads(json.dumps(found.to_json()))["columns"][0]["slices"][1]["worst"] is True
 

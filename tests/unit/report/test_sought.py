@@ -15,7 +15,7 @@ from vitrail.report import grouping
 from vitrail.report.asked import Asked
 from vitrail.report.shares import share_of
 from vitrail.report.sought import sought
-from vitrail.stats.intervals import wilson
+from vitrail.stats.intervals import wilson_interval
 
 
 def test_the_named_class_of_two_is_looked_for_with_its_threshold():
@@ -75,11 +75,11 @@ def test_a_share_has_wilsons_interval_and_with_groups_a_wider_one():
     groups = np.repeat(np.arange(60), 5)
     which = np.repeat(generator.random(60) < 0.3, 5)  # all pictures of a patient alike
     alone, together = share_of(which), share_of(which, groups)
-    assert alone.interval == wilson(int(which.sum()), 300)
+    assert alone.interval == wilson_interval(int(which.sum()), 300)
     assert together.value == alone.value
     width, wide = (one.interval.high - one.interval.low for one in (alone, together))
     assert 1.8 < wide / width < 2.7  # the square root of 5
-    assert share_of(np.zeros(300, bool), groups).interval == wilson(0, 60)
+    assert share_of(np.zeros(300, bool), groups).interval == wilson_interval(0, 60)
     assert share_of(np.zeros(0, bool)) is None
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from vitrail.errors import UsageError
-from vitrail.stats.areas import Area, area, difference, mean
-from vitrail.stats.intervals import bootstrap
+from vitrail.stats.auc import RocAuc, mean_roc_auc, roc_auc_difference, roc_auc_with_influence
+from vitrail.stats.intervals import bootstrap_interval
 
 
 def drawn(seed, n=60, scores=1, values=None):
@@ -36,7 +36,7 @@ def by_pairs(positive, scores):
     return np.array([each.mean() for each in wins]), np.atleast_2d(first + second)
 
 
-def variance(one: Area) -> float:
+def variance(one: RocAuc) -> float:
     return float(np.square(one.influence).sum())
 
 
@@ -45,18 +45,21 @@ def variance(one: Area) -> float:
 def test_areas_and_covariance_are_those_of_all_pairs(seed, values):
     positive, scores = drawn(seed, scores=3, values=values)
     expected, covariance = by_pairs(positive, scores)
-    ours = [area(positive, row) for row in scores]
+    ours = [roc_auc_with_influence(positive, row) for row in scores]
     np.testing.assert_allclose([one.value for one in ours], expected, atol=1e-12)
     products = [[float(one.influence @ other.influence) for other in ours] for one in ours]
     np.testing.assert_allclose(products, covariance, atol=1e-10)
     np.testing.assert_allclose(expected, [roc_auc_score(positive, row) for row in scores], atol=1e-12)
-    assert variance(mean(ours)) == pytest.approx(covariance.mean(), abs=1e-10)
+    assert variance(mean_roc_auc(ours)) == pytest.approx(covariance.mean(), abs=1e-10)
 
 
 def test_pictures_that_are_not_known_count_for_nothing():
     positive, (scores,) = drawn(2, n=90)
     known = np.random.default_rng(0).random(90) < 0.7
-    whole, part = area(positive, scores, known), area(positive[known], scores[known])
+    whole, part = (
+        roc_auc_with_influence(positive, scores, known),
+        roc_auc_with_influence(positive[known], scores[known]),
+    )
     assert whole.value == pytest.approx(part.value)
     assert variance(whole) == pytest.approx(variance(part))
     assert not whole.influence[~known].any()
@@ -64,16 +67,19 @@ def test_pictures_that_are_not_known_count_for_nothing():
 
 def test_a_group_for_each_picture_changes_nothing():
     positive, (scores,) = drawn(3)
-    alone, grouped = area(positive, scores), area(positive, scores, groups=np.arange(len(positive)))
+    alone, grouped = (
+        roc_auc_with_influence(positive, scores),
+        roc_auc_with_influence(positive, scores, groups=np.arange(len(positive))),
+    )
     np.testing.assert_allclose(grouped.influence, alone.influence, atol=1e-15)
     assert (grouped.positives, grouped.negatives) == (alone.positives, alone.negatives)
 
 
 def test_every_picture_three_times_tells_no_more_than_once():
     positive, (scores,) = drawn(4, n=200)
-    once, names = area(positive, scores), np.tile(np.arange(200).astype(str), 3)
-    thrice = area(np.tile(positive, 3), np.tile(scores, 3), groups=names)
-    naive = area(np.tile(positive, 3), np.tile(scores, 3))
+    once, names = roc_auc_with_influence(positive, scores), np.tile(np.arange(200).astype(str), 3)
+    thrice = roc_auc_with_influence(np.tile(positive, 3), np.tile(scores, 3), groups=names)
+    naive = roc_auc_with_influence(np.tile(positive, 3), np.tile(scores, 3))
     assert variance(thrice) == pytest.approx(variance(once))
     assert variance(naive) < 0.36 * variance(once)
 
@@ -84,8 +90,8 @@ def test_groups_that_hold_both_kinds_agree_with_drawing_whole_groups():
     person = generator.normal(0, 1, 150)[groups]
     positive = generator.random(600) < 0.35
     scores = positive * 1.0 + person + generator.normal(0, 0.7, 600)
-    ours = area(positive, scores, groups=groups).interval()
-    theirs = bootstrap(
+    ours = roc_auc_with_influence(positive, scores, groups=groups).interval()
+    theirs = bootstrap_interval(
         np.arange(600), lambda rows: float(roc_auc_score(positive[rows], scores[rows])), 0, 1500, groups=groups
     )
     assert ours == pytest.approx(theirs, abs=0.006)
@@ -96,7 +102,7 @@ def test_V2_intervals_cover_the_true_area(shift):
     truth, covered, sets = NormalDist().cdf(shift / np.sqrt(2)), 0, 2000
     for seed in range(sets):
         positive = np.arange(120) < 40
-        low, high = area(positive, np.random.default_rng(seed).normal(positive * shift, 1)).interval()
+        low, high = roc_auc_with_influence(positive, np.random.default_rng(seed).normal(positive * shift, 1)).interval()
         covered += low <= truth <= high
     assert 0.935 <= covered / sets <= 0.965
 
@@ -109,7 +115,7 @@ def test_V2_intervals_by_groups_cover_where_naive_ones_do_not():
         positive = np.repeat(generator.random(80) < 0.4, 5)
         scores = positive + np.repeat(generator.normal(0, 0.9, 80), 5) + generator.normal(0, np.sqrt(0.19), 400)
         for name, groups in (("grouped", np.repeat(np.arange(80), 5)), ("naive", None)):
-            low, high = area(positive, scores, groups=groups).interval()
+            low, high = roc_auc_with_influence(positive, scores, groups=groups).interval()
             covered[name] += low <= truth <= high
     assert 0.935 <= covered["grouped"] / sets <= 0.965
     assert covered["naive"] / sets < 0.75
@@ -121,42 +127,45 @@ def test_V13_two_equal_models_are_told_apart_in_five_of_a_hundred_cases():
         generator = np.random.default_rng(seed)
         positive = np.arange(150) < 60
         shared = positive + generator.normal(0, 0.7, 150)
-        first, second = (area(positive, shared + generator.normal(0, 0.7, 150)) for _ in range(2))
-        told += difference(first, second)[2] < 0.05
+        first, second = (roc_auc_with_influence(positive, shared + generator.normal(0, 0.7, 150)) for _ in range(2))
+        told += roc_auc_difference(first, second)[2] < 0.05
     assert 0.04 <= told / sets <= 0.06
 
 
 def test_the_difference_of_a_model_to_itself_is_nothing():
     positive, (scores,) = drawn(5)
-    one = area(positive, scores)
-    assert difference(one, one) == (0.0, (0.0, 0.0), 1.0)
+    one = roc_auc_with_influence(positive, scores)
+    assert roc_auc_difference(one, one) == (0.0, (0.0, 0.0), 1.0)
 
 
 def test_perfect_and_hopeless_scores_still_have_an_interval():
     positive = np.arange(30) < 10
-    perfect, hopeless = area(positive, positive.astype(float)).interval(), area(positive, -1.0 * positive).interval()
+    perfect, hopeless = (
+        roc_auc_with_influence(positive, positive.astype(float)).interval(),
+        roc_auc_with_influence(positive, -1.0 * positive).interval(),
+    )
     assert perfect.high == 1.0
     assert 0.8 < perfect.low < 0.95
     assert hopeless == pytest.approx((0.0, 1 - perfect.low))
-    wide = area(np.arange(3) < 1, np.array([2.0, 1.0, 3.0])).interval()
+    wide = roc_auc_with_influence(np.arange(3) < 1, np.array([2.0, 1.0, 3.0])).interval()
     assert wide.low < 0.1 and wide.high > 0.9
 
 
 def test_scores_that_are_all_equal_are_worth_a_guess():
-    found = area(np.arange(20) < 8, np.ones(20))
+    found = roc_auc_with_influence(np.arange(20) < 8, np.ones(20))
     assert found.value == 0.5 and found.interval().low < 0.35 < 0.65 < found.interval().high
 
 
 def test_a_mean_with_an_area_of_one_picture_is_as_uncertain_as_the_others():
     positive, scores = drawn(6, n=300, scores=2)
-    lone = area(np.arange(300) == 7, scores[0])
-    both = mean([area(positive, scores[0]), lone])
-    assert both.value == pytest.approx((area(positive, scores[0]).value + lone.value) / 2)
-    assert variance(both) == pytest.approx(variance(area(positive, scores[0])))
+    lone = roc_auc_with_influence(np.arange(300) == 7, scores[0])
+    both = mean_roc_auc([roc_auc_with_influence(positive, scores[0]), lone])
+    assert both.value == pytest.approx((roc_auc_with_influence(positive, scores[0]).value + lone.value) / 2)
+    assert variance(both) == pytest.approx(variance(roc_auc_with_influence(positive, scores[0])))
 
 
 def test_one_kind_and_nan_are_refused():
     with pytest.raises(UsageError, match=r"Got 4 with it of 4\."):
-        area(np.ones(4, bool), np.zeros(4))
+        roc_auc_with_influence(np.ones(4, bool), np.zeros(4))
     with pytest.raises(UsageError, match=r"Got 1 that are not\."):
-        area(np.arange(3) < 1, np.array([1.0, np.nan, 0.0]))
+        roc_auc_with_influence(np.arange(3) < 1, np.array([1.0, np.nan, 0.0]))

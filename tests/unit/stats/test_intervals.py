@@ -9,63 +9,65 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, t
 
 from vitrail.errors import UsageError
-from vitrail.stats.intervals import bootstrap, wilson
+from vitrail.stats.intervals import bootstrap_interval, wilson_interval
 
 
 @given(n=st.integers(1, 3000), share=st.floats(0, 1), level=st.sampled_from([0.8, 0.95, 0.99]))
 def test_wilson_is_scipys_score_interval(n, share, level):
     successes = round(share * n)
     theirs = binomtest(successes, n).proportion_ci(level, method="wilson")
-    assert wilson(successes, n, level) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+    assert wilson_interval(successes, n, level) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
 
 
 def test_wilson_gives_the_textbook_value():
-    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
 def test_wilson_ends_are_exact_and_no_pictures_mean_no_knowledge():
-    assert wilson(0, 50).low == 0.0
-    assert wilson(50, 50).high == 1.0
-    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson_interval(0, 50).low == 0.0
+    assert wilson_interval(50, 50).high == 1.0
+    assert wilson_interval(0, 0) == (0.0, 1.0)
 
 
 def test_wilson_names_the_two_numbers_that_do_not_fit():
     with pytest.raises(UsageError, match=r"Got successes=11, n=10\."):
-        wilson(11, 10)
+        wilson_interval(11, 10)
     with pytest.raises(UsageError, match=r"Got 95"):
-        wilson(1, 10, level=95.0)
+        wilson_interval(1, 10, level=95.0)
 
 
 def test_bootstrap_of_a_mean_agrees_with_the_normal_interval():
     values = np.random.default_rng(0).normal(3.0, 2.0, 400)
-    low, high = bootstrap(values, lambda v: float(v.mean()), seed=1, n=2000)
+    low, high = bootstrap_interval(values, lambda v: float(v.mean()), seed=1, n=2000)
     reach = 1.96 * values.std() / 20
     assert (low, high) == pytest.approx((values.mean() - reach, values.mean() + reach), abs=0.03)
 
 
 def test_bootstrap_of_a_proportion_agrees_with_wilson():
     hits = np.repeat([True, False], [850, 150])
-    assert bootstrap(hits, lambda v: float(v.mean()), seed=3, n=2000) == pytest.approx(wilson(850, 1000), abs=0.004)
+    assert bootstrap_interval(hits, lambda v: float(v.mean()), seed=3, n=2000) == pytest.approx(
+        wilson_interval(850, 1000), abs=0.004
+    )
 
 
 def test_bootstrap_repeats_with_the_seed_and_moves_without_it():
     values = np.arange(30.0)
-    once, again, other = (bootstrap(values, lambda v: float(v.mean()), seed=s, n=50) for s in (5, 5, 6))
+    once, again, other = (bootstrap_interval(values, lambda v: float(v.mean()), seed=s, n=50) for s in (5, 5, 6))
     assert once == again != other
 
 
 def test_bootstrap_draws_whole_rows():
     rows = np.stack([np.arange(20), np.arange(20)], 1)
-    assert bootstrap(rows, lambda v: float((v[:, 0] - v[:, 1]).any()), seed=0, n=20) == (0.0, 0.0)
+    assert bootstrap_interval(rows, lambda v: float((v[:, 0] - v[:, 1]).any()), seed=0, n=20) == (0.0, 0.0)
 
 
 def test_bootstrap_leaves_out_samples_without_an_answer_and_refuses_when_none_has_one():
     rows = np.array([1.0, np.nan])
-    assert bootstrap(rows, lambda v: float(v.mean()), seed=0, n=40) == (1.0, 1.0)
+    assert bootstrap_interval(rows, lambda v: float(v.mean()), seed=0, n=40) == (1.0, 1.0)
     with pytest.raises(UsageError, match=r"not on any of 7\."):
-        bootstrap(rows, lambda v: float("nan"), seed=0, n=7)
+        bootstrap_interval(rows, lambda v: float("nan"), seed=0, n=7)
     with pytest.raises(UsageError, match=r"Got 0 rows and n=1000\."):
-        bootstrap(np.zeros(0), lambda v: 0.0, seed=0)
+        bootstrap_interval(np.zeros(0), lambda v: 0.0, seed=0)
 
 
 @pytest.mark.slow
@@ -78,7 +80,7 @@ def test_V2_bootstrap_by_groups_covers_where_the_naive_one_fails(people):
         values = generator.normal(0, 1, people)[groups] + generator.normal(0, 0.5, len(groups))
         for name, own in (("grouped", groups), ("naive", None)):
             if seed < sets[name]:
-                low, high = bootstrap(values, lambda v: float(v.mean()), seed, 300, groups=own)
+                low, high = bootstrap_interval(values, lambda v: float(v.mean()), seed, 300, groups=own)
                 covered[name] += low <= 0 <= high
     assert 0.935 <= covered["grouped"] / sets["grouped"] <= 0.965
     assert covered["naive"] / sets["naive"] < 0.8
@@ -88,28 +90,28 @@ def test_V2_bootstrap_of_few_numbers_covers_as_often_as_of_many():
     sets, covered = 2000, 0
     for seed in range(sets):
         values = np.random.default_rng(seed).normal(0, 1, 12)
-        low, high = bootstrap(values, lambda v: float(v.mean()), seed, 300)
+        low, high = bootstrap_interval(values, lambda v: float(v.mean()), seed, 300)
         covered += low <= 0 <= high
     assert 0.935 <= covered / sets <= 0.965
 
 
 def test_the_widened_bootstrap_is_the_t_interval_of_a_mean():
     values = np.random.default_rng(0).normal(3.0, 2.0, 14)
-    low, high = bootstrap(values, lambda v: float(v.mean()), seed=1, n=40_000)
+    low, high = bootstrap_interval(values, lambda v: float(v.mean()), seed=1, n=40_000)
     expected = t.interval(0.95, 13, values.mean(), values.std(ddof=1) / np.sqrt(14))
     assert (low, high) == pytest.approx(expected, abs=0.08)
-    assert bootstrap(np.ones(1), lambda v: float(v.mean()), seed=0, n=5) == (1.0, 1.0)
+    assert bootstrap_interval(np.ones(1), lambda v: float(v.mean()), seed=0, n=5) == (1.0, 1.0)
 
 
 def test_bootstrap_draws_whole_groups_whatever_their_names():
     values = np.array([1.0, 2.0, 1.0, 2.0, 5.0])
     groups = np.array(["b", "a", "b", "a", "c"])
     seen = []
-    bootstrap(values, lambda v: seen.append(v) or 0.0, 0, 50, groups=groups)
+    bootstrap_interval(values, lambda v: seen.append(v) or 0.0, 0, 50, groups=groups)
     for drawn in seen:
         assert (drawn == 1).sum() % 2 == (drawn == 2).sum() % 2 == 0
 
 
 def test_bootstrap_asks_for_a_group_of_every_row():
     with pytest.raises(UsageError, match=r"Got 3 rows and 2 groups\."):
-        bootstrap(np.arange(3), lambda v: 0.0, 0, 5, groups=np.arange(2))
+        bootstrap_interval(np.arange(3), lambda v: 0.0, 0, 5, groups=np.arange(2))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from vitrail.errors import UsageError
-from vitrail.stats.intervals import wilson
+from vitrail.stats.intervals import wilson_interval
 from vitrail.stats.predictive import Rate, predictive_values
 
 
 def rate(right: int, n: int) -> Rate:
-    return Rate(right / n, wilson(right, n))
+    return Rate(right / n, wilson_interval(right, n))
 
 
 def test_values_are_bayes_by_hand():

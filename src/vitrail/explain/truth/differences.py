@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64, Shaped
 
-from ...stats.intervals import Interval, bootstrap
+from ...stats.intervals import Interval, bootstrap_interval
 from .removal import Way
 
 Verdict = Literal["truer", "less true", "inconclusive"]
@@ -44,7 +44,7 @@ def differences(
     found = []
     for way in first:
         apart = first[way] - second[way]
-        interval = bootstrap(apart, lambda rows: float(rows.mean()), seed, groups=groups)
+        interval = bootstrap_interval(apart, lambda rows: float(rows.mean()), seed, groups=groups)
         found.append(Difference(way=way, mean=float(apart.mean()), interval=interval))
     return tuple(found)
 

@@ -14,7 +14,7 @@ from ...data.sources.synthetic import SyntheticImages, SyntheticPairs
 from ...errors import UsageError
 from ...model.vit import ViT
 from ...spec import ImageSpec
-from ...stats.intervals import bootstrap
+from ...stats.intervals import bootstrap_interval
 from ..reading import grid_of
 from . import evidence
 from .baselines import BASELINES, baselines
@@ -151,13 +151,13 @@ def _shuffled(method: Method, asked: Asked, usable: Bool[np.ndarray, " B"]) -> E
 
 def _estimate(values: Float64[np.ndarray, " B"], asked: Asked) -> Estimate:
     """A mean with its interval over the pictures that are measured, or their groups."""
-    interval = bootstrap(values, lambda rows: float(rows.mean()), asked.seed, groups=asked.groups)
+    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), asked.seed, groups=asked.groups)
     return Estimate(float(values.mean()), interval)
 
 
 def _alone(values: Float64[np.ndarray, " n"], asked: Asked) -> Estimate:
     """The same of other pictures, or of some of them, whose groups nobody knows."""
-    interval = bootstrap(values, lambda rows: float(rows.mean()), asked.seed)
+    interval = bootstrap_interval(values, lambda rows: float(rows.mean()), asked.seed)
     return Estimate(float(values.mean()), interval)
 
 

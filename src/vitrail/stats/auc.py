@@ -20,7 +20,7 @@ from .intervals import Interval
 
 
 @dataclass(frozen=True)
-class Area:
+class RocAuc:
     """An area with what its interval needs."""
 
     value: float
@@ -39,7 +39,7 @@ class Area:
         Source: Pepe 2003, "The statistical evaluation of medical tests", section 5.2.5; for the ends Newcombe 2006,
         "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2", method 5.
         """
-        z = _deviations(level)
+        z = _z_value(level)
         deviation = float(np.sqrt(np.square(self.influence).sum()))
         if not (0 < self.value < 1 and deviation > 0):
             return _score_interval(self.value, self.positives, self.negatives, z)
@@ -47,12 +47,12 @@ class Area:
         return Interval(float(1 / (1 + np.exp(reach - logit))), float(1 / (1 + np.exp(-reach - logit))))
 
 
-def area(
+def roc_auc_with_influence(
     positive: Bool[np.ndarray, " n"],
     scores: Num[np.ndarray, " n"],
     known: Bool[np.ndarray, " n"] | None = None,
     groups: Shaped[np.ndarray, " n"] | None = None,
-) -> Area:
+) -> RocAuc:
     """The area of one score, in n log n.
 
     Args:
@@ -85,17 +85,17 @@ def area(
         steps = (placements - value) / len(rows) * np.sqrt(members / (members - 1) if members > 1 else np.nan)
         influence += np.bincount(names[rows], steps, len(influence))
         kinds.append(members)
-    return Area(value, influence, *kinds)
+    return RocAuc(value, influence, *kinds)
 
 
-def mean(areas: Sequence[Area]) -> Area:
+def mean_roc_auc(areas: Sequence[RocAuc]) -> RocAuc:
     """The mean of areas of the same pictures, as over labels; its counts are the smallest of theirs.
 
     One with fewer than two pictures of a kind, of which nobody knows how uncertain it is, is taken to be as uncertain
     as the others.
     """
     sure = [one for one in areas if not np.isnan(one.influence).any()] or list(areas)
-    return Area(
+    return RocAuc(
         value=float(np.mean([one.value for one in areas])),
         influence=np.mean([one.influence for one in sure], axis=0),
         positives=min(one.positives for one in sure),
@@ -103,11 +103,11 @@ def mean(areas: Sequence[Area]) -> Area:
     )
 
 
-def difference(first: Area, second: Area, level: float = 0.95) -> tuple[float, Interval, float]:
+def roc_auc_difference(first: RocAuc, second: RocAuc, level: float = 0.95) -> tuple[float, Interval, float]:
     """First area less second, of the same pictures: its normal interval, and the two-sided p-value that it is 0."""
     gap = first.value - second.value
     deviation = float(np.sqrt(np.square(first.influence - second.influence).sum()))
-    reach = _deviations(level) * deviation
+    reach = _z_value(level) * deviation
     p = 2 * NormalDist().cdf(-abs(gap) / deviation) if deviation else float(gap == 0)
     return gap, Interval(gap - reach, gap + reach), p
 
@@ -121,7 +121,7 @@ def _placements(ups: np.ndarray, downs: np.ndarray) -> tuple[np.ndarray, np.ndar
     return above, 1 - (ranks[len(ups) :] - rankdata(downs)) / len(ups)
 
 
-def _deviations(level: float) -> float:
+def _z_value(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
