@@ -25,7 +25,7 @@ from pathlib import Path
 
 import torch
 
-from vitrail.explain.methods import METHODS, Options, default_method, explain
+from vitrail.explain.methods import METHODS, MethodOptions, default_method, explain_images
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import ViT, create_model
@@ -76,13 +76,13 @@ def measured(name: str, method: str) -> dict[str, object]:
     """Medians of forward pass and map, turn by turn, and the highest memory of this process."""
     model = create_model(config_of(name), seed=0).eval()
     images = torch.randn(1, 3, *model.config.image_size, generator=torch.Generator().manual_seed(0))
-    asked = Options(patch=1) if method == "similarity" else Options()
+    asked = MethodOptions(patch=1) if method == "similarity" else MethodOptions()
 
     def mapped() -> None:
         if method == FORWARD:
             forward(model, images)
         else:
-            explain(model, images, method, options=asked)
+            explain_images(model, images, method, options=asked)
 
     repeats = 1 if method in FEW or name == LARGE else REPEATS
     forward(model, images)

@@ -24,8 +24,8 @@ from PIL import Image
 
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.models import Found, find
-from vitrail.explain.methods import METHODS, Options
-from vitrail.explain.truth.segmentation import Segmented, joined, segmented
+from vitrail.explain.methods import METHODS, MethodOptions
+from vitrail.explain.truth.segmentation import SegmentationScores, merge_segmentation_scores, score_segmentation
 
 BATCH = 16
 
@@ -45,7 +45,7 @@ def main() -> None:
     pairs = matched(options.pictures, options.masks)
     print(f"{len(pairs):,} pictures\n{'method':11} {'accuracy':>8} {'mAP':>6} {'mIoU':>6}")
     for method in options.methods.split(","):
-        one = joined(list(measured(found, pairs, method)))
+        one = merge_segmentation_scores(list(measured(found, pairs, method)))
         print(f"{method:11} {one.accuracy:8.2%} {one.precision:6.2%} {one.overlap:6.2%}", flush=True)
 
 
@@ -58,14 +58,14 @@ def matched(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def measured(found: Found, pairs: list[tuple[Path, Path]], method: str) -> Iterator[Segmented]:
+def measured(found: Found, pairs: list[tuple[Path, Path]], method: str) -> Iterator[SegmentationScores]:
     """A batch after another."""
     spec = replace(found.spec, fit="squash", crop_fraction=1.0)
     for first in range(0, len(pairs), BATCH):
         some = pairs[first : first + BATCH]
         images = normalize(torch.stack([preprocess_image(picture, spec) for picture, _ in some]), spec)
-        maps = METHODS[method].run(found.model, images, None, Options()).values
-        yield segmented(maps, np.stack([mask_of(mask, spec.size) for _, mask in some]))
+        maps = METHODS[method].run(found.model, images, None, MethodOptions()).values
+        yield score_segmentation(maps, np.stack([mask_of(mask, spec.size) for _, mask in some]))
 
 
 def mask_of(path: Path, size: tuple[int, int]) -> np.ndarray:

@@ -27,8 +27,8 @@ from vitrail.data.source import Source
 from vitrail.data.sources.synthetic import CLASSES, open_synthetic
 from vitrail.doors.evaluation import Labelled, held_out
 from vitrail.doors.faithfulness import faithfulness, of_method
+from vitrail.explain.faithfulness.benchmark import LocalizationResult, MeanEstimate
 from vitrail.explain.methods import default_method
-from vitrail.explain.truth.results import Estimate, Located
 from vitrail.model.vit import ViT
 from vitrail.predict.predictor import Predictor
 
@@ -115,7 +115,7 @@ def dealt(folder: Path, steps: int, seed: int) -> Row:
     }
 
 
-def located(predictor: Predictor, planted: Source) -> tuple[str, Located]:
+def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationResult]:
     """The default method, and where its maps of held-out pictures lie."""
     model = predictor.alone().model
     assert isinstance(model, ViT)
@@ -133,14 +133,14 @@ def learnt(predictor: Predictor, given: Labelled) -> float:
     return float((said == given.source.targets[given.rows]).mean())
 
 
-def pointed(at: Located) -> Row:
+def pointed(at: LocalizationResult) -> Row:
     """How often the largest patch lies on the glyph."""
     chance = at.chance_pointing
     found: Row = {"pointing": at.pointing.value, "pointing_interval": ends(at.pointing), "chance_pointing": chance}
     return {"pictures": PICTURES, **found}
 
 
-def ends(found: Estimate) -> list[float]:
+def ends(found: MeanEstimate) -> list[float]:
     """Both ends of the 95 % interval."""
     return [found.interval.low, found.interval.high]
 

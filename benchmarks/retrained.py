@@ -20,8 +20,8 @@ from scipy.stats import rankdata
 
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.doors.evaluation import held_out
-from vitrail.explain.methods import METHODS, Options
-from vitrail.explain.truth.localisation import correlation
+from vitrail.explain.faithfulness.localization import row_correlation
+from vitrail.explain.methods import METHODS, MethodOptions
 from vitrail.model.vit import ViT
 from vitrail.predict.predictor import Predictor
 from vitrail.stats.intervals import bootstrap_interval
@@ -45,7 +45,7 @@ def main() -> None:
     print(f"{'method':11} rank correlation between {len(options.runs)} runs, {len(pictures)} pictures")
     for method in options.methods.split(","):
         ranked = [ranks(predictor, pictures, method, answers) for predictor in predictors]
-        pairs = np.mean([correlation(*pair) for pair in combinations(ranked, 2)], axis=0)  # [pictures]
+        pairs = np.mean([row_correlation(*pair) for pair in combinations(ranked, 2)], axis=0)  # [pictures]
         low, high = bootstrap_interval(pairs, lambda rows: float(rows.mean()), 0)
         print(f"{method:11} {pairs.mean():.3f} ({low:.3f} to {high:.3f})", flush=True)
 
@@ -56,7 +56,7 @@ def ranks(predictor: Predictor, pictures: list, method: str, answers: list[int])
     assert isinstance(member.model, ViT)
     images = normalize(torch.stack([preprocess_image(picture, member.spec) for picture in pictures]), member.spec)
     of = answers if METHODS[method].of_class else None
-    steps = Options(steps=32) if method == "integrated" else Options()
+    steps = MethodOptions(steps=32) if method == "integrated" else MethodOptions()
     maps = np.concatenate(
         [METHODS[method].run(member.model, images[[i]], of and of[i], steps).values for i in range(len(images))]
     )

@@ -136,6 +136,6 @@ def _write(path: Path, number: int) -> None:
 
 
 def _panes() -> Path:
-    from vitrail.explain.picture import PANES
+    from vitrail.explain.figures import SAMPLE_IMAGE
 
-    return PANES
+    return SAMPLE_IMAGE

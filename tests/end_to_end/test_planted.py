@@ -20,8 +20,8 @@ import torch
 from vitrail.data.sources.synthetic import GLYPH, GLYPHS
 from vitrail.doors.evaluation import held_out
 from vitrail.doors.faithfulness import faithfulness, of_method
+from vitrail.explain.faithfulness.benchmark import FaithfulnessComparison, FaithfulnessReport, MethodResult
 from vitrail.explain.methods import METHODS, default_method
-from vitrail.explain.truth.results import Compared, Row, Truth
 from vitrail.predict.predictor import Predictor
 
 SHAPE = ("--model.depth", "3", "--model.class_token", "true", "--model.pool", "class+mean")
@@ -55,12 +55,12 @@ class Measured(NamedTuple):
     """A case and what was found of it."""
 
     case: Case
-    truth: Truth
+    truth: FaithfulnessReport
 
-    def row(self, method: str) -> Row:
+    def row(self, method: str) -> MethodResult:
         return next(row for row in self.truth.rows if row.method == method)
 
-    def compared(self, first: str, second: str) -> Compared:
+    def compared(self, first: str, second: str) -> FaithfulnessComparison:
         return next(one for one in self.truth.compared if (one.first, one.second) == (first, second))
 
 

@@ -15,7 +15,7 @@ import torch
 from parity import hf, hf_cases, test_big_vision, test_originals, timm_models
 from parity.designs import BLOG, CIFAR, EXPLAINED, XRAY, random_model
 from vitrail.checkpoints.load import load_checkpoint
-from vitrail.explain.methods import METHODS, Options, default_method
+from vitrail.explain.methods import METHODS, MethodOptions, default_method
 from vitrail.model.vit import ViT
 
 OF_TIMM = (
@@ -71,5 +71,5 @@ def test_X1_attention_and_a_map_of_any_checkpoint_by_one_call(opened: Open, tmp_
     unseen = model.features(images, ("tokens",))["tokens"]
     assert (kept["tokens"] - unseen).abs().max() < 1e-5 * max(1.0, unseen.abs().max().item())
     for method in {default_method(config), "rollout", "attention"}:
-        found = METHODS[method].run(model, images, None, Options())
+        found = METHODS[method].run(model, images, None, MethodOptions())
         assert found.values.shape == (2, *config.grid) and found.values.any(), method

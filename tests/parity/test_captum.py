@@ -21,8 +21,8 @@ from kinds import KINDS, TINY, images_for
 from parity import timm_models
 from parity.timm_models import pictures, reference, saved
 from vitrail.checkpoints.load import load_checkpoint
-from vitrail.explain.integrated import integrated
-from vitrail.explain.occlusion import occlusion
+from vitrail.explain.gradients import integrated_gradients
+from vitrail.explain.occlusion import occlusion_map
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
 
@@ -82,7 +82,7 @@ def upper_left(pixels: Tensor, patch: tuple[int, int]) -> Tensor:
 def test_integrated_gradients_of_every_kind_of_model_equal_captums(config: ViTConfig) -> None:
     model, images, of = made(config)
     start = torch.full((1, *images.shape[1:]), 0.3)
-    found = integrated(model, images, of, start, steps=STEPS)
+    found = integrated_gradients(model, images, of, start, steps=STEPS)
     wanted = by_captum(model, images, of, start)
     close(found.pixels, wanted)
     down, right = (
@@ -100,7 +100,7 @@ def test_occlusion_of_every_kind_of_model_equals_captums(config: ViTConfig, wind
     model, images = model.double(), images.double()
     cover = torch.full((1, *images.shape[1:]), 0.25).to(images)
     wanted = covered_by_captum(model, images, of, config.patch, window, cover)
-    close(occlusion(model, images, of, window, cover).values, upper_left(wanted, config.patch))
+    close(occlusion_map(model, images, of, window, cover).values, upper_left(wanted, config.patch))
 
 
 @pytest.mark.parametrize("case", OF_TIMM)
@@ -111,7 +111,7 @@ def test_explained_after_reading_is_what_captum_says_of_timms_own_model(case: st
     ours, of = loaded.model.eval(), [3, 1]
     images = pictures(loaded.config.channels, *loaded.config.image_size)
     start = torch.zeros(1, *images.shape[1:])
-    close(integrated(ours, images, of, steps=STEPS).pixels, by_captum(theirs, images, of, start))
+    close(integrated_gradients(ours, images, of, steps=STEPS).pixels, by_captum(theirs, images, of, start))
     theirs, ours, images, start = theirs.double(), ours.double(), images.double(), start.double()
     wanted = covered_by_captum(theirs, images, of, loaded.config.patch, 2, start)
-    close(occlusion(ours, images, of, window=2).values, upper_left(wanted, loaded.config.patch))
+    close(occlusion_map(ours, images, of, window=2).values, upper_left(wanted, loaded.config.patch))

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 
 from .. import config
 from ..data.preprocess import fit_array_to_tensor
-from ..explain.picture import read
+from ..explain.figures import read_image
 from ..model.tokens import pad_to_patches
 from ..model.vit import ViT
 from ..spec import ImageSpec
@@ -70,7 +70,7 @@ def seen(found: Found, picture: Path) -> UInt8[np.ndarray, "H W C"]:
     Raises:
         DataError: the picture cannot be read.
     """
-    image = fit_array_to_tensor(read(picture, found.spec.channels), found.spec)[None]
+    image = fit_array_to_tensor(read_image(picture, found.spec.channels), found.spec)[None]
     if found.config.pad:
         image = pad_to_patches(image.float(), found.config.patch).to(torch.uint8)
     return np.ascontiguousarray(image[0].permute(1, 2, 0).numpy())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..explain.classic import book
-from ..explain.classic.shown import Choices, larger, nothing, show
+from ..explain.paper_figures import all_figures
+from ..explain.paper_figures.plots import FigureOptions, empty_figure_inputs, prepare_figure_inputs, resize_spec
 from .models import Found
 
 
@@ -16,7 +16,7 @@ def draw_classic(
     pictures: Sequence[Path],
     to: Path,
     image_size: tuple[int, int] | None = None,
-    choices: Choices | None = None,
+    choices: FigureOptions | None = None,
 ) -> list[Path]:
     """Write a figure of `book.FIGURES` to a PNG, and beside it its arrays (.npz) and facts (.json).
 
@@ -29,7 +29,7 @@ def draw_classic(
         ResourceError: the files cannot be written.
     """
     model = found.model
-    spec = found.spec if image_size is None else larger(found.spec, image_size)
+    spec = found.spec if image_size is None else resize_spec(found.spec, image_size)
     names = [path.name for path in pictures]
-    shown = show(model, spec, list(pictures), names) if pictures else nothing(model)
-    return book.save(book.draw(name, model, shown, choices), to)
+    shown = prepare_figure_inputs(model, spec, list(pictures), names) if pictures else empty_figure_inputs(model)
+    return all_figures.save_figure(all_figures.draw_figure(name, model, shown, choices), to)

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Bool, UInt8
 
 from ..data.source import Task
-from ..explain.map import Map
+from ..explain.attribution import AttributionMap
 from ..explain.methods import METHODS
-from ..explain.overlay import OPACITY, Caption, full, overlay, save
+from ..explain.overlay import OVERLAY_OPACITY, OverlayCaption, full_scale_value, plot_overlay, save_described_png
 from ..files import atomic
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Explained:
     """The part of the picture that the model sees, in the picture's own shape and pixels, of large ones in fewer."""
     """The picture as the model sees it."""
     patch: tuple[int, int]
-    found: Map
+    found: AttributionMap
     """The map of this one picture."""
     options: Mapping[str, Any]
     """What was asked of the method."""
@@ -63,11 +63,11 @@ class Explained:
         return f"{self.of}, {self.value:.1%}{other}"
 
     @property
-    def caption(self) -> Caption:
+    def caption(self) -> OverlayCaption:
         """Title, method and layer, the honest line, notes."""
         name = "" if self.name.isdecimal() else f"{Path(self.name).name} · "  # a place in a list is no name
         made = f"{name}{self.found.method} · {self.found.layer}"
-        return Caption(self.title, (made, self.found.line, *self.notes), self.found.unit)
+        return OverlayCaption(self.title, (made, self.found.line, *self.notes), self.found.unit)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -84,16 +84,16 @@ class Explained:
         """Whether the map goes beyond what is drawn in full strength."""
         heat, one_sided = self.found.values[0][~self.artefacts], self.found.scale == "positive"
         drawn = heat if one_sided else np.abs(heat)
-        return self.found.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full(drawn)
+        return self.found.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
 
-    def figure(self, opacity: float = OPACITY) -> Figure:
+    def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
         """What the model sees, the picture under its map, the map alone, a scale bar, and the caption.
 
         Raises:
             UsageError: opacity outside 0..1.
         """
         heat, scale = self.found.values[0], self.found.scale
-        return overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.own)
+        return plot_overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.own)
 
     def record(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
@@ -122,7 +122,9 @@ class Explained:
             "notes": list(self.notes),
         }
 
-    def save(self, folder: Path, stem: str, opacity: float = OPACITY, beside: Mapping[str, Any] | None = None) -> Path:
+    def save(
+        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
+    ) -> Path:
         """Write STEM.METHOD.png, .npz (values, artefacts, and pixels where the method knows them) and .json.
 
         Args:
@@ -137,7 +139,7 @@ class Explained:
         """
         to = Path(folder) / f"{stem}.{self.found.method}"
         path = to.with_name(to.name + ".png")
-        save(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
+        save_described_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
         arrays = {"values": self.found.values[0], "artefacts": self.artefacts}
         if self.found.pixels is not None:
             arrays["pixels"] = self.found.pixels[0]

@@ -24,10 +24,10 @@ from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
 from ..evaluate.tables import image_path
 from ..explain import methods
-from ..explain.map import EmptyMapError
-from ..explain.methods import AVERAGED, METHODS, Options
-from ..explain.outliers import OF_ATTENTION, artefact_patches
-from ..explain.overlay import SHORTER
+from ..explain.attribution import EmptyMapError
+from ..explain.methods import AVERAGED_NOTE, METHODS, MethodOptions
+from ..explain.overlay import MIN_SIDE_PIXELS
+from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..files import strict_json
 from ..files.suggest import suggest_path
 from ..model.vit import ViT
@@ -181,7 +181,7 @@ def fingerprint(model: ViT) -> str:
 
 
 def _one(
-    explainer: Explainer, picture: ImageInput | bytes, name: str, asked: Asked, options: Options, of: int | None
+    explainer: Explainer, picture: ImageInput | bytes, name: str, asked: Asked, options: MethodOptions, of: int | None
 ) -> Explained:
     decoded = decode_image(picture, explainer.spec)
     image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
@@ -190,15 +190,15 @@ def _one(
     if method in METHODS and METHODS[method].of_class and of is None:
         of = _answered(answers)
     images = normalize(image[None].to(explainer.device), explainer.spec)
-    found = methods.explain(explainer.model, images, method, of, options)
+    found = methods.explain_images(explainer.model, images, method, of, options)
     number = None if found.of is None else found.of[0]
     artefacts = np.zeros(found.values.shape[1:], bool)
-    if method in OF_ATTENTION:
-        artefacts = artefact_patches(explainer.model, images)[0]
+    if method in ATTENTION_METHODS:
+        artefacts = find_artifact_patches(explainer.model, images)[0]
     return Explained(
         name=name,
         image=_channels_last(image),
-        own=crop_for_display(decoded, explainer.spec, SHORTER),
+        own=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
         patch=explainer.model.config.patch,
         found=found,
         options={word: value for word, value in asked.__dict__.items() if value is not None} | {"method": method},
@@ -207,13 +207,13 @@ def _one(
         answered="" if answers is None else _said(answers),
         task=explainer.task,
         artefacts=artefacts,
-        remarks=(AVERAGED.format(explainer.views),) if explainer.views > 1 and number is not None else (),
+        remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and number is not None else (),
     )
 
 
-def _options(asked: Asked, explainer: Explainer) -> Options:
+def _options(asked: Asked, explainer: Explainer) -> MethodOptions:
     """As the methods know them; the empty picture is made from the model's own white and black."""
-    plain = Options(
+    plain = MethodOptions(
         layer=asked.layer, heads=asked.heads, patch=asked.patch, window=asked.window, steps=asked.steps,
         drop=True if asked.fill == "drop" else None,
     )  # fmt: skip

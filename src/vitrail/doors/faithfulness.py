@@ -15,11 +15,15 @@ from ..data.preprocess import normalize, preprocess_image
 from ..data.sources import synthetic
 from ..data.sources.synthetic import SyntheticImages
 from ..errors import UsageError
-from ..explain.methods import METHODS, Options
-from ..explain.truth.maps import Method
-from ..explain.truth.measure import SHUFFLED, Asked, Known, measure
-from ..explain.truth.results import Truth
-from ..explain.truth.scores import SCORES, asked
+from ..explain.faithfulness.benchmark import (
+    NUM_SHUFFLED,
+    FaithfulnessReport,
+    FaithfulnessRequest,
+    SyntheticTruth,
+    measure_faithfulness,
+)
+from ..explain.faithfulness.curves import TASK_SCORES, MapFunction, inference_mode
+from ..explain.methods import METHODS, MethodOptions
 from ..model.vit import ViT
 from ..predict.predictor import Predictor
 from .evaluation import Labelled
@@ -34,11 +38,11 @@ BATCH = 64
 def faithfulness(
     predictor: Predictor,
     labelled: Labelled,
-    methods: Mapping[str, Method],
+    methods: Mapping[str, MapFunction],
     pictures: int = PICTURES,
-    shuffled: int = SHUFFLED,
+    shuffled: int = NUM_SHUFFLED,
     seed: int = 0,
-) -> Truth:
+) -> FaithfulnessReport:
     """Measure methods on the first so many pictures, with the model's own answers as what is explained.
 
     On `planted` pictures the glyph's class is explained instead, and where its map lies is measured as well. Whole
@@ -61,15 +65,15 @@ def faithfulness(
     truth = _planted(labelled, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
     known, classes = None, _answers(model, images) if member.task != "number" else images.new_zeros(len(rows)).long()
     if truth is not None:
-        known = Known(planted=truth, pairs=synthetic.make_synthetic_pairs(PAIRS, seed=1), spec=member.spec)
+        known = SyntheticTruth(planted=truth, pairs=synthetic.make_synthetic_pairs(PAIRS, seed=1), spec=member.spec)
         classes = torch.from_numpy(truth.targets).to(predictor.device)
-    return measure(
+    return measure_faithfulness(
         methods,
-        Asked(
+        FaithfulnessRequest(
             model=model,
             images=images,
             classes=classes,
-            score=SCORES[member.task],
+            score=TASK_SCORES[member.task],
             known=known,
             shuffled=shuffled,
             seed=seed,
@@ -78,7 +82,7 @@ def faithfulness(
     )
 
 
-def of_method(name: str) -> Method:
+def of_method(name: str) -> MapFunction:
     """A method of `explain.methods` by its name, as it is measured: empty maps are counted, not refused.
 
     Raises:
@@ -90,14 +94,14 @@ def of_method(name: str) -> Method:
     method = METHODS[name]
 
     def maps(model: ViT, images: Tensor, classes: Tensor) -> np.ndarray:
-        return method.run(model, images, classes.tolist() if method.of_class else None, Options()).values
+        return method.run(model, images, classes.tolist() if method.of_class else None, MethodOptions()).values
 
     return maps
 
 
 def _answers(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor, " B"]:
     """The output that is largest for each picture."""
-    with asked(model):
+    with inference_mode(model):
         parts = [model(images[start : start + BATCH]).argmax(1) for start in range(0, len(images), BATCH)]
     return torch.cat(parts)
 

@@ -13,10 +13,9 @@ import numpy as np
 from ..data.source import ImageInput
 from ..errors import UsageError
 from ..explain import methods
-from ..explain.map import EmptyMapError
+from ..explain.attribution import EmptyMapError
 from ..explain.methods import METHODS
-from ..explain.overlay import OPACITY, save
-from ..explain.sheet import Panel, sheet
+from ..explain.overlay import OVERLAY_OPACITY, SheetPanel, plot_sheet, save_described_png
 from ..files import atomic
 from .explained import Explained
 from .explaining import Asked, Explainer, explained
@@ -42,19 +41,19 @@ class SideBySide:
         """As that of the first."""
         return self.first.title
 
-    def figure(self, opacity: float = OPACITY) -> Figure:
+    def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
         """The picture and all maps, each with its name, its numbers and its line.
 
         Raises:
             UsageError: opacity outside 0..1.
         """
         panels = [
-            Panel(method, one, None) if isinstance(one, str)
-            else Panel(method, one.found.line, one.found.values[0], one.found.scale, one.found.unit)
+            SheetPanel(method, one, None) if isinstance(one, str)
+            else SheetPanel(method, one.found.line, one.found.values[0], one.found.scale, one.found.unit)
             for method, one in self.parts.items()
         ]  # fmt: skip
         first = self.first
-        return sheet(first.image, first.patch, panels, self.title, first.artefacts, opacity, first.own)
+        return plot_sheet(first.image, first.patch, panels, self.title, first.artefacts, opacity, first.own)
 
     def record(self) -> dict[str, Any]:
         """Everything but the arrays, as plain values."""
@@ -63,11 +62,13 @@ class SideBySide:
         }
         return {"picture": self.first.name, "methods": records}
 
-    def save(self, folder: Path, stem: str, opacity: float = OPACITY, beside: Mapping[str, Any] | None = None) -> Path:
+    def save(
+        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
+    ) -> Path:
         """Write STEM.all.png, .npz (the values, by method) and .json; arguments and errors as `Explained.save`."""
         path = Path(folder) / f"{stem}.{ALL}.png"
         said = [f"{method}: {one if isinstance(one, str) else one.found.line}" for method, one in self.parts.items()]
-        save(self.figure(opacity), path, f"{self.title}. The picture, and its maps by {'; '.join(said)}")
+        save_described_png(self.figure(opacity), path, f"{self.title}. The picture, and its maps by {'; '.join(said)}")
         arrays = {method: one.found.values[0] for method, one in self.parts.items() if not isinstance(one, str)}
         data = io.BytesIO()
         np.savez_compressed(data, artefacts=self.first.artefacts, **arrays)

@@ -6,25 +6,31 @@ Every function gives a matplotlib Figure of its own; nothing global of matplotli
 from __future__ import annotations
 
 import io
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import UInt8
+import torch
+from jaxtyping import Float, UInt8
 
-from ..errors import UsageError
+from ..data.decoding.decode import decode_image
+from ..errors import DataError, UsageError
 from ..files import atomic
-from ..spec import Grid
+from ..model.vit import ViT
+from ..spec import Grid, ImageSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LEADED = "#f4b942"
+
+HIGHLIGHT_COLOR = "#f4b942"
 """Colour of the lines between patches."""
 
 
-def patch_grid(
+def plot_patch_grid(
     image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], numbered: bool = True, cmap: str = "viridis"
 ) -> Figure:
     """The picture with its patches drawn and numbered 1 .. N in reading order.
@@ -35,17 +41,21 @@ def patch_grid(
     Raises:
         UsageError: a side is not a multiple of the patch, or there is no such colour map.
     """
-    grid = grid_of(image, patch)
+    grid = patch_grid_of_image(image, patch)
     height, width = image.shape[:2]
     figure = new_figure(8.0, 8.0 * height / width + 0.5)
     axes = figure.add_subplot()
-    show(axes, image, cmap)
+    show_image(axes, image, cmap)
     thin = 1.6 if grid.patches <= 100 else 0.7
-    axes.hlines(np.arange(0, height + 1, patch[0]) - 0.5, -0.5, width - 0.5, LEADED, linewidth=thin, clip_on=False)
-    axes.vlines(np.arange(0, width + 1, patch[1]) - 0.5, -0.5, height - 0.5, LEADED, linewidth=thin, clip_on=False)
+    axes.hlines(
+        np.arange(0, height + 1, patch[0]) - 0.5, -0.5, width - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False
+    )
+    axes.vlines(
+        np.arange(0, width + 1, patch[1]) - 0.5, -0.5, height - 0.5, HIGHLIGHT_COLOR, linewidth=thin, clip_on=False
+    )
     if numbered:
-        _number(axes, grid, patch)
-    bare(axes)
+        _draw_patch_numbers(axes, grid, patch)
+    hide_axes(axes)
     axes.set_title(
         f"[{height}, {width}, {image.shape[2]}] in patches of {patch[0]} x {patch[1]}: "
         f"{grid.rows} rows x {grid.columns} columns = {grid.patches} tokens"
@@ -53,7 +63,9 @@ def patch_grid(
     return figure
 
 
-def token_strip(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], token: int, cmap: str = "viridis") -> Figure:
+def plot_token_strip(
+    image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], token: int, cmap: str = "viridis"
+) -> Figure:
     """Where patch number `token` (1 .. N) lies, the patch itself, and the flat strip of numbers that it becomes.
 
     The strip runs channel, row, column: what the patch projection reads.
@@ -61,7 +73,7 @@ def token_strip(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], token
     Raises:
         UsageError: as `patch_grid`, or a token outside 1 .. N.
     """
-    grid = grid_of(image, patch)
+    grid = patch_grid_of_image(image, patch)
     if not 1 <= token <= grid.patches:
         raise UsageError(f"token must lie in 1..{grid.patches} for {grid.rows} x {grid.columns} patches. Got {token}.")
     row, column = divmod(token - 1, grid.columns)
@@ -69,20 +81,20 @@ def token_strip(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int], token
     cut = image[top : top + patch[0], left : left + patch[1]]
     flat = cut.transpose(2, 0, 1).reshape(-1)
     figure = new_figure(10.0, 5.4)
-    whole, one, strip = _places(figure, image.shape[1] / image.shape[0])
-    show(whole, image, cmap)
-    _frame(whole, top, left, patch)
+    whole, one, strip = _strip_layout(figure, image.shape[1] / image.shape[0])
+    show_image(whole, image, cmap)
+    _outline_patch(whole, top, left, patch)
     whole.set_title(f"row {row + 1}, column {column + 1}")
-    show(one, cut, cmap)
+    show_image(one, cut, cmap)
     one.set_title(f"patch {token} of {grid.patches}: [{', '.join(map(str, cut.shape))}]")
-    _strip(strip, flat, patch, cmap)
+    _draw_strip(strip, flat, patch, cmap)
     strip.set_title(f"token {token} before projection: {' x '.join(map(str, cut.shape))} = [{len(flat)}] numbers")
     for axes in (whole, one):
-        bare(axes)
+        hide_axes(axes)
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
+def save_png(figure: Figure, path: Path) -> None:
     """Write a figure as PNG, in one step and without a date in it: the same figure gives the same file."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150, metadata={"Software": None})
@@ -96,7 +108,7 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def grid_of(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int]) -> Grid:
+def patch_grid_of_image(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int]) -> Grid:
     """Rows and columns of patches in a picture.
 
     Raises:
@@ -108,15 +120,15 @@ def grid_of(image: UInt8[np.ndarray, "H W C"], patch: tuple[int, int]) -> Grid:
     return Grid(image.shape[0] // patch[0], image.shape[1] // patch[1])
 
 
-def show(axes: Axes, image: UInt8[np.ndarray, "H W C"], cmap: str) -> None:
+def show_image(axes: Axes, image: UInt8[np.ndarray, "H W C"], cmap: str) -> None:
     """One channel through the colour map, three as RGB, of any other count the first."""
     if image.shape[2] == 3:
         axes.imshow(image, interpolation="nearest")
     else:
-        axes.imshow(image[..., 0], colours(cmap), vmin=0, vmax=255, interpolation="nearest")
+        axes.imshow(image[..., 0], check_colormap(cmap), vmin=0, vmax=255, interpolation="nearest")
 
 
-def colours(cmap: str) -> str:
+def check_colormap(cmap: str) -> str:
     """The name itself, if matplotlib has such a colour map.
 
     Raises:
@@ -132,13 +144,13 @@ def colours(cmap: str) -> str:
     return cmap
 
 
-def bare(axes: Axes) -> None:
+def hide_axes(axes: Axes) -> None:
     """No ticks and no frame around a picture."""
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
 
-def _number(axes: Axes, grid: Grid, patch: tuple[int, int]) -> None:
+def _draw_patch_numbers(axes: Axes, grid: Grid, patch: tuple[int, int]) -> None:
     from matplotlib.patheffects import withStroke
 
     points = 8.0 * 72 / grid.columns  # a patch's width on paper
@@ -152,23 +164,184 @@ def _number(axes: Axes, grid: Grid, patch: tuple[int, int]) -> None:
         )  # fmt: skip
 
 
-def _places(figure: Figure, aspect: float) -> tuple[Axes, Axes, Axes]:
+def _strip_layout(figure: Figure, aspect: float) -> tuple[Axes, Axes, Axes]:
     """The whole picture and the patch side by side, the strip below both."""
     cells = figure.add_gridspec(2, 2, width_ratios=(max(aspect, 1.0), 1.0), height_ratios=(4.2, 1.0))
     return figure.add_subplot(cells[0, 0]), figure.add_subplot(cells[0, 1]), figure.add_subplot(cells[1, :])
 
 
-def _frame(axes: Axes, top: int, left: int, patch: tuple[int, int]) -> None:
+def _outline_patch(axes: Axes, top: int, left: int, patch: tuple[int, int]) -> None:
     from matplotlib.patches import Rectangle
 
     place = (left - 0.5, top - 0.5)
-    axes.add_patch(Rectangle(place, patch[1], patch[0], fill=False, edgecolor=LEADED, linewidth=3, clip_on=False))
+    axes.add_patch(
+        Rectangle(place, patch[1], patch[0], fill=False, edgecolor=HIGHLIGHT_COLOR, linewidth=3, clip_on=False)
+    )
 
 
-def _strip(axes: Axes, flat: np.ndarray, patch: tuple[int, int], cmap: str) -> None:
-    axes.imshow(flat[None], colours(cmap), vmin=0, vmax=255, aspect="auto", interpolation="nearest")
+def _draw_strip(axes: Axes, flat: np.ndarray, patch: tuple[int, int], cmap: str) -> None:
+    axes.imshow(flat[None], check_colormap(cmap), vmin=0, vmax=255, aspect="auto", interpolation="nearest")
     area = patch[0] * patch[1]
     for channel in range(1, len(flat) // area):
-        axes.axvline(channel * area - 0.5, color=LEADED, linewidth=2)
+        axes.axvline(channel * area - 0.5, color=HIGHLIGHT_COLOR, linewidth=2)
     axes.set(yticks=[], xlabel="channel, then row, then column of the patch; values 0 to 255")
     axes.set_xticks(np.unique(np.linspace(0, len(flat) - 1, 11).round()))
+
+
+# What a model knows of places, as a figure: its position table, and how alike the places look to it.
+
+MAX_TILES = 14
+"""Tiles on each side; a larger grid shows every second, third ... row and column of places."""
+
+
+class PositionTable(NamedTuple):
+    """A table with one row per place, and what to say of it."""
+
+    table: np.ndarray
+    """Drawn as it is, [rows, numbers]."""
+    patches: np.ndarray
+    """Vectors of the patches only, whose angles to each other are compared, [N, numbers]."""
+    grid: Grid
+    title: str
+    across: str
+    """What the columns are."""
+    down: str
+    """What the rows are."""
+
+
+def plot_positions(model: ViT, cmap: str = "viridis") -> Figure:
+    """The position table [rows, D] as an image, and one small map per patch: its likeness to every other.
+
+    A model that knows places by rotation alone shows its table of angles, and the likeness is the mean cosine of the
+    angle between two places, which is what rotation leaves of equal queries and keys.
+
+    Raises:
+        UsageError: the model has no positions, or there is no such colour map.
+    """
+    places = _position_table(model)
+    check_colormap(cmap)
+    figure = new_figure(14.0, 5.6)
+    left, right = figure.subplots(1, 2, width_ratios=(1.3, 1.0))
+    drawn = left.imshow(places.table, cmap, aspect="auto", interpolation="nearest")
+    figure.colorbar(drawn, ax=left, shrink=0.75)
+    left.set(xlabel=places.across, ylabel=places.down)
+    left.set_title(places.title)
+    _draw_tiles(right, cosine_similarities(places.patches), places.grid, cmap)
+    return figure
+
+
+def cosine_similarities(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N N"]:
+    """Cosine of the angle between every two rows; a row of zeros is like nothing."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = vectors / np.where(lengths == 0, 1, lengths)
+    return unit @ unit.T
+
+
+def _position_table(model: ViT) -> PositionTable:
+    grid = model.config.grid
+    if model.positions.table is not None:
+        table = model.positions.table.detach().float().cpu().numpy()
+        kind = "trained" if isinstance(model.positions.table, torch.nn.Parameter) else "fixed"
+        title = f"{model.config.positions} positions ({kind}): [{table.shape[0]}, {table.shape[1]}]"
+        return PositionTable(table, table[-grid.patches :], grid, title, "number within the token", "token")
+    if model.config.rotary == "none":
+        if model.config.relative:
+            raise UsageError("This model knows places by relative tables in every block, of which there is no figure.")
+        raise UsageError("This model has no positions to draw: it adds no table and rotates nothing.")
+    angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
+    title = f"{model.config.rotary} rotary positions: angles of [{angles.shape[0]}, {angles.shape[1]}], radians"
+    return PositionTable(
+        angles, np.hstack([np.cos(angles), np.sin(angles)]), grid, title, "pair of numbers in a head", "patch"
+    )
+
+
+def tile_similarities(likeness: np.ndarray, grid: Grid) -> tuple[np.ndarray, int]:
+    """One map [rows, columns] per place, laid out as the places are, thin gaps of NaN between; and which of the rows
+    and columns of places are there: every first, every second ..."""
+    every = -(-max(grid) // MAX_TILES)
+    rows, columns = range(0, grid.rows, every), range(0, grid.columns, every)
+    canvas = np.full((len(rows) * (grid.rows + 1) - 1, len(columns) * (grid.columns + 1) - 1), np.nan)
+    for i, row in enumerate(rows):
+        for j, column in enumerate(columns):
+            top, left = i * (grid.rows + 1), j * (grid.columns + 1)
+            one = likeness[row * grid.columns + column].reshape(grid)
+            canvas[top : top + grid.rows, left : left + grid.columns] = one
+    return canvas, every
+
+
+def _draw_tiles(axes: Axes, likeness: np.ndarray, grid: Grid, cmap: str) -> None:
+    canvas, every = tile_similarities(likeness, grid)
+    rows, columns = -(-grid.rows // every), -(-grid.columns // every)
+    drawn = axes.imshow(canvas, cmap, vmin=min(0.0, float(likeness.min())), vmax=1.0, interpolation="nearest")
+    assert axes.figure is not None
+    axes.figure.colorbar(drawn, ax=axes, shrink=0.75)
+    shown = "" if every == 1 else f", every {every}. row and column"
+    axes.set_title(f"cosine similarity: {rows} x {columns} places, {grid.rows} x {grid.columns} each{shown}")
+    hide_axes(axes)
+
+
+# The picture that a figure is drawn of: a file of the user's, or the stained-glass window that ships with Vitrail.
+
+SAMPLE_IMAGE = Path(__file__).parent / "panes_60x100.png"
+"""Our own picture, 60 x 100 pixels, one channel; examples/draw_panes.py draws it."""
+
+
+def read_image(path: Path, channels: int = 1) -> UInt8[np.ndarray, "H W C"]:
+    """A picture at its own size, from an image file or a `.npy` array.
+
+    Floats of a `.npy` file are read as 0..1, black to white, and 8-bit numbers as they are.
+
+    Raises:
+        DataError: not readable, floats outside 0..1, or another number of channels; the message names the file.
+    """
+    path = Path(path)
+    if path.suffix.lower() != ".npy":
+        return decode_image(path, ImageSpec(channels=channels))
+    return decode_image(_read_array(path), ImageSpec(channels=channels, low=0.0, high=1.0))
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{path} must hold one array of numbers. It cannot be read: {problem}.") from problem
+    if not isinstance(array, np.ndarray) or array.ndim not in (2, 3) or array.dtype.kind not in "fiub":
+        shape = list(getattr(array, "shape", ()))
+        raise DataError(f"{path} must hold numbers [H, W] or [H, W, C]. Got shape {shape}.")
+    if array.dtype.kind == "f" and array.size and not (array.min() >= 0 and array.max() <= 1):
+        raise DataError(
+            f"{path} must hold floats from 0 (black) to 1 (white). Got {array.min():g} to {array.max():g}; "
+            "divide by the largest value, or save 8-bit numbers."
+        )
+    if array.dtype.kind != "f" and array.dtype != np.uint8:
+        raise DataError(f"{path} must hold floats in 0..1 or 8-bit numbers. Got {array.dtype}.")
+    return array
+
+
+# Words around pictures: lines that fit on the paper, written at places in inches.
+
+LINE_SPACING = 1.5 / 72
+"""Inches from line to line, for each point of a letter's size."""
+DARK_TEXT, FAINT_TEXT = "#1b1b22", "#5d5d6b"
+
+
+def wrap_lines(lines: Sequence[str], inches: float, size: float) -> list[str]:
+    """Lines no longer than so many inches, for letters of `size` points, each 0.6 of that wide."""
+    letters = max(8, int(inches * 72 / (0.6 * size)))
+    return [part for line in lines for part in textwrap.wrap(line, letters)]
+
+
+def draw_text_lines(
+    figure: Figure, lines: Sequence[str], left: float, top: float, size: float, bold: bool = False, faint: bool = False
+) -> None:
+    """Lines below each other, their upper left corner at so many inches from the paper's left and lower edge.
+
+    The first is darker than the others, or all of them are bold, or faint.
+    """
+    paper, tall = figure.get_size_inches()
+    for place, line in enumerate(lines):
+        y = (top - place * LINE_SPACING * size) / tall
+        colour, weight = (
+            (FAINT_TEXT, "normal") if faint or (place and not bold) else (DARK_TEXT, "bold" if bold else "normal")
+        )
+        figure.text(left / paper, y, line, fontsize=size, color=colour, weight=weight, va="top")

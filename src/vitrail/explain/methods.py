@@ -11,20 +11,15 @@ from torch import Tensor
 from ..errors import UsageError
 from ..model.config import ViTConfig
 from ..model.vit import ViT
-from .attention import attention, rollout
-from .gradcam import gradcam
-from .integrated import integrated
-from .legrad import legrad
-from .lens import lens
-from .map import Map, refuse_empty
-from .occlusion import occlusion
-from .relevance import relevance
-from .similarity import similarity
-from .target import Of
+from .attention_maps import attention_map, attention_rollout
+from .attribution import AttributionMap, Targets, require_nonempty_map
+from .gradients import gradcam, integrated_gradients, legrad, relevance_map
+from .occlusion import occlusion_map
+from .patch_features import patch_lens, patch_similarity
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Options:
+class MethodOptions:
     """What can be said to a method; None leaves it to the method."""
 
     layer: int | None = None
@@ -49,10 +44,10 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class AttributionMethod:
     """One way of explaining."""
 
-    run: Callable[[ViT, Tensor, Of, Options], Map]
+    run: Callable[[ViT, Tensor, Targets, MethodOptions], AttributionMap]
     uses: tuple[str, ...]
     """The options that it knows."""
     of_class: bool
@@ -61,13 +56,13 @@ class Method:
     """What it means where its map is zero everywhere."""
 
 
-def explain(
+def explain_images(
     model: ViT,
     images: Float[Tensor, "B C H W"],
     method: str | None = None,
-    of: Of = None,
-    options: Options | None = None,
-) -> Map:
+    of: Targets = None,
+    options: MethodOptions | None = None,
+) -> AttributionMap:
     """A map of each picture, right or refused.
 
     Args:
@@ -80,7 +75,7 @@ def explain(
         EmptyMapError: a map that says nothing.
     """
     name = default_method(model.config) if method is None else method
-    asked = options or Options()
+    asked = options or MethodOptions()
     if name not in METHODS:
         raise UsageError(f"There is no method {name!r}. The methods are {', '.join(METHODS)}.")
     found = METHODS[name]
@@ -90,7 +85,7 @@ def explain(
     if of is not None and not found.of_class:
         of_class = ", ".join(other for other, one in METHODS.items() if one.of_class)
         raise UsageError(f"{name} draws the same map for every class, so none can be named. Of a class: {of_class}.")
-    return refuse_empty(found.run(model, images, of, asked), found.empty)
+    return require_nonempty_map(found.run(model, images, of, asked), found.empty)
 
 
 def default_method(config: ViTConfig) -> str:
@@ -102,20 +97,22 @@ def default_method(config: ViTConfig) -> str:
     return "relevance" if config.outputs else "attention"
 
 
-def _occlusion(model: ViT, images: Tensor, of: Of, asked: Options) -> Map:
+def _run_occlusion(model: ViT, images: Tensor, of: Targets, asked: MethodOptions) -> AttributionMap:
     window = 1 if asked.window is None else asked.window
-    return occlusion(model, images, of, window, asked.cover, bool(asked.drop))
+    return occlusion_map(model, images, of, window, asked.cover, bool(asked.drop))
 
 
-def _similarity(model: ViT, images: Tensor, of: Of, asked: Options) -> Map:
+def _run_similarity(model: ViT, images: Tensor, of: Targets, asked: MethodOptions) -> AttributionMap:
     if asked.patch is None:
         raise UsageError("similarity needs the patch that others are compared with, counted from 1 in reading order.")
-    return similarity(model, images, asked.patch, asked.layer)
+    return patch_similarity(model, images, asked.patch, asked.layer)
 
 
-def _in_layer(explained: Callable[[ViT, Tensor, Of, int | None], Map], empty: str) -> Method:
+def _layer_method(
+    explained: Callable[[ViT, Tensor, Targets, int | None], AttributionMap], empty: str
+) -> AttributionMethod:
     """A method of a class that can be told nothing but the block."""
-    return Method(
+    return AttributionMethod(
         run=lambda model, images, of, asked: explained(model, images, of, asked.layer),
         uses=("layer",),
         of_class=True,
@@ -123,39 +120,39 @@ def _in_layer(explained: Callable[[ViT, Tensor, Of, int | None], Map], empty: st
     )
 
 
-UNSEEN = "no patch is looked at"
-METHODS: dict[str, Method] = {
-    "relevance": _in_layer(relevance, "no attention raises this score"),
-    "legrad": _in_layer(legrad, "more attention would raise this score nowhere"),
-    "grad-cam": _in_layer(gradcam, "every patch speaks against this score, and what does is cut off"),
-    "integrated": Method(
-        run=lambda model, images, of, asked: integrated(model, images, of, asked.cover, asked.steps),
+NO_ATTENTION = "no patch is looked at"
+METHODS: dict[str, AttributionMethod] = {
+    "relevance": _layer_method(relevance_map, "no attention raises this score"),
+    "legrad": _layer_method(legrad, "more attention would raise this score nowhere"),
+    "grad-cam": _layer_method(gradcam, "every patch speaks against this score, and what does is cut off"),
+    "integrated": AttributionMethod(
+        run=lambda model, images, of, asked: integrated_gradients(model, images, of, asked.cover, asked.steps),
         uses=("cover", "steps"),
         of_class=True,
         empty="no pixel changes this score",
     ),
-    "occlusion": Method(
-        run=_occlusion, uses=("window", "cover", "drop"), of_class=True, empty="no patch changes this score"
+    "occlusion": AttributionMethod(
+        run=_run_occlusion, uses=("window", "cover", "drop"), of_class=True, empty="no patch changes this score"
     ),
-    "lens": _in_layer(lens, "the head gives 0 for every patch"),
-    "attention": Method(
-        run=lambda model, images, of, asked: attention(model, images, asked.layer, asked.heads),
+    "lens": _layer_method(patch_lens, "the head gives 0 for every patch"),
+    "attention": AttributionMethod(
+        run=lambda model, images, of, asked: attention_map(model, images, asked.layer, asked.heads),
         uses=("layer", "heads"),
         of_class=False,
-        empty=UNSEEN,
+        empty=NO_ATTENTION,
     ),
-    "rollout": Method(
-        run=lambda model, images, of, asked: rollout(model, images, asked.layer),
+    "rollout": AttributionMethod(
+        run=lambda model, images, of, asked: attention_rollout(model, images, asked.layer),
         uses=("layer",),
         of_class=False,
-        empty=UNSEEN,
+        empty=NO_ATTENTION,
     ),
-    "similarity": Method(
-        run=_similarity, uses=("patch", "layer"), of_class=False, empty="the token of this patch is zero"
+    "similarity": AttributionMethod(
+        run=_run_similarity, uses=("patch", "layer"), of_class=False, empty="the token of this patch is zero"
     ),
 }
 """By name; the first is the default nearly everywhere."""
-AVERAGED = (
+AVERAGED_NOTE = (
     "The answer is the mean over {} views of the picture (mirrored or moved); the map is of the picture as it is."
 )
 """What must be said where answers are averaged."""

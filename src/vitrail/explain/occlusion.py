@@ -12,23 +12,29 @@ from ..errors import UsageError
 from ..model.config import T2T_PATCHES
 from ..model.vit import ViT
 from ..spec import Grid
-from .map import Map
-from .opening import looking
-from .reading import grid_of
-from .target import Of, chosen, numbers, refuse_features, scores
+from .attribution import (
+    AttributionMap,
+    Targets,
+    patch_grid_of,
+    require_outputs,
+    resolve_targets,
+    target_list,
+    target_scores,
+)
+from .recorder import gradient_mode
 
-LOT = 64
+OCCLUSION_BATCH_SIZE = 64
 """Pictures in one pass."""
 
 
-def occlusion(
+def occlusion_map(
     model: ViT,
     images: Float[Tensor, "B C H W"],
-    of: Of = None,
+    of: Targets = None,
     window: int = 1,
     cover: Float[Tensor, "b C H W"] | None = None,
     drop: bool = False,
-) -> Map:
+) -> AttributionMap:
     """The fall of the score when a window of patches is gone; of a patch, the mean over the windows that hold it.
 
     Args:
@@ -44,25 +50,25 @@ def occlusion(
 
     Source: Zeiler and Fergus 2014, section 4.2; Jain et al. 2022 ("missingness bias") for taking patches out.
     """
-    refuse_features(model, "occlusion")
-    grid = grid_of(model, images)
+    require_outputs(model, "occlusion")
+    grid = patch_grid_of(model, images)
     if drop and cover is not None:
         raise UsageError("Patches are either covered or dropped. Got a cover and drop=True.")
-    with looking(model), torch.no_grad():
-        target = chosen(model(images), of)
+    with gradient_mode(model), torch.no_grad():
+        target = resolve_targets(model(images), of)
         if drop:
-            _check_drop(model, grid, window)
-            found = _dropped(model, images, target, grid, window)
+            _check_drop_possible(model, grid, window)
+            found = _patch_drop_scores(model, images, target, grid, window)
         else:
-            found = covered(
-                lambda pictures, rows: scores(model(pictures), target[rows]), images, model.config.patch, grid,
+            found = occlusion_from_outputs(
+                lambda pictures, rows: target_scores(model(pictures), target[rows]), images, model.config.patch, grid,
                 window, cover,
             )  # fmt: skip
     size = "a patch" if window == 1 else f"{window} x {window} patches"
-    return Map(
+    return AttributionMap(
         values=found.numpy(force=True),
         method="occlusion",
-        of=numbers(target),
+        of=target_list(target),
         layer=f"pixels, {size} {'taken out' if drop else 'covered'} at a time",
         unit="fall of the score",
         line="How far this score falls without the patch. What two patches say together, one alone may not lose.",
@@ -70,7 +76,7 @@ def occlusion(
     )
 
 
-def covered(
+def occlusion_from_outputs(
     answer: Callable[[Tensor, Tensor], Tensor],
     images: Float[Tensor, "B C H W"],
     patch: tuple[int, int],
@@ -87,32 +93,35 @@ def covered(
         UsageError: the window is no part of the grid.
     """
     under = torch.zeros_like(images) if cover is None else cover.expand_as(images)
-    windows = _windows(grid, window, images.device)  # [n, rows, columns]
+    windows = _window_masks(grid, window, images.device)  # [n, rows, columns]
     todo = [(b, i) for i in range(len(windows)) for b in range(len(images))]
     whole = answer(images, torch.arange(len(images), device=images.device))
     falls = torch.zeros(len(images), len(windows), device=images.device)
-    for first in range(0, len(todo), LOT):
+    for first in range(0, len(todo), OCCLUSION_BATCH_SIZE):
         rows, places = (
-            torch.tensor(part, device=images.device) for part in zip(*todo[first : first + LOT], strict=True)
+            torch.tensor(part, device=images.device)
+            for part in zip(*todo[first : first + OCCLUSION_BATCH_SIZE], strict=True)
         )
         hidden = windows[places].repeat_interleave(patch[0], 1).repeat_interleave(patch[1], 2)
         hidden = hidden[:, None, : images.shape[2], : images.shape[3]]  # [n, 1, H, W]
         answers = answer(torch.where(hidden, under[rows], images[rows]), rows)
         falls[rows, places] = (whole[rows] - answers).to(falls.dtype)
-    return _spread(falls, windows)
+    return _average_over_windows(falls, windows)
 
 
-def _dropped(model: ViT, images: Tensor, target: Tensor, grid: Grid, window: int) -> Float[Tensor, "B rows columns"]:
-    windows = _windows(grid, window, images.device)
-    whole = scores(model(images), target)
+def _patch_drop_scores(
+    model: ViT, images: Tensor, target: Tensor, grid: Grid, window: int
+) -> Float[Tensor, "B rows columns"]:
+    windows = _window_masks(grid, window, images.device)
+    whole = target_scores(model(images), target)
     falls = []
     for left in ~windows.flatten(1):
         visible = left.nonzero()[:, 0].expand(len(images), -1)  # [B, n]
-        falls.append(whole - scores(model(images, visible), target))
-    return _spread(torch.stack(falls, dim=1), windows)
+        falls.append(whole - target_scores(model(images, visible), target))
+    return _average_over_windows(torch.stack(falls, dim=1), windows)
 
 
-def _windows(grid: Grid, window: int, device: torch.device) -> Tensor:
+def _window_masks(grid: Grid, window: int, device: torch.device) -> Tensor:
     """bool [n, rows, columns]: every place where a window of patches lies whole on the grid."""
     if not 1 <= window <= min(grid):
         raise UsageError(f"window must lie in 1..{min(grid)} for {grid.rows} x {grid.columns} patches. Got {window}.")
@@ -123,13 +132,13 @@ def _windows(grid: Grid, window: int, device: torch.device) -> Tensor:
     return found
 
 
-def _spread(falls: Float[Tensor, "B n"], windows: Tensor) -> Float[Tensor, "B rows columns"]:
+def _average_over_windows(falls: Float[Tensor, "B n"], windows: Tensor) -> Float[Tensor, "B rows columns"]:
     """Of each patch, the mean over the windows that hold it."""
     holds = windows.to(falls.dtype)
     return torch.einsum("bn,nrc->brc", falls, holds) / holds.sum(0)
 
 
-def _check_drop(model: ViT, grid: Grid, window: int) -> None:
+def _check_drop_possible(model: ViT, grid: Grid, window: int) -> None:
     if model.config.patches in T2T_PATCHES:
         raise UsageError(
             "Patches of this model overlap: each has seen its neighbours before it can be taken out. Cover them "

@@ -20,7 +20,7 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
 )
-from ..explain.map import Scale
+from ..explain.attribution import MapScale
 from ..files import atomic
 from .choice import wrong_labels
 
@@ -38,7 +38,7 @@ class About:
     """Which part of the model was looked at."""
     line: str
     """What a map shows and what it does not."""
-    scale: Scale
+    scale: MapScale
     patch: tuple[int, int]
     """Pixels, height and width."""
     remarks: tuple[str, ...] = ()

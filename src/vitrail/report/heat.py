@@ -10,8 +10,8 @@ from jaxtyping import Float32, Int64
 
 from ..evaluate.prediction_tables import TaskPredictions, output_names
 from ..evaluate.predictions import LABEL_THRESHOLD, MultilabelPredictions, RegressionPredictions
-from ..explain.map import Scale
-from ..explain.overlay import OPACITY, colours_of, under_map
+from ..explain.attribution import MapScale
+from ..explain.overlay import OVERLAY_OPACITY, blend_map, map_colors
 from . import thumbnails
 from .choice import wrong_labels
 from .explanations import About, Explanations, wrong
@@ -86,17 +86,19 @@ def strongest(values: Float32[np.ndarray, "rows columns"]) -> str:
     return f"at the {down} {across}" if down != across else "in the middle"
 
 
-def gradient(scale: Scale) -> str:
+def gradient(scale: MapScale) -> str:
     """The colours as they are mixed in, each as opaque as its share is there."""
     shares = np.linspace(-1 if scale in ("signed", "cosine") else 0, 1, STOPS, dtype=np.float32)
-    stops = zip(np.round(255 * colours_of(shares, scale)).astype(int).tolist(), np.abs(shares).tolist(), strict=True)
-    return ", ".join(f"rgb({red} {green} {blue} / {OPACITY * share:.2f})" for (red, green, blue), share in stops)
+    stops = zip(np.round(255 * map_colors(shares, scale)).astype(int).tolist(), np.abs(shares).tolist(), strict=True)
+    return ", ".join(
+        f"rgb({red} {green} {blue} / {OVERLAY_OPACITY * share:.2f})" for (red, green, blue), share in stops
+    )
 
 
 def _pair(found: Explanations, at: int, answers: TaskPredictions, row: int, kept: Kept) -> Pair:
     about, of = found.about, int(found.of[at])
     values, hidden = found.values[at], found.artefacts[at]
-    mixed = under_map(kept.image, values, about.scale, about.patch, hidden, SIDE)
+    mixed = blend_map(kept.image, values, about.scale, about.patch, hidden, SIDE)
     name, value = output_names(answers)[of], _value(answers, row, of)
     place = strongest(np.where(hidden, 0, values).astype(np.float32))
     return Pair(

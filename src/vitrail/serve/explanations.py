@@ -13,7 +13,7 @@ from torch import Tensor
 from ..doors.explained import Explained
 from ..doors.explaining import Asked, Explainer, explained
 from ..explain.methods import METHODS, default_method
-from ..explain.overlay import coloured, colours_of
+from ..explain.overlay import map_colors, to_rgb
 from ..model.config import ViTConfig
 
 WORDS = {
@@ -42,7 +42,7 @@ def methods_of(config: ViTConfig) -> list[dict[str, object]]:
 
 def palette() -> list[str]:
     """The colours of one-sided maps from nothing to the strongest, as #rrggbb."""
-    colours = np.rint(255 * colours_of(np.linspace(0, 1, COLOURS, dtype=np.float32), "positive")).astype(int)
+    colours = np.rint(255 * map_colors(np.linspace(0, 1, COLOURS, dtype=np.float32), "positive")).astype(int)
     return ["#{:02x}{:02x}{:02x}".format(*colour) for colour in colours.tolist()]
 
 
@@ -107,5 +107,5 @@ def _png(image: UInt8[np.ndarray, "h w C"]) -> bytes:
     from PIL import Image
 
     data = io.BytesIO()
-    Image.fromarray(coloured(image)).save(data, "PNG")
+    Image.fromarray(to_rgb(image)).save(data, "PNG")
     return data.getvalue()

@@ -26,8 +26,8 @@ from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outpu
 from ..evaluate.tables import image_path
 from ..evaluate.tta import TestTimeAugmentation
 from ..explain import methods
-from ..explain.map import EmptyMapError, Map
-from ..explain.outliers import OF_ATTENTION, artefact_patches
+from ..explain.attribution import AttributionMap, EmptyMapError
+from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..model.config import ViTConfig
 from ..model.vit import ViT
 from ..report import explanations
@@ -154,7 +154,7 @@ class _ExplainedImage(NamedTuple):
 
     row: int
     of: int
-    made: Map
+    made: AttributionMap
     hidden: Bool[np.ndarray, "rows columns"]
 
 
@@ -188,16 +188,16 @@ def write_explanations(
         except EmptyMapError as problem:
             nothing.append(f"{answers.paths[row] or answers.ids[row]}: {problem}")
     if shape is not None:
-        remarks = (methods.AVERAGED.format(views),) if views > 1 else ()
+        remarks = (methods.AVERAGED_NOTE.format(views),) if views > 1 else ()
         explanations.save(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
 
 
 def _explain_image(row: int, of: int, given: MapInput) -> _ExplainedImage:
     images = normalize(given.image[None].to(next(given.model.parameters()).device), given.spec)
-    found = methods.explain(given.model, images, None, of)
+    found = methods.explain_images(given.model, images, None, of)
     hidden = np.zeros(found.values.shape[1:], bool)
-    if found.method in OF_ATTENTION:
-        hidden = artefact_patches(given.model, images)[0]
+    if found.method in ATTENTION_METHODS:
+        hidden = find_artifact_patches(given.model, images)[0]
     return _ExplainedImage(row, of, found, hidden)
 
 

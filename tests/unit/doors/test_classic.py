@@ -10,8 +10,8 @@ import pytest
 from vitrail.doors.classic import draw_classic
 from vitrail.doors.models import find
 from vitrail.errors import DataError, UsageError
-from vitrail.explain.classic.shown import Choices
-from vitrail.explain.picture import PANES
+from vitrail.explain.figures import SAMPLE_IMAGE
+from vitrail.explain.paper_figures.plots import FigureOptions
 
 NAME = "explained_vit_patch20_60x100"
 
@@ -19,10 +19,12 @@ NAME = "explained_vit_patch20_60x100"
 def test_a_figure_of_a_picture_at_the_models_size_and_at_twice_that(tmp_path):
     found = find(NAME)
     for size, grid in ((None, [3, 5]), ((120, 200), [6, 10])):
-        written = draw_classic(found, "attention-heads", [PANES], tmp_path / "heads.png", size, Choices(layer=0))
+        written = draw_classic(
+            found, "attention-heads", [SAMPLE_IMAGE], tmp_path / "heads.png", size, FigureOptions(layer=0)
+        )
         assert [path.suffix for path in written] == [".png", ".npz", ".json"]
         facts = json.loads(written[2].read_text())
-        assert facts["grid"] == grid and facts["layer"] == 0 and facts["pictures"][0]["name"] == PANES.name
+        assert facts["grid"] == grid and facts["layer"] == 0 and facts["pictures"][0]["name"] == SAMPLE_IMAGE.name
         with np.load(written[1]) as arrays:
             assert arrays["attention"].shape == (found.config.heads, *grid)
 
@@ -35,9 +37,9 @@ def test_a_figure_of_the_model_alone_takes_no_picture(tmp_path):
 def test_what_cannot_be_drawn_leaves_nothing(tmp_path):
     found = find(NAME)
     with pytest.raises(UsageError, match=r"The image height 61 is not a multiple of the patch height 20"):
-        draw_classic(found, "pca", [PANES], tmp_path / "a.png", (61, 100))
+        draw_classic(found, "pca", [SAMPLE_IMAGE], tmp_path / "a.png", (61, 100))
     with pytest.raises(DataError, match=r"gone\.png"):
         draw_classic(found, "pca", [tmp_path / "gone.png"], tmp_path / "a.png")
     with pytest.raises(UsageError, match=r"figure called 'fig6'"):
-        draw_classic(found, "fig6", [PANES], tmp_path / "a.png")
+        draw_classic(found, "fig6", [SAMPLE_IMAGE], tmp_path / "a.png")
     assert not list(tmp_path.iterdir())

@@ -16,8 +16,8 @@ from vitrail.doors.explained import stems
 from vitrail.doors.explaining import Asked, Explainer, explained, fingerprint, of_pictures, open_explainer
 from vitrail.errors import DataError, UsageError
 from vitrail.explain import methods
-from vitrail.explain.map import EmptyMapError
-from vitrail.explain.methods import METHODS, Options
+from vitrail.explain.attribution import EmptyMapError
+from vitrail.explain.methods import METHODS, MethodOptions
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -66,7 +66,7 @@ def test_the_answer_is_explained_with_its_probability(kept, pictures):
     np.testing.assert_allclose([one.value for one in found], answers.confidences, atol=1e-6)
     for path, one in zip(pictures, found, strict=True):
         assert one.name == str(path) and one.found.method == methods.default_method(explainer.model.config)
-        wanted = methods.explain(explainer.model, images_of(path))
+        wanted = methods.explain_images(explainer.model, images_of(path))
         np.testing.assert_array_equal(one.found.values, wanted.values)
         assert one.title == f"{one.of}, {one.value:.1%}"
         np.testing.assert_array_equal(one.image, np.asarray(Image.open(path)))
@@ -179,7 +179,7 @@ def test_the_empty_picture_is_black_or_white_as_the_model_reads_it(kept, picture
     explainer = kept()
     (one,) = explained(explainer, pictures[:1], Asked(method="occlusion", fill=fill, of="cat"))
     cover = normalize(torch.full((1, 3, 16, 24), level, dtype=torch.uint8), SPEC)
-    wanted = methods.explain(explainer.model, images_of(pictures[0]), "occlusion", 0, Options(cover=cover))
+    wanted = methods.explain_images(explainer.model, images_of(pictures[0]), "occlusion", 0, MethodOptions(cover=cover))
     np.testing.assert_array_equal(one.found.values, wanted.values)
     (gone,) = explained(explainer, pictures[:1], Asked(method="occlusion", fill="drop", of="cat"))
     assert "taken out" in gone.found.layer

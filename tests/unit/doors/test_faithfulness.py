@@ -12,7 +12,7 @@ from vitrail.data.sources import synthetic
 from vitrail.doors.evaluation import Labelled
 from vitrail.doors.faithfulness import faithfulness
 from vitrail.errors import UsageError
-from vitrail.explain.truth.scores import SCORES
+from vitrail.explain.faithfulness.curves import TASK_SCORES
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor, PredictorMember
@@ -67,7 +67,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
     with torch.no_grad():
         outputs = own(images)
         expected = torch.zeros(12).long() if task == "number" else outputs.argmax(1)
-        whole = SCORES[task](outputs, expected).mean().item()
+        whole = TASK_SCORES[task](outputs, expected).mean().item()
     assert torch.equal(watched[0], expected)
     assert found.rows[0].faithful[0].deletion.value == pytest.approx(whole, abs=0.2)
 

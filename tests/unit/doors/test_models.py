@@ -13,7 +13,7 @@ from vitrail.doors.models import Said, find
 from vitrail.doors.provenance import licence_line, lines
 from vitrail.doors.saying import said
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.explain.picture import PANES
+from vitrail.explain.figures import SAMPLE_IMAGE
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -165,5 +165,5 @@ def test_the_table_says_what_a_shape_is():
 
 
 def test_figures_show_what_the_model_sees():
-    assert seen(find("explained_vit_patch20_60x100"), PANES).shape == (60, 100, 1)
-    assert seen(find("vit_mu_patch8_16"), PANES).shape == (16, 16, 3)
+    assert seen(find("explained_vit_patch20_60x100"), SAMPLE_IMAGE).shape == (60, 100, 1)
+    assert seen(find("vit_mu_patch8_16"), SAMPLE_IMAGE).shape == (16, 16, 3)

@@ -9,12 +9,9 @@ import pytest
 import torch
 
 from kinds import TINY, images_for
-from vitrail.explain.attention import by_head, rollout
-from vitrail.explain.gradcam import gradcam
-from vitrail.explain.integrated import integrated
-from vitrail.explain.legrad import legrad
-from vitrail.explain.occlusion import occlusion
-from vitrail.explain.relevance import relevance
+from vitrail.explain.attention_maps import attention_by_head, attention_rollout
+from vitrail.explain.gradients import gradcam, integrated_gradients, legrad, relevance_map
+from vitrail.explain.occlusion import occlusion_map
 from vitrail.model.vit import ViT, create_model
 
 ONE = dataclasses.replace(TINY, depth=1, heads=1, final_norm=False)
@@ -54,10 +51,10 @@ def grid(model: ViT, tokens: np.ndarray) -> np.ndarray:
 @every_part
 def test_even_attention_is_seen_evenly(config):
     model, images = even(config), images_for(config)
-    np.testing.assert_allclose(by_head(model, images).numpy(), 1 / config.tokens, rtol=1e-6)
+    np.testing.assert_allclose(attention_by_head(model, images).numpy(), 1 / config.tokens, rtol=1e-6)
     own = 0.0 if config.class_token else 1 / config.grid.patches
     wanted = np.full((3, *config.grid), (1 / config.tokens + own) / 2)
-    np.testing.assert_allclose(rollout(model, images).values, wanted, rtol=1e-6)
+    np.testing.assert_allclose(attention_rollout(model, images).values, wanted, rtol=1e-6)
 
 
 @every_part
@@ -66,7 +63,7 @@ def test_relevance_is_what_each_value_adds(config):
     model, images = even(config), images_for(config)
     adds = np.maximum(0, grid(model, said(model, images, 1))) / config.tokens
     wanted = adds if config.class_token else adds / config.tokens
-    np.testing.assert_allclose(relevance(model, images, 1).values, wanted, atol=1e-7)
+    np.testing.assert_allclose(relevance_map(model, images, 1).values, wanted, atol=1e-7)
 
 
 @every_part
@@ -80,8 +77,10 @@ def test_of_a_sum_occlusion_and_integrated_gradients_are_its_terms():
     model, images = even(ONE), images_for(ONE)
     empty = torch.full((1, *images.shape[1:]), 0.2)
     terms = (said(model, images, 2) - said(model, empty, 2)) / ONE.tokens
-    np.testing.assert_allclose(occlusion(model, images, 2, cover=empty).values, grid(model, terms), atol=1e-6)
-    np.testing.assert_allclose(integrated(model, images, 2, empty, steps=256).values, grid(model, terms), atol=1e-6)
+    np.testing.assert_allclose(occlusion_map(model, images, 2, cover=empty).values, grid(model, terms), atol=1e-6)
+    np.testing.assert_allclose(
+        integrated_gradients(model, images, 2, empty, steps=256).values, grid(model, terms), atol=1e-6
+    )
 
 
 def test_grad_cam_of_a_linear_model_is_the_part_that_reaches_the_class_token():

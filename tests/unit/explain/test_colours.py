@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitrail.explain.overlay import AGAINST, FOR, colours_of, under_map
+from vitrail.explain.overlay import NEGATIVE_COLOR, POSITIVE_COLOR, blend_map, map_colors
 
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 BLIND = {
@@ -29,22 +29,22 @@ def lab(colours: np.ndarray, blindness: str | None = None) -> np.ndarray:
 
 
 def test_X14_equal_steps_of_a_map_are_equal_steps_of_lightness():
-    steps = np.diff(lab(colours_of(np.linspace(0, 1, 9), "positive"))[:, 0])
+    steps = np.diff(lab(map_colors(np.linspace(0, 1, 9), "positive"))[:, 0])
     assert steps.min() > 3 and steps.max() < 2.2 * steps.min()
 
 
 @pytest.mark.parametrize("blindness", BLIND)
 def test_X14_who_is_blind_to_a_colour_sees_the_same_order_and_both_sides(blindness):
-    lightness = lab(colours_of(np.linspace(0, 1, 9), "positive"), blindness)[:, 0]
+    lightness = lab(map_colors(np.linspace(0, 1, 9), "positive"), blindness)[:, 0]
     assert (np.diff(lightness) > 2).all()
-    two = lab(np.array([FOR, AGAINST]), blindness)
+    two = lab(np.array([POSITIVE_COLOR, NEGATIVE_COLOR]), blindness)
     assert np.linalg.norm(two[0] - two[1]) > 40
 
 
 def test_X14_a_golden_picture():
     """Grey 100 under a map of three patches: silent, half as strong, strongest."""
     image = np.full((1, 3, 1), 100, np.uint8)
-    mixed = under_map(image, np.array([[0.0, 1.0, 2.0]], np.float32), "positive", (1, 1), shorter=1)
+    mixed = blend_map(image, np.array([[0.0, 1.0, 2.0]], np.float32), "positive", (1, 1), shorter=1)
     np.testing.assert_allclose(mixed[0], GOLDEN, atol=1)
 
 

@@ -10,10 +10,9 @@ import torch
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
-from vitrail.explain.legrad import legrad
-from vitrail.explain.methods import METHODS, Options, default_method, explain
-from vitrail.explain.reading import by_patch, laid_out, shares
-from vitrail.explain.relevance import relevance
+from vitrail.explain.attribution import sum_by_patch, token_weights, tokens_to_grid
+from vitrail.explain.gradients import legrad, relevance_map
+from vitrail.explain.methods import METHODS, MethodOptions, default_method, explain_images
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
@@ -30,13 +29,13 @@ MORE = {
 }
 every_kind = pytest.mark.parametrize("config", MORE.values(), ids=MORE.keys())
 every_method = pytest.mark.parametrize("method", METHODS)
-NEEDED = {"similarity": Options(patch=2), "integrated": Options(steps=2)}
+NEEDED = {"similarity": MethodOptions(patch=2), "integrated": MethodOptions(steps=2)}
 CUT = ("grad-cam", "legrad", "relevance")
 """Methods that cut off what is negative: of an untrained model nothing may be left in some picture."""
 
 
 def mapped(model, images, method, of=None):
-    asked = NEEDED.get(method, Options())
+    asked = NEEDED.get(method, MethodOptions())
     return METHODS[method].run(model, images, of, asked)
 
 
@@ -54,7 +53,7 @@ def test_X3_a_map_has_a_number_for_every_patch_alone_and_in_a_batch(config, meth
     if found.of is not None:
         assert found.of == tuple(model(images).argmax(1).tolist())
     if method not in CUT:
-        explain(model, images, method, options=NEEDED.get(method))
+        explain_images(model, images, method, options=NEEDED.get(method))
 
 
 @every_kind
@@ -69,10 +68,10 @@ def test_relevance_and_legrad_are_those_of_one_large_graph(config):
     for one, gradient in zip(weights, gradients, strict=True):
         product = product + np.maximum(0, (one * gradient).detach().numpy()).mean(1) @ product
     read = torch.zeros(3, config.tokens, config.pooled_width)
-    share = _share(model, images) if config.pool == "attention" else shares(model, read).numpy()
+    share = _share(model, images) if config.pool == "attention" else token_weights(model, read).numpy()
     wanted = np.einsum("bt,bts->bs", share, product - identity)
-    found = relevance(model, images, 0).values
-    np.testing.assert_allclose(found, laid_out(torch.tensor(wanted), model, config.grid).numpy(), atol=1e-5)
+    found = relevance_map(model, images, 0).values
+    np.testing.assert_allclose(found, tokens_to_grid(torch.tensor(wanted), model, config.grid).numpy(), atol=1e-5)
     if config.pool == "attention" or config.pool_blocks > 1:
         return
     wanted = 0
@@ -81,7 +80,7 @@ def test_relevance_and_legrad_are_those_of_one_large_graph(config):
         outputs = kept["outputs"] if after is None else model.head(model.pool(model.encoder.normed([after])))
         (gradient,) = torch.autograd.grad(outputs[:, 0].sum(), one, retain_graph=True)
         wanted = wanted + gradient.clamp(min=0).mean((1, 2)) / config.depth
-    np.testing.assert_allclose(legrad(model, images, 0).values, laid_out(wanted, model, config.grid), atol=1e-5)
+    np.testing.assert_allclose(legrad(model, images, 0).values, tokens_to_grid(wanted, model, config.grid), atol=1e-5)
 
 
 def _share(model, images) -> np.ndarray:
@@ -89,7 +88,7 @@ def _share(model, images) -> np.ndarray:
 
 
 @every_kind
-@pytest.mark.parametrize("method", [relevance, legrad], ids=["relevance", "legrad"])
+@pytest.mark.parametrize("method", [relevance_map, legrad], ids=["relevance", "legrad"])
 def test_little_room_changes_no_number(config, method):
     model, images = create_model(config, seed=1).eval(), images_for(config)
     np.testing.assert_allclose(method(model, images, room=0).values, method(model, images).values, atol=1e-6)
@@ -155,7 +154,7 @@ def test_the_default_method_follows_what_carries_the_answer(changes, method):
     config = dataclasses.replace(TINY, **changes)
     assert default_method(config) == method
     model, images = create_model(config, seed=1).eval(), images_for(config)
-    assert explain(model, images).method == method
+    assert explain_images(model, images).method == method
 
 
 @pytest.mark.parametrize("method", [name for name, one in METHODS.items() if one.of_class])
@@ -176,4 +175,4 @@ def test_each_class_has_a_map_of_its_own(method):
 
 def test_pixels_are_summed_over_patches_and_nothing_lies_beyond_the_picture():
     pixels = torch.arange(15.0).reshape(1, 3, 5)
-    assert by_patch(pixels, (2, 4), Grid(2, 2)).tolist() == [[[0 + 1 + 2 + 3 + 5 + 6 + 7 + 8, 13], [46, 14]]]
+    assert sum_by_patch(pixels, (2, 4), Grid(2, 2)).tolist() == [[[0 + 1 + 2 + 3 + 5 + 6 + 7 + 8, 13], [46, 14]]]

@@ -11,15 +11,11 @@ from torch import Tensor
 
 import plain
 from kinds import TINY, images_for
-from vitrail.explain import lens as lens_module
-from vitrail.explain.attention import attention, by_head, rollout
-from vitrail.explain.gradcam import gradcam
-from vitrail.explain.integrated import integrated
-from vitrail.explain.legrad import legrad
-from vitrail.explain.lens import lens
-from vitrail.explain.occlusion import occlusion
-from vitrail.explain.relevance import relevance
-from vitrail.explain.similarity import similarity
+from vitrail.explain import patch_features as lens_module
+from vitrail.explain.attention_maps import attention_by_head, attention_map, attention_rollout
+from vitrail.explain.gradients import gradcam, integrated_gradients, legrad, relevance_map
+from vitrail.explain.occlusion import occlusion_map
+from vitrail.explain.patch_features import patch_lens, patch_similarity
 from vitrail.model.vit import ViT, create_model
 
 THREE = dataclasses.replace(TINY, depth=3, qkv_bias=True)
@@ -92,7 +88,7 @@ def test_X2_relevance(config, room):
         raised = np.maximum(0, (weights.detach() * gradient).numpy()).mean(1)
         product = product + raised @ product
     wanted = np.einsum("bt,bts->bs", shares(config, answer), product - identity)
-    found = relevance(model, images, OF, room=room)
+    found = relevance_map(model, images, OF, room=room)
     close(found.values, grid(config, wanted))
     assert found.of == OF
 
@@ -121,9 +117,9 @@ def test_X2_rollout(config):
         bare = mean @ bare
     wanted = np.einsum("bt,bts->bs", shares(config, answer), product)
     np.testing.assert_allclose(wanted.sum(1), 1)
-    close(rollout(model, images).values, grid(config, wanted))
+    close(attention_rollout(model, images).values, grid(config, wanted))
     wanted = np.einsum("bt,bts->bs", shares(config, answer), bare)
-    close(rollout(model, images, residual=False).values, grid(config, wanted))
+    close(attention_rollout(model, images, residual=False).values, grid(config, wanted))
 
 
 @every_model
@@ -136,9 +132,9 @@ def test_X2_attention_of_every_head(config, layer):
     else:
         weights = answer.weights[2 if layer is None else layer].numpy()
         wanted = np.einsum("bt,bats->bas", shares(config, answer), weights)
-    close(by_head(model, images, layer).numpy(), grid(config, wanted))
-    close(by_head(model, images, layer, heads=[1]).numpy(), grid(config, wanted[:, 1:]))
-    close(attention(model, images, layer).values, grid(config, wanted.mean(1)))
+    close(attention_by_head(model, images, layer).numpy(), grid(config, wanted))
+    close(attention_by_head(model, images, layer, heads=[1]).numpy(), grid(config, wanted[:, 1:]))
+    close(attention_map(model, images, layer).values, grid(config, wanted.mean(1)))
 
 
 @every_model
@@ -162,7 +158,7 @@ def test_X10_integrated_gradients_and_their_completeness(config):
     reached = plain.answer(model, points).outputs.unflatten(0, (steps, 3))[:, [0, 1, 2], list(OF)].sum()
     total = torch.autograd.grad(reached, points)[0].unflatten(0, (steps, 3)).sum(0)
     wanted = ((images - start) * total / steps).sum(1).numpy()
-    found = integrated(model, images, OF, start, steps=64)
+    found = integrated_gradients(model, images, OF, start, steps=64)
     close(found.pixels, wanted)
     rows, columns = config.grid
     patches = wanted.reshape(3, rows, config.patch[0], columns, config.patch[1]).sum((2, 4))
@@ -188,13 +184,13 @@ def test_occlusion_is_the_mean_fall_over_windows(config, window):
             total[:, row : row + window, column : column + window] += fall[:, None, None]
             count[row : row + window, column : column + window] += 1
     cover = torch.full((1, *images.shape[1:]), 0.25)
-    close(occlusion(model, images, OF, window, cover).values, total / count)
+    close(occlusion_map(model, images, OF, window, cover).values, total / count)
 
 
 @every_model
 def test_dropped_patches_are_really_gone(config):
     model, images = made(config)
-    found = occlusion(model, images, OF, drop=True).values.reshape(3, -1)
+    found = occlusion_map(model, images, OF, drop=True).values.reshape(3, -1)
     left = torch.tensor([[i for i in range(config.grid.patches) if i != 5]] * 3)
     fall = (model(images) - model(images, left))[[0, 1, 2], list(OF)].detach().numpy()
     np.testing.assert_allclose(found[:, 5], fall, atol=1e-5)
@@ -207,13 +203,13 @@ def test_dropped_patches_are_really_gone(config):
 def test_the_lens_reads_every_patch_alone(config):
     model, images = made(config)
     answer, w = plain.answer(model, images), plain.weights_of(model)
-    every = lens_module.after_every_block(model, images, OF)
+    every = lens_module.patch_lens_per_block(model, images, OF)
     for layer, tokens in enumerate(answer.tokens):
         wanted = np.zeros((3, config.tokens))
         for t in range(config.prefix, config.tokens):
             alone = tokens[:, t, None].expand(-1, config.prefix + 1, -1)
             wanted[:, t] = plain.head(config, w, alone)[0][[0, 1, 2], list(OF)].numpy()
-        close(lens(model, images, OF, layer).values, grid(config, wanted))
+        close(patch_lens(model, images, OF, layer).values, grid(config, wanted))
         close(every[layer].numpy(), grid(config, wanted))
 
 
@@ -223,6 +219,6 @@ def test_similarity_is_the_cosine_to_one_patch(config):
     tokens = plain.answer(model, images).tokens[-1][:, config.prefix :].numpy()
     lengths = np.linalg.norm(tokens, axis=-1)
     wanted = np.einsum("bnd,bd->bn", tokens, tokens[:, 6]) / lengths / lengths[:, 6, None]
-    found = similarity(model, images, patch=7)
+    found = patch_similarity(model, images, patch=7)
     close(found.values, wanted.reshape(3, *config.grid))
     assert "row 2, column 3" in found.line

@@ -10,11 +10,11 @@ import torch
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
-from vitrail.explain.attention import by_head
-from vitrail.explain.map import EmptyMapError, Map, refuse_empty
-from vitrail.explain.methods import METHODS, Options, explain
-from vitrail.explain.occlusion import covered
-from vitrail.explain.outliers import artefact_patches, norms, outliers
+from vitrail.explain.attention_maps import attention_by_head
+from vitrail.explain.attribution import AttributionMap, EmptyMapError, require_nonempty_map
+from vitrail.explain.methods import METHODS, MethodOptions, explain_images
+from vitrail.explain.occlusion import occlusion_from_outputs
+from vitrail.explain.patch_features import find_artifact_patches, outlier_mask, patch_token_norms
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
@@ -24,8 +24,10 @@ def model_and_images(**changes):
     return create_model(config, seed=1).eval(), images_for(config)
 
 
-def a_map(values) -> Map:
-    return Map(values=np.array(values, np.float32), method="rollout", layer="block 0", unit="share", line="A line.")
+def a_map(values) -> AttributionMap:
+    return AttributionMap(
+        values=np.array(values, np.float32), method="rollout", layer="block 0", unit="share", line="A line."
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,22 +36,26 @@ def a_map(values) -> Map:
         ({"method": "chefer"}, r"^There is no method 'chefer'\. The methods are relevance, legrad, grad-cam, integrat"),
         ({"of": 3}, r"^The model has outputs 0 to 2\. Got 3 to explain\.$"),
         ({"of": (0, 1)}, r"^One output to explain per picture is needed, 3\. Got 2\.$"),
-        ({"options": Options(layer=2)}, r"^The model has blocks 0 to 1\. Got layer=2\.$"),
-        ({"options": Options(steps=3, heads=(0,))}, r"^relevance has no use for heads, steps\. It knows layer\.$"),
+        ({"options": MethodOptions(layer=2)}, r"^The model has blocks 0 to 1\. Got layer=2\.$"),
+        (
+            {"options": MethodOptions(steps=3, heads=(0,))},
+            r"^relevance has no use for heads, steps\. It knows "
+            r"layer\.$",
+        ),
         ({"method": "rollout", "of": 1}, r"^rollout draws the same map for every class, .* Of a class: relevance, leg"),
-        ({"method": "attention", "options": Options(heads=(2,))}, r"^The model has heads 0 to 1\. Got 2\.$"),
+        ({"method": "attention", "options": MethodOptions(heads=(2,))}, r"^The model has heads 0 to 1\. Got 2\.$"),
         ({"method": "similarity"}, r"^similarity needs the patch that others are compared with"),
         (
-            {"method": "similarity", "options": Options(patch=13)},
+            {"method": "similarity", "options": MethodOptions(patch=13)},
             r"^patch must lie in 1\.\.12 for 3 x 4 pat.* Got 13\.$",
         ),
         (
-            {"method": "occlusion", "options": Options(window=4)},
+            {"method": "occlusion", "options": MethodOptions(window=4)},
             r"^window must lie in 1\.\.3 for 3 x 4 patc.* Got 4\.$",
         ),
-        ({"method": "integrated", "options": Options(steps=0)}, r"^steps must be at least 1\. Got 0\.$"),
+        ({"method": "integrated", "options": MethodOptions(steps=0)}, r"^steps must be at least 1\. Got 0\.$"),
         (
-            {"method": "occlusion", "options": Options(drop=True, cover=torch.zeros(1, 2, 12, 8))},
+            {"method": "occlusion", "options": MethodOptions(drop=True, cover=torch.zeros(1, 2, 12, 8))},
             r"^Patches are either covered or dropped\. Got a cover and drop=True\.$",
         ),
     ],
@@ -57,51 +63,51 @@ def a_map(values) -> Map:
 def test_what_cannot_be_is_said(asked, message):
     model, images = model_and_images()
     with pytest.raises(UsageError, match=message):
-        explain(model, images, **asked)
+        explain_images(model, images, **asked)
 
 
 def test_a_model_without_blocks_has_nothing_to_look_at():
     model, images = model_and_images(depth=0)
     for method in ("relevance", "legrad", "grad-cam", "attention", "rollout", "lens"):
         with pytest.raises(UsageError, match=r"^The model has no blocks"):
-            explain(model, images, method)
+            explain_images(model, images, method)
 
 
 def test_a_probe_has_the_heads_that_it_has():
     model, images = model_and_images(class_token=False, pool="attention")
     with pytest.raises(UsageError, match=r"^heads must list some of 0 to 1, each once\. Got \[1, 1\]\.$"):
-        by_head(model, images, heads=(1, 1))
+        attention_by_head(model, images, heads=(1, 1))
 
 
 def test_overlapping_patches_cannot_be_taken_out():
     model, images = model_and_images(image_size=(32, 32), patch=(16, 16), patches="t2t-transformer")
     with pytest.raises(UsageError, match=r"^Patches of this model overlap"):
-        explain(model, images, "occlusion", options=Options(drop=True))
+        explain_images(model, images, "occlusion", options=MethodOptions(drop=True))
 
 
 def test_the_last_patch_cannot_be_taken_out():
     model, images = model_and_images(image_size=(8, 4))
     with pytest.raises(UsageError, match=r"^A window of 2 x 2 takes out every patch"):
-        explain(model, images, "occlusion", options=Options(drop=True, window=2))
+        explain_images(model, images, "occlusion", options=MethodOptions(drop=True, window=2))
 
 
 def test_an_empty_picture_adds_nothing():
     model, images = model_and_images()
     images[1] = 0
     with pytest.raises(EmptyMapError, match=r"^Picture 2 of 3 equals the empty picture"):
-        explain(model, images, "integrated")
+        explain_images(model, images, "integrated")
 
 
 def test_X15_maps_that_say_nothing_are_refused_with_the_reason():
     good = a_map([[[0, 1]], [[2, 1]]])
-    assert refuse_empty(good, "why") is good
+    assert require_nonempty_map(good, "why") is good
     for values, message in (
         ([[[0, 1]], [[0, 0]]], r"^The map by rollout of picture 2 of 2 is zero everywhere: why\. Choose another"),
         ([[[3, 3]], [[0, 1]]], r"picture 1 of 2 has the same value 3 on all 2 patches, so it points nowhere"),
         ([[[0, 1]], [[np.nan, np.inf]]], r"picture 2 of 2 holds 2 values that are not finite"),
     ):
         with pytest.raises(EmptyMapError, match=message):
-            refuse_empty(a_map(values), "why")
+            require_nonempty_map(a_map(values), "why")
 
 
 def test_a_head_of_zeros_is_no_map_but_a_reason():
@@ -110,7 +116,7 @@ def test_a_head_of_zeros_is_no_map_but_a_reason():
     torch.nn.init.zeros_(model.head.linear.weight)
     for method in ("relevance", "legrad", "grad-cam", "integrated", "occlusion"):
         with pytest.raises(EmptyMapError, match=rf"^The map by {method} of picture 1 of 3 is zero everywhere: "):
-            explain(model, images, method, of=1)
+            explain_images(model, images, method, of=1)
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
@@ -124,7 +130,7 @@ def test_attention_is_there_for_every_kind_on_the_fused_path(config):
         assert kept[name].shape == (3, config.heads, config.tokens, config.tokens)
         assert (kept[name].sum(-1) - 1).abs().max() < 1e-5
     assert (kept["outputs"] - model(images)).abs().max() < 1e-5
-    found = METHODS["relevance"].run(model, images, None, Options())
+    found = METHODS["relevance"].run(model, images, None, MethodOptions())
     assert found.values.shape == (3, *config.grid) and found.values.any()
 
 
@@ -132,7 +138,9 @@ def test_registers_and_rectangles_need_no_reshaping_by_the_caller():
     """Where a square grid behind one class token is taken for granted: 8 x 2 patches behind 1 + 4 tokens."""
     model, images = model_and_images(image_size=(32, 4), registers=4)
     for method in METHODS:
-        asked = {"similarity": Options(patch=16), "integrated": Options(steps=2)}.get(method, Options())
+        asked = {"similarity": MethodOptions(patch=16), "integrated": MethodOptions(steps=2)}.get(
+            method, MethodOptions()
+        )
         assert METHODS[method].run(model, images, None, asked).values.shape == (3, 8, 2)
 
 
@@ -143,13 +151,13 @@ def test_pooling_by_a_probe_shows_its_own_attention():
     assert kept["pool.attention"].shape == (3, 2, 1, 13)
     torch.testing.assert_close(kept["pool.attention"].sum(-1), torch.ones(3, 2, 1))
     torch.testing.assert_close(kept["outputs"], model(images), atol=1e-6, rtol=1e-5)
-    assert by_head(model, images).shape == (3, 2, 3, 4)
+    assert attention_by_head(model, images).shape == (3, 2, 3, 4)
 
 
 def test_X10_notes_tell_the_gap_of_integrated_gradients():
     model, images = model_and_images()
-    few = explain(model, images, "integrated", of=0, options=Options(steps=1)).notes
-    enough = explain(model, images, "integrated", of=0).notes
+    few = explain_images(model, images, "integrated", of=0, options=MethodOptions(steps=1)).notes
+    enough = explain_images(model, images, "integrated", of=0).notes
     assert all(note.startswith("1 steps leave a gap of ") for note in few)
     gaps = [float(note.split("gap of ")[1].split("%")[0]) for note in enough]
     assert len(gaps) == 3 and max(gaps) <= 1
@@ -159,19 +167,19 @@ def test_X9_injected_artefact_tokens_are_found_and_nothing_else():
     """X9: 99 % of injected ones, at most one false alarm in a thousand, of lengths that vary by a tenth."""
     draw = np.random.default_rng(0)
     lengths = draw.normal(40, 4, (500, 16, 16)).astype(np.float32)
-    assert outliers(lengths).mean() <= 0.001
+    assert outlier_mask(lengths).mean() <= 0.001
     planted = draw.random(lengths.shape) < 0.02
     lengths[planted] *= draw.uniform(3, 6, planted.sum())
-    found = outliers(lengths)
+    found = outlier_mask(lengths)
     assert found[planted].mean() >= 0.99 and found[~planted].mean() <= 0.001
 
 
 def test_X9_tokens_that_a_block_has_made_long_are_artefacts_and_those_of_odd_patches_are_not():
     model, images = model_and_images()
-    assert not artefact_patches(model, images).any()
+    assert not find_artifact_patches(model, images).any()
     odd = images.clone()
     odd[:, :, :4, :4] *= 500  # the first patch
-    assert outliers(norms(model, odd))[:, 0, 0].all() and not artefact_patches(model, odd).any()
+    assert outlier_mask(patch_token_norms(model, odd))[:, 0, 0].all() and not find_artifact_patches(model, odd).any()
     first = model.config.prefix
 
     def note(block, given, x):
@@ -180,7 +188,7 @@ def test_X9_tokens_that_a_block_has_made_long_are_artefacts_and_those_of_odd_pat
         return x * longer
 
     held = model.encoder.blocks[-1].register_forward_hook(note)
-    found = artefact_patches(model, images)
+    found = find_artifact_patches(model, images)
     held.remove()
     assert found.reshape(len(images), -1)[:, 5].all() and found.sum() == len(images)
 
@@ -188,7 +196,7 @@ def test_X9_tokens_that_a_block_has_made_long_are_artefacts_and_those_of_odd_pat
 def test_X9_a_plain_background_makes_no_artefacts():
     lengths = np.full((1, 8, 8), 20.0, np.float32)
     lengths[:, 2:5, 2:5] = 33
-    assert not outliers(lengths).any()
+    assert not outlier_mask(lengths).any()
 
 
 def test_norms_are_those_of_patches_after_a_block():
@@ -196,7 +204,7 @@ def test_norms_are_those_of_patches_after_a_block():
     kept = model.features(images, ("blocks.0", "blocks.1"))
     for layer, name in ((0, "blocks.0"), (None, "blocks.1")):
         wanted = kept[name][:, 3:].norm(dim=-1).reshape(3, 3, 4).detach().numpy()
-        np.testing.assert_allclose(norms(model, images, layer), wanted, rtol=1e-6)
+        np.testing.assert_allclose(patch_token_norms(model, images, layer), wanted, rtol=1e-6)
 
 
 def test_X16_whatever_answers_can_be_covered_piece_by_piece():
@@ -209,7 +217,7 @@ def test_X16_whatever_answers_can_be_covered_piece_by_piece():
         with torch.no_grad():
             return model(pictures)[:, 1] + 10 * rows  # what does not change falls out
 
-    found = covered(answer, images, TINY.patch, Grid(3, 4), window=2)
-    wanted = explain(model, images, "occlusion", of=1, options=Options(window=2)).values
+    found = occlusion_from_outputs(answer, images, TINY.patch, Grid(3, 4), window=2)
+    wanted = explain_images(model, images, "occlusion", of=1, options=MethodOptions(window=2)).values
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-5)
     assert sum(asked) == 3 + 3 * 2 * 3

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from vitrail.errors import DataError
-from vitrail.explain.picture import PANES, read
+from vitrail.explain.figures import SAMPLE_IMAGE, read_image
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "draw_panes.py"
 
@@ -21,22 +21,24 @@ def test_our_window_is_what_its_script_draws():
     spec.loader.exec_module(script)
     drawn = script.draw()
     assert drawn.shape == (60, 100)
-    assert np.abs(drawn.astype(int) - read(PANES)[..., 0]).max() <= 1  # sines differ by a bit between machines
-    assert PANES.stat().st_size < 10_000
+    assert (
+        np.abs(drawn.astype(int) - read_image(SAMPLE_IMAGE)[..., 0]).max() <= 1
+    )  # sines differ by a bit between machines
+    assert SAMPLE_IMAGE.stat().st_size < 10_000
 
 
 def test_floats_run_from_black_to_white(tmp_path):
     np.save(tmp_path / "a.npy", np.array([[0.0, 0.5], [1.0, 0.25]], np.float32))
-    assert read(tmp_path / "a.npy")[..., 0].tolist() == [[0, 128], [255, 64]]
-    assert read(tmp_path / "a.npy", channels=3).shape == (2, 2, 3)
+    assert read_image(tmp_path / "a.npy")[..., 0].tolist() == [[0, 128], [255, 64]]
+    assert read_image(tmp_path / "a.npy", channels=3).shape == (2, 2, 3)
 
 
 def test_bytes_are_read_as_they_are(tmp_path):
     values = np.random.default_rng(0).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     np.save(tmp_path / "a.npy", values)
     Image.fromarray(values).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(read(tmp_path / "a.npy", 3), values)
-    np.testing.assert_array_equal(read(tmp_path / "a.png", 3), values)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.npy", 3), values)
+    np.testing.assert_array_equal(read_image(tmp_path / "a.png", 3), values)
 
 
 @pytest.mark.parametrize(
@@ -51,14 +53,14 @@ def test_bytes_are_read_as_they_are(tmp_path):
 def test_another_array_is_refused_by_name(array, message, tmp_path):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(DataError, match=r"a\.npy.*" + message):
-        read(tmp_path / "a.npy")
+        read_image(tmp_path / "a.npy")
 
 
 def test_objects_and_missing_files_are_refused(tmp_path):
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"a\.npy must hold one array of numbers"):
-        read(tmp_path / "a.npy")
+        read_image(tmp_path / "a.npy")
     with pytest.raises(DataError, match=r"gone\.npy"):
-        read(tmp_path / "gone.npy")
+        read_image(tmp_path / "gone.npy")
     with pytest.raises(DataError, match=r"gone\.png"):
-        read(tmp_path / "gone.png")
+        read_image(tmp_path / "gone.png")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vitrail.errors import UsageError
-from vitrail.explain.positions import cosines, positions
+from vitrail.explain.figures import cosine_similarities, plot_positions
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 
@@ -21,7 +21,7 @@ def test_the_table_is_drawn_as_it_is(kind, class_token):
     model = create_model(
         replace(TINY, positions=kind, class_token=class_token, pool="class" if class_token else "mean")
     )
-    table = positions(model).axes[0]
+    table = plot_positions(model).axes[0]
     np.testing.assert_array_equal(np.asarray(table.images[0].get_array()), model.positions.table.detach().numpy())
     kept = "trained" if kind in ("learned", "indexed") else "fixed"
     assert table.get_title() == f"{kind} positions ({kept}): [{6 + class_token}, 16]"
@@ -29,7 +29,7 @@ def test_the_table_is_drawn_as_it_is(kind, class_token):
 
 def test_X12_every_place_is_most_like_itself():
     model = create_model(replace(TINY, positions="sincos2d"))
-    tiles = np.asarray(positions(model).axes[1].images[0].get_array().filled(np.nan))
+    tiles = np.asarray(plot_positions(model).axes[1].images[0].get_array().filled(np.nan))
     assert tiles.shape == (2 * 3 - 1, 3 * 4 - 1)
     for row in range(2):
         for column in range(3):
@@ -41,7 +41,7 @@ def test_X12_every_place_is_most_like_itself():
 @pytest.mark.parametrize(("kind", "title"), [("axial", "axial rotary"), ("from-one", "from-one rotary")])
 def test_a_model_with_rotation_alone_shows_its_angles_and_says_so(kind, title):
     model = create_model(replace(TINY, positions="none", rotary=kind))
-    axes = positions(model).axes[0]
+    axes = plot_positions(model).axes[0]
     assert axes.get_title() == f"{title} positions: angles of [6, 4], radians"
     tables = model.rotary(TINY.grid, model.tokens.cls)
     angles = np.asarray(axes.images[0].get_array())
@@ -52,16 +52,16 @@ def test_a_model_with_rotation_alone_shows_its_angles_and_says_so(kind, title):
 
 def test_a_large_grid_shows_every_third_place():
     model = create_model(replace(TINY, image_size=(8, 160), positions="sincos2d"))
-    assert "1 x 14 places, 2 x 40 each, every 3. row and column" in positions(model).axes[1].get_title()
+    assert "1 x 14 places, 2 x 40 each, every 3. row and column" in plot_positions(model).axes[1].get_title()
 
 
 def test_cosines_of_known_vectors():
-    found = cosines(np.array([[1.0, 0], [0, 2], [3, 3], [0, 0]]))
+    found = cosine_similarities(np.array([[1.0, 0], [0, 2], [3, 3], [0, 0]]))
     assert found[0].tolist() == pytest.approx([1, 0, 0.5**0.5, 0])
 
 
 def test_a_model_without_positions_is_refused():
     with pytest.raises(UsageError, match="adds no table and rotates nothing"):
-        positions(create_model(replace(TINY, positions="none")))
+        plot_positions(create_model(replace(TINY, positions="none")))
     with pytest.raises(UsageError, match="no colour map named 'cividi'"):
-        positions(create_model(TINY), cmap="cividi")
+        plot_positions(create_model(TINY), cmap="cividi")

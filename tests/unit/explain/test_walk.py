@@ -11,8 +11,8 @@ import torch
 import vitrail
 from vitrail.data.preprocess import normalize, preprocess_image
 from vitrail.errors import UsageError
-from vitrail.explain.picture import PANES
-from vitrail.explain.walk import table, walk
+from vitrail.explain.figures import SAMPLE_IMAGE
+from vitrail.explain.trace import format_trace, trace_forward
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -33,16 +33,16 @@ def config(**parts) -> ViTConfig:
 @pytest.mark.parametrize("parts", PARTS)
 def test_the_last_step_is_the_models_own_answer(parts):
     model = create_model(config(**parts), seed=1).train()
-    steps = walk(model, SPEC, PANES)
+    steps = trace_forward(model, SPEC, SAMPLE_IMAGE)
     assert model.training
     with torch.no_grad():
-        logits = model.eval()(normalize(preprocess_image(PANES, SPEC)[None], SPEC))
+        logits = model.eval()(normalize(preprocess_image(SAMPLE_IMAGE, SPEC)[None], SPEC))
     best = int(logits.argmax())
     assert f"output {best} of 0..2 is largest: {logits[0, best]:.3f}" in steps[-1].note
 
 
 def test_shapes_are_those_of_the_article():
-    steps = walk(create_model(config()), SPEC, PANES)
+    steps = trace_forward(create_model(config()), SPEC, SAMPLE_IMAGE)
     assert [(step.name, step.shape) for step in steps] == [
         ("decode", (60, 100, 1)),
         ("fit", (1, 1, 60, 100)),
@@ -62,7 +62,7 @@ def test_shapes_are_those_of_the_article():
 @pytest.mark.parametrize("parts", PARTS)
 def test_every_file_is_in_the_package(parts):
     package = Path(vitrail.__path__[0])
-    steps = walk(create_model(config(**parts)), SPEC, PANES)
+    steps = trace_forward(create_model(config(**parts)), SPEC, SAMPLE_IMAGE)
     assert all((package / step.file).is_file() for step in steps)
     assert [step.file for step in steps[:4]] == [
         "data/decoding/decode.py", "data/preprocess.py", "data/preprocess.py", "model/tokens.py",
@@ -70,22 +70,22 @@ def test_every_file_is_in_the_package(parts):
 
 
 def test_rotation_has_a_step_of_its_own():
-    steps = walk(create_model(config(**PARTS[1])), SPEC, PANES)
+    steps = trace_forward(create_model(config(**PARTS[1])), SPEC, SAMPLE_IMAGE)
     assert [step.shape for step in steps if step.name == "rotary"] == [(15, 8)]
     assert "rotation tells places" in next(step.note for step in steps if step.name == "positions")
 
 
 def test_an_array_of_another_size_is_fitted_and_padded_models_walk_too():
     picture = np.random.default_rng(0).integers(0, 256, (30, 40), dtype=np.uint8)
-    steps = walk(create_model(config()), SPEC, picture)
+    steps = trace_forward(create_model(config()), SPEC, picture)
     assert steps[1].note == "channels first, squash, bicubic, antialiased"
-    padded = walk(create_model(config(patch=(16, 16), pad=True)), SPEC, picture)
+    padded = trace_forward(create_model(config(patch=(16, 16), pad=True)), SPEC, picture)
     assert {step.name: step.shape for step in padded}["patches"] == (1, 28, 256)
 
 
 def test_the_table_has_a_line_per_step_in_columns():
-    steps = walk(create_model(config()), SPEC, PANES)
-    lines = table(steps).splitlines()
+    steps = trace_forward(create_model(config()), SPEC, SAMPLE_IMAGE)
+    lines = format_trace(steps).splitlines()
     assert len(lines) == len(steps)
     assert lines[0].startswith(" 1  decode     [60, 100, 1]     data/decoding/decode.py      uint8")
     assert len({line.index(step.file) for line, step in zip(lines, steps, strict=True)}) == 1
@@ -93,4 +93,4 @@ def test_the_table_has_a_line_per_step_in_columns():
 
 def test_a_size_that_no_patch_divides_is_refused():
     with pytest.raises(UsageError, match="image height 50 is not a multiple of the patch height 20"):
-        walk(create_model(config()), ImageSpec(height=50, width=100, channels=1), PANES)
+        trace_forward(create_model(config()), ImageSpec(height=50, width=100, channels=1), SAMPLE_IMAGE)

@@ -14,7 +14,7 @@ from unit.report.test_accessible import Outline
 from unit.report.test_page import Balanced
 from vitrail.errors import DamagedFileError
 from vitrail.evaluate.decisions import Decisions
-from vitrail.explain.overlay import under_map
+from vitrail.explain.overlay import blend_map
 from vitrail.report import choice, explanations, heat, page, thumbnails
 from vitrail.report.asked import Asked
 from vitrail.report.explanations import About, Explanations
@@ -116,7 +116,7 @@ def test_the_map_is_the_one_that_explain_draws(run):
     images, rows = thumbnails.load(folder)
     kept = explanations.load(folder)
     image = images[rows.tolist().index(int(kept.rows[3]))].image
-    mixed = under_map(image, kept.values[3], "positive", (4, 2), kept.artefacts[3], heat.SIDE)
+    mixed = blend_map(image, kept.values[3], "positive", (4, 2), kept.artefacts[3], heat.SIDE)
     assert mixed.shape == (168, 168, 3) and thumbnails.data_uri(mixed) in built
     assert heat.heat(kept, test, images, rows).hidden == 1
 

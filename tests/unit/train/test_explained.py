@@ -12,7 +12,7 @@ from kinds import TINY, images_for
 from unit.evaluate.test_number_predictions import table
 from vitrail.data.preprocess import normalize
 from vitrail.evaluate.predictions import ClassificationPredictions
-from vitrail.explain.methods import explain
+from vitrail.explain.methods import explain_images
 from vitrail.model.vit import create_model
 from vitrail.report import explanations
 from vitrail.spec import ImageSpec
@@ -55,7 +55,7 @@ def test_the_maps_are_those_of_explain_alone(changes, tmp_path):
     found, asked = kept(tmp_path, model, views=2)
     assert len(found.rows) + len(found.about.nothing) == len(asked) == 12
     for row, of, values in zip(found.rows.tolist(), found.of.tolist(), found.values, strict=True):
-        wanted = explain(model, normalize(PICTURES[row][None], SPEC), of=of)
+        wanted = explain_images(model, normalize(PICTURES[row][None], SPEC), of=of)
         np.testing.assert_array_equal(values, wanted.values[0])
         assert of == row % 3 and found.about.method == wanted.method
         assert (found.about.line, found.about.layer, found.about.scale) == (wanted.line, wanted.layer, wanted.scale)

@@ -149,7 +149,7 @@ class Explain(Command):
         from ...doors.classic import draw_classic
         from ...doors.models import find
         from ...doors.wishes import pixels
-        from ...explain.classic.shown import Choices
+        from ...explain.paper_figures.plots import FigureOptions
         from ...predict.image_paths import expand_image_paths
         from ..output import print_json
 
@@ -158,7 +158,7 @@ class Explain(Command):
         pictures = expand_image_paths(self.paths) if self.paths else []
         of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
         path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{of}{name}.png"
-        written = draw_classic(find(self.model), name, pictures, path, size, Choices(layer=self.layer))
+        written = draw_classic(find(self.model), name, pictures, path, size, FigureOptions(layer=self.layer))
         if self.json:
             print_json([str(file) for file in written])
         else:
@@ -169,8 +169,8 @@ class Explain(Command):
         from ...doors import evaluation
         from ...doors.faithfulness import PICTURES, faithfulness, of_method
         from ...doors.predicting import open_predictor
+        from ...explain.faithfulness.benchmark import format_faithfulness
         from ...explain.methods import METHODS
-        from ...explain.truth.lines import table
         from ..output import print_json
 
         self._refuse("--faithfulness", NOT_FAITHFULNESS)
@@ -194,7 +194,7 @@ class Explain(Command):
         if self.json:
             print_json({"model": self.model, **found.to_json()})
         else:
-            print(table(found))
+            print(format_faithfulness(found))
         return 0
 
     def _refuse(self, what: str, unused: Mapping[str, str]) -> None:

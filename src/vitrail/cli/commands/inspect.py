@@ -120,7 +120,7 @@ class Inspect(Command):
         """Everything that was asked, as plain values; the figures are drawn on the way."""
         from ...doors.anatomy import anatomy
         from ...doors.provenance import provenance
-        from ...explain import walk
+        from ...explain import trace
 
         facts: dict[str, Any] = {"model": self.model, "kind": found.kind, **anatomy(found)}
         if found.audit is not None and (found.bundle is None or found.licence or found.notes):
@@ -132,7 +132,7 @@ class Inspect(Command):
                 for row in found.audit.rows
             ]
         if self.walk is not None:
-            steps = walk.walk(found.model, found.spec, self.walk)
+            steps = trace.trace_forward(found.model, found.spec, self.walk)
             facts["walk"] = [step._asdict() for step in steps]
         if self.figures is not None:
             facts["figures"] = self._draw(found, self.figures)
@@ -145,7 +145,7 @@ class Inspect(Command):
     def _print(self, found: Found, facts: dict[str, Any]) -> None:
         from ...doors.anatomy import table
         from ...doors.provenance import lines
-        from ...explain import walk
+        from ...explain import trace
 
         print(table(found, facts))
         if "provenance" in facts:
@@ -153,7 +153,7 @@ class Inspect(Command):
         if "tensors" in facts and found.audit is not None:
             print(f"\n{found.audit.table()}")
         if "walk" in facts:
-            print(f"\n{walk.table([walk.Step(**step) for step in facts['walk']])}")
+            print(f"\n{trace.format_trace([trace.TraceStep(**step) for step in facts['walk']])}")
         if "cost" in facts:
             from ...doors.costing import lines as cost_lines
 
@@ -191,16 +191,16 @@ class Inspect(Command):
     def _draw(self, found: Found, folder: Path) -> list[str]:
         """The three figures; a model that knows no places has two."""
         from ...doors.anatomy import seen
-        from ...explain import figures, picture, positions
+        from ...explain import figures
 
-        image = seen(found, picture.PANES if self.picture is None else self.picture)
+        image = seen(found, figures.SAMPLE_IMAGE if self.picture is None else self.picture)
         patch = found.config.patch
         drawn = {
-            "patch-grid.png": figures.patch_grid(image, patch, cmap=self.cmap),
-            f"token-{self.token}.png": figures.token_strip(image, patch, self.token, self.cmap),
+            "patch-grid.png": figures.plot_patch_grid(image, patch, cmap=self.cmap),
+            f"token-{self.token}.png": figures.plot_token_strip(image, patch, self.token, self.cmap),
         }
         if found.config.positions != "none" or found.config.rotary != "none":
-            drawn["positions.png"] = positions.positions(found.model, self.cmap)
+            drawn["positions.png"] = figures.plot_positions(found.model, self.cmap)
         for name, figure in drawn.items():
-            figures.save(figure, folder / name)
+            figures.save_png(figure, folder / name)
         return [str(folder / name) for name in drawn]

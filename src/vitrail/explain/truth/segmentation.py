@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Float64
 from ...errors import UsageError
 
 
-class Segmented(NamedTuple):
+class SegmentationScores(NamedTuple):
     """Counts of pixels and one figure a picture, so that parts of a data set can be joined."""
 
     right: int
@@ -47,7 +47,9 @@ class Segmented(NamedTuple):
         return float(self.precisions.mean())
 
 
-def segmented(maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray, "n H W"]) -> Segmented:
+def score_segmentation(
+    maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray, "n H W"]
+) -> SegmentationScores:
     """Compare maps with masks of the objects.
 
     Raises:
@@ -59,20 +61,20 @@ def segmented(maps: Float[np.ndarray, "B rows columns"], masks: Bool[np.ndarray,
         raise UsageError(
             f"A mask must hold object and background. That of picture {int(same.argmax())} (from 0) does not."
         )
-    heat = _scaled(maps, (masks.shape[1], masks.shape[2]))
+    heat = _upsample_and_rescale(maps, (masks.shape[1], masks.shape[2]))
     called = heat > heat.mean((1, 2), keepdims=True)
-    return Segmented(
+    return SegmentationScores(
         right=int((called == masks).sum()),
         pixels=masks.size,
         both=(int((~called & ~masks).sum()), int((called & masks).sum())),
         either=(int((~called | ~masks).sum()), int((called | masks).sum())),
-        precisions=np.array([_precision(*pair) for pair in zip(heat, masks, strict=True)]),
+        precisions=np.array([_average_precision(*pair) for pair in zip(heat, masks, strict=True)]),
     )
 
 
-def joined(parts: list[Segmented]) -> Segmented:
+def merge_segmentation_scores(parts: list[SegmentationScores]) -> SegmentationScores:
     """Several parts of a data set as one."""
-    return Segmented(
+    return SegmentationScores(
         right=sum(part.right for part in parts),
         pixels=sum(part.pixels for part in parts),
         both=(sum(part.both[0] for part in parts), sum(part.both[1] for part in parts)),
@@ -81,7 +83,9 @@ def joined(parts: list[Segmented]) -> Segmented:
     )
 
 
-def _scaled(maps: Float[np.ndarray, "B rows columns"], size: tuple[int, int]) -> Float64[np.ndarray, "B H W"]:
+def _upsample_and_rescale(
+    maps: Float[np.ndarray, "B rows columns"], size: tuple[int, int]
+) -> Float64[np.ndarray, "B H W"]:
     """Stretched between the centres of patches, then each from 0 to 1."""
     large = F.interpolate(torch.from_numpy(maps).double()[:, None], size=size, mode="bilinear", align_corners=False)
     found = large[:, 0].numpy()
@@ -91,7 +95,7 @@ def _scaled(maps: Float[np.ndarray, "B rows columns"], size: tuple[int, int]) ->
     return (found - low) / (high - low)
 
 
-def _precision(heat: Float64[np.ndarray, "H W"], mask: Bool[np.ndarray, "H W"]) -> float:
+def _average_precision(heat: Float64[np.ndarray, "H W"], mask: Bool[np.ndarray, "H W"]) -> float:
     from sklearn.metrics import average_precision_score
 
     truth = np.concatenate([~mask.ravel(), mask.ravel()])

@@ -11,10 +11,14 @@ from torch import nn
 
 from kinds import KINDS, TINY, images_for
 from vitrail.errors import UsageError
-from vitrail.explain.classic.distance import distances, places_apart
-from vitrail.explain.classic.heads import fewest, looked_at
-from vitrail.explain.classic.looking import readers
-from vitrail.explain.classic.rollout import rolled
+from vitrail.explain.paper_figures.attention_figures import (
+    head_attention_maps,
+    mean_attention_distances,
+    patch_distances,
+    readout_weights,
+    rollout_shares,
+    smallest_mask_with_mass,
+)
 from vitrail.model.vit import create_model
 from vitrail.spec import Grid
 
@@ -33,7 +37,7 @@ def test_X12_distances_are_those_of_a_slow_loop(config):
     model, images = create_model(config, seed=1).eval(), images_for(config, batch=2)
     rows, columns = config.grid
     for renormalise in (True, False):
-        found = distances(model, images, renormalise)
+        found = mean_attention_distances(model, images, renormalise)
         for block, weights in enumerate(attention_of(model, images)):
             for head in range(config.heads):
                 total = 0.0
@@ -60,10 +64,10 @@ def indifferent(config):
 
 def test_X12_a_head_that_looks_everywhere_alike_has_the_mean_distance_of_all_places():
     model, images = indifferent(TINY), images_for(TINY)
-    even = places_apart(Grid(3, 4), (4, 2)).mean()
-    np.testing.assert_allclose(distances(model, images, True), even, atol=1e-6)
-    np.testing.assert_allclose(distances(model, images, False), even * 12 / 13, atol=1e-6)
-    line = places_apart(Grid(1, 5), (9, 2))
+    even = patch_distances(Grid(3, 4), (4, 2)).mean()
+    np.testing.assert_allclose(mean_attention_distances(model, images, True), even, atol=1e-6)
+    np.testing.assert_allclose(mean_attention_distances(model, images, False), even * 12 / 13, atol=1e-6)
+    line = patch_distances(Grid(1, 5), (9, 2))
     assert line.mean() == pytest.approx(2 * (25 - 1) / (3 * 5)), "on a line of n places (n * n - 1) / 3n steps"
 
 
@@ -81,16 +85,16 @@ def test_rollout_is_the_product_of_the_blocks_matrices():
             read = np.zeros(tokens)
             read[0], read[3:] = 0.5, 0.5 / 12
             expected = (read @ product)[3:].reshape(3, 4)
-            np.testing.assert_allclose(rolled(model, images[picture][None], residual), expected, atol=1e-6)
+            np.testing.assert_allclose(rollout_shares(model, images[picture][None], residual), expected, atol=1e-6)
 
 
 @every_kind
 def test_rollout_of_indifferent_heads_is_even_and_what_is_read_sums_to_one(config):
     model, images = create_model(config, seed=1).eval(), images_for(config)
     with torch.no_grad():
-        torch.testing.assert_close(readers(model, images).sum(1), torch.ones(3))
+        torch.testing.assert_close(readout_weights(model, images).sum(1), torch.ones(3))
     if not config.relative and not config.qk_norm and config.key_bias:
-        found = rolled(indifferent(config), images[:1], residual=False)
+        found = rollout_shares(indifferent(config), images[:1], residual=False)
         np.testing.assert_allclose(found, 1 / config.tokens, atol=1e-6)
 
 
@@ -110,7 +114,7 @@ def test_the_probes_weights_are_those_that_make_the_pooled_vector():
         probe.mlp = nn.Sequential()
         probe.norm = ZEROS
         tokens = model.features(images)["tokens"]
-        torch.testing.assert_close(torch.einsum("bt,btd->bd", readers(model, images), tokens), probe(tokens))
+        torch.testing.assert_close(torch.einsum("bt,btd->bd", readout_weights(model, images), tokens), probe(tokens))
 
 
 class _Zeros(nn.Module):
@@ -123,15 +127,15 @@ ZEROS = _Zeros()
 
 def test_heads_are_the_class_tokens_rows_and_their_shares_sum_to_one():
     model, images = create_model(TINY, seed=1).eval(), images_for(TINY)
-    found = looked_at(model, images, 1)
+    found = head_attention_maps(model, images, 1)
     rows = attention_of(model, images)[1][:, :, 0, 1:]
     np.testing.assert_allclose(found, (rows / rows.sum(-1, keepdims=True)).reshape(3, 2, 3, 4), atol=1e-6)
 
 
 def test_masks_hold_a_share_with_the_fewest_patches():
     one = np.array([[0.1, 0.4], [0.3, 0.2]])
-    assert fewest(one, 0.6).tolist() == [[False, True], [True, False]]
-    assert fewest(one, 0.7).tolist() == [[False, True], [True, False]]
-    assert fewest(one, 0.71).tolist() == [[False, True], [True, True]]
+    assert smallest_mask_with_mass(one, 0.6).tolist() == [[False, True], [True, False]]
+    assert smallest_mask_with_mass(one, 0.7).tolist() == [[False, True], [True, False]]
+    assert smallest_mask_with_mass(one, 0.71).tolist() == [[False, True], [True, True]]
     with pytest.raises(UsageError, match=r"between 0 and 1, for example 0\.6\. Got 1\.0"):
-        fewest(one, 1.0)
+        smallest_mask_with_mass(one, 1.0)

@@ -10,13 +10,19 @@ import torch
 
 from kinds import KINDS, TINY
 from vitrail.errors import UsageError
-from vitrail.explain.classic.components import otsu, principal, towards_the_middle, without_specks
-from vitrail.explain.classic.filters import filters_of
-from vitrail.explain.classic.kernel import kernel_of
-from vitrail.explain.classic.norms import lengths
-from vitrail.explain.classic.pca import as_in_dinov2, as_in_dinov3, project
-from vitrail.explain.classic.similarity import similarity
-from vitrail.explain.outliers import limit
+from vitrail.explain.paper_figures.feature_figures import (
+    fit_principal_components,
+    majority_filter,
+    orient_to_center,
+    otsu_threshold,
+    patch_filter_components,
+    pca_colors_dinov2,
+    pca_colors_dinov3,
+    project_features,
+    token_norms_by_block,
+)
+from vitrail.explain.paper_figures.position_figures import position_cosines, rotary_kernel_by_offset
+from vitrail.explain.patch_features import outlier_limit
 from vitrail.model.config import ViTConfig
 from vitrail.model.positions import apply_rotary
 from vitrail.model.vit import create_model
@@ -26,7 +32,7 @@ from vitrail.spec import Grid
 @pytest.mark.parametrize("shape", [(50, 7), (7, 50), (6, 6)])
 def test_components_are_those_of_numpys_svd(shape):
     rows = np.random.default_rng(0).normal(size=shape) * np.linspace(1, 3, shape[1])
-    found = principal(rows, 3)
+    found = fit_principal_components(rows, 3)
     u, s, vt = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
     signs = np.sign((found.axes * vt[:3]).sum(1))
     np.testing.assert_allclose(found.axes, vt[:3] * signs[:, None], atol=1e-8)
@@ -38,10 +44,10 @@ def test_components_are_those_of_numpys_svd(shape):
 def test_X12_scores_stay_when_features_change_their_signs_or_their_basis():
     generator = np.random.default_rng(1)
     rows = generator.normal(size=(40, 8)) * np.arange(1, 9)
-    expected = principal(rows, 3).scores
+    expected = fit_principal_components(rows, 3).scores
     turned, _ = np.linalg.qr(generator.normal(size=(8, 8)))
     for other in (-rows, rows * np.where(np.arange(8) % 2, -1, 1), rows @ turned, rows + 5):
-        np.testing.assert_allclose(principal(other, 3).scores, expected, atol=1e-8)
+        np.testing.assert_allclose(fit_principal_components(other, 3).scores, expected, atol=1e-8)
     assert (np.take_along_axis(expected, np.abs(expected).argmax(0)[None], 0) > 0).all()
 
 
@@ -56,17 +62,17 @@ def scene() -> tuple[np.ndarray, np.ndarray]:
     return features, inside
 
 
-@pytest.mark.parametrize("paint", [as_in_dinov2, as_in_dinov3])
+@pytest.mark.parametrize("paint", [pca_colors_dinov2, pca_colors_dinov3])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_foreground_is_the_object_whatever_the_sign_and_one_basis_serves_all(paint, sign):
     features, inside = scene()
     found = paint(sign * features)
     share = (found.foreground & inside).sum() / (found.foreground | inside).sum()
-    assert share > (0.99 if paint is as_in_dinov2 else 0.7)  # the median rounds corners
+    assert share > (0.99 if paint is pca_colors_dinov2 else 0.7)  # the median rounds corners
     assert (found.colours[~found.foreground] == 0).all()
     assert found.colours.min() >= 0 and found.colours.max() <= 1
     np.testing.assert_allclose(found.colours, paint(features).colours, atol=1e-8)
-    scores = project(features * sign, found.mean, found.axes)[found.foreground]
+    scores = project_features(features * sign, found.mean, found.axes)[found.foreground]
     red = found.colours[found.foreground][:, 0]
     assert np.corrcoef(scores[:, 0], red)[0, 1] > 0.9
     place = np.linspace(-2, 2, inside.sum())[found.foreground[inside]]
@@ -76,24 +82,24 @@ def test_the_foreground_is_the_object_whatever_the_sign_and_one_basis_serves_all
 def test_pictures_of_unlike_things_have_foregrounds_of_their_own():
     features, inside = scene()
     features[1] += 40  # another world: together, the pictures themselves differ most
-    assert not np.array_equal(as_in_dinov2(features).foreground, inside)
-    np.testing.assert_array_equal(as_in_dinov2(features, together=False).foreground, inside)
-    apart = as_in_dinov3(features, together=False).foreground
+    assert not np.array_equal(pca_colors_dinov2(features).foreground, inside)
+    np.testing.assert_array_equal(pca_colors_dinov2(features, together=False).foreground, inside)
+    apart = pca_colors_dinov3(features, together=False).foreground
     assert (apart & inside).sum() / (apart | inside).sum() > 0.7
 
 
 def test_too_little_foreground_is_refused():
     with pytest.raises(UsageError, match=r"at least 4 patches of foreground\. Got 0 of 240\. Lower the threshold"):
-        as_in_dinov2(scene()[0], threshold=50)
+        pca_colors_dinov2(scene()[0], threshold=50)
 
 
 def test_colours_span_what_there_is_and_whitened_ones_are_a_sigmoid_of_twice_the_deviations():
     features, _ = scene()
-    spanned = as_in_dinov2(features)
+    spanned = pca_colors_dinov2(features)
     inside = spanned.colours[spanned.foreground]
     np.testing.assert_allclose(inside.min(0), 0, atol=1e-12)
     np.testing.assert_allclose(inside.max(0), 1)
-    whitened = as_in_dinov3(features)
+    whitened = pca_colors_dinov3(features)
     rows = features[whitened.foreground]
     u, _, vt = np.linalg.svd(rows - rows.mean(0), full_matrices=False)
     z = u[:, :3] * np.sqrt(len(rows) - 1) * np.sign((vt[:3] * whitened.axes).sum(1))
@@ -108,17 +114,17 @@ def test_otsu_parts_two_kinds_as_trying_every_threshold_does():
         return sum(part.var() * len(part) for part in (values[values <= at], values[values > at]))
 
     best = min(sorted(values)[:-1], key=spread_within)
-    assert np.array_equal(values > otsu(values), values > best)
-    assert abs((values > otsu(values)).sum() - 30) <= 2
+    assert np.array_equal(values > otsu_threshold(values), values > best)
+    assert abs((values > otsu_threshold(values)).sum() - 30) <= 2
 
 
 def test_the_sign_is_towards_the_middle_and_single_patches_follow_their_neighbours():
     scores = -np.ones((1, 5, 5))
     scores[0, 1:4, 1:4] = 2
-    assert np.array_equal(towards_the_middle(scores), scores) and np.array_equal(towards_the_middle(-scores), scores)
+    assert np.array_equal(orient_to_center(scores), scores) and np.array_equal(orient_to_center(-scores), scores)
     mask = np.zeros((5, 5), bool)
     mask[2, 2] = True
-    assert not without_specks(mask).any() and without_specks(~mask).all()
+    assert not majority_filter(mask).any() and majority_filter(~mask).all()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -127,9 +133,9 @@ def test_X12_filters_of_a_convolution_and_of_a_matrix_are_the_same_pictures(chan
     as_conv, as_matrix = create_model(shape, seed=1), create_model(replace(shape, patches="linear"), seed=2)
     with torch.no_grad():
         as_matrix.tokens.patches.weight.copy_(as_conv.tokens.patches.weight.flatten(1))
-    filters, shares = filters_of(as_conv)
+    filters, shares = patch_filter_components(as_conv)
     assert filters.shape == (min(24, channels * 8), channels, 4, 2)
-    np.testing.assert_array_equal(filters, filters_of(as_matrix)[0])
+    np.testing.assert_array_equal(filters, patch_filter_components(as_matrix)[0])
     weight = as_conv.tokens.patches.weight.detach().double().flatten(1).numpy()
     _, s, vt = np.linalg.svd(weight - weight.mean(0), full_matrices=False)
     np.testing.assert_allclose(np.abs(filters[0].ravel()), np.abs(vt[0]), atol=1e-6)
@@ -137,14 +143,14 @@ def test_X12_filters_of_a_convolution_and_of_a_matrix_are_the_same_pictures(chan
     flat = filters.reshape(len(filters), -1)
     assert (np.take_along_axis(flat, np.abs(flat).argmax(1)[:, None], 1) > 0).all()
     with pytest.raises(UsageError, match="soft splits: it has no patch filters"):
-        filters_of(create_model(KINDS["soft splits"]))
+        patch_filter_components(create_model(KINDS["soft splits"]))
 
 
 @pytest.mark.parametrize("kind", ["learned", "sincos2d", "sinusoid"])
 def test_similarity_is_the_plain_cosine_of_the_patches_rows(kind):
     model = create_model(replace(TINY, positions=kind), seed=1)
     table = model.positions.table.detach().double().numpy()[1:]
-    found = similarity(model, Grid(3, 4))
+    found = position_cosines(model, Grid(3, 4))
     for i in range(12):
         for j in range(12):
             expected = table[i] @ table[j] / (np.linalg.norm(table[i]) * np.linalg.norm(table[j]))
@@ -160,7 +166,7 @@ def test_the_kernel_is_the_product_of_rotated_equal_queries_and_keys(kind):
         positions="none", rotary=kind,
     )  # fmt: skip
     model = create_model(config)
-    found = kernel_of(model, Grid(3, 5)).mean(0)
+    found = rotary_kernel_by_offset(model, Grid(3, 5)).mean(0)
     tables = model.rotary(Grid(3, 5), torch.zeros(1, dtype=torch.float64))
     vector = torch.full((1, 16, 1, 1, 16), 1 / 4, dtype=torch.float64)
     turned = apply_rotary(vector, tables)[0, 1:, 0, 0].numpy()  # [15, 16]
@@ -174,18 +180,18 @@ def test_the_kernel_is_the_product_of_rotated_equal_queries_and_keys(kind):
 def test_models_without_a_table_or_rotation_point_to_the_other_figure():
     turning = create_model(replace(TINY, positions="none", rotary="axial"))
     with pytest.raises(UsageError, match=r"adds no position table; rotation tells its places: see the figure rotary"):
-        similarity(turning, Grid(3, 4))
+        position_cosines(turning, Grid(3, 4))
     with pytest.raises(UsageError, match=r"not tell places by rotation.*figure position-similarity"):
-        kernel_of(create_model(TINY), Grid(3, 4))
+        rotary_kernel_by_offset(create_model(TINY), Grid(3, 4))
     with pytest.raises(UsageError, match=r"it knows offsets only"):
-        similarity(create_model(KINDS["relative, normed patches"]), Grid(3, 4))
+        position_cosines(create_model(KINDS["relative, normed patches"]), Grid(3, 4))
 
 
 @pytest.mark.parametrize("config", KINDS.values(), ids=KINDS.keys())
 def test_lengths_are_those_of_the_patch_tokens_after_every_block(config):
     model = create_model(config, seed=1).eval()
     images = torch.randn(2, config.channels, *config.image_size)
-    found = lengths(model, images)
+    found = token_norms_by_block(model, images)
     assert found.shape == (2, 2, *config.grid)
     with torch.no_grad():
         tokens = model.features(images, keep=("blocks.0",))["blocks.0"][:, config.prefix :].numpy()
@@ -195,9 +201,9 @@ def test_lengths_are_those_of_the_patch_tokens_after_every_block(config):
 def test_planted_outliers_lie_beyond_the_limit_and_hardly_anything_else_does():
     generator = np.random.default_rng(0)
     ordinary = generator.normal(50, 4, 100_000)
-    assert (ordinary > limit(ordinary)).mean() <= 1e-3
+    assert (ordinary > outlier_limit(ordinary)).mean() <= 1e-3
     mixed = np.concatenate([ordinary, generator.normal(200, 20, 2_000)])
-    beyond = mixed > limit(mixed)
+    beyond = mixed > outlier_limit(mixed)
     assert beyond[100_000:].mean() >= 0.99 and beyond[:100_000].mean() <= 1e-3
-    assert limit(np.array([1.0, 2, 3, 4, 100])) == 3 + 6 * 1
-    assert limit(np.array([50.0, 50, 50, 51])) == 100
+    assert outlier_limit(np.array([1.0, 2, 3, 4, 100])) == 3 + 6 * 1
+    assert outlier_limit(np.array([50.0, 50, 50, 51])) == 100

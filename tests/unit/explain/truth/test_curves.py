@@ -12,11 +12,19 @@ from scipy import ndimage
 from kinds import KINDS, TINY, images_for
 from plain_sums import averaging, pictures, shuffled_values, summing
 from vitrail.errors import UsageError
-from vitrail.explain.reading import grid_of
-from vitrail.explain.truth.curves import area, curves
-from vitrail.explain.truth.maps import most_relevant_first
-from vitrail.explain.truth.removal import WAYS, answer, stand_in, ways_of
-from vitrail.explain.truth.scores import SCORES, output, probability
+from vitrail.explain.attribution import patch_grid_of
+from vitrail.explain.faithfulness.curves import (
+    REMOVAL_MODES,
+    TASK_SCORES,
+    area_under_curve,
+    deletion_insertion_curves,
+    outputs_without_patches,
+    rank_patches,
+    raw_score,
+    removal_fill,
+    removal_modes_for,
+    softmax_score,
+)
 from vitrail.model.vit import create_model
 
 
@@ -29,7 +37,9 @@ def test_the_areas_of_a_mean_over_the_patches_that_are_there_are_a_quarter_and_t
     """The n darkest of 0 .. N-1 have the mean (n - 1) / 2, the n brightest N - 1 - (n - 1) / 2: straight lines."""
     values = shuffled_values(70, 6)  # more pictures than are asked about at once
     images = pictures(values, 2, 3)
-    found = curves(averaging(), images, first_output(images), values.reshape(-1, 2, 3), "drop", output, points)
+    found = deletion_insertion_curves(
+        averaging(), images, first_output(images), values.reshape(-1, 2, 3), "drop", raw_score, points
+    )
     np.testing.assert_allclose(found.deletion, np.tile((found.shown - 1) / 2, (70, 1)), atol=1e-6)
     np.testing.assert_allclose(found.deletion_area, 5 / 4, atol=1e-6)
     np.testing.assert_allclose(found.insertion_area, 15 / 4, atol=1e-6)
@@ -42,7 +52,9 @@ def test_a_class_token_and_registers_stay_when_patches_are_dropped(registers):
     values = shuffled_values(4, 6)
     images = pictures(values, 2, 3)
     model = summing(registers=registers)
-    found = curves(model, images, first_output(images), values.reshape(-1, 2, 3), "drop", output, 6)
+    found = deletion_insertion_curves(
+        model, images, first_output(images), values.reshape(-1, 2, 3), "drop", raw_score, 6
+    )
     n = found.shown
     darkest, brightest = n * (n - 1) / 2, n * 5 - n * (n - 1) / 2
     np.testing.assert_allclose(found.deletion, np.tile(darkest / (1 + registers + n), (4, 1)), atol=1e-5)
@@ -52,7 +64,9 @@ def test_a_class_token_and_registers_stay_when_patches_are_dropped(registers):
 def test_patches_painted_in_the_mean_count_as_the_mean():
     values = shuffled_values(4, 6)
     images = pictures(values, 2, 3)
-    found = curves(averaging(), images, first_output(images), values.reshape(-1, 2, 3), "mean", output, 6)
+    found = deletion_insertion_curves(
+        averaging(), images, first_output(images), values.reshape(-1, 2, 3), "mean", raw_score, 6
+    )
     n = found.shown
     expected = (n * (n - 1) / 2 + (6 - n) * 2.5) / 6
     np.testing.assert_allclose(found.deletion, np.tile(expected, (4, 1)), atol=1e-6)
@@ -62,9 +76,9 @@ def test_patches_painted_in_the_mean_count_as_the_mean():
 def test_a_map_upside_down_has_the_opposite_gap_and_another_output_watches_another_curve():
     values = shuffled_values(5, 6)
     images, maps = pictures(values, 2, 3), values.reshape(-1, 2, 3)
-    right = curves(averaging(), images, first_output(images), maps, "drop", output)
-    wrong = curves(averaging(), images, first_output(images), -maps, "drop", output)
-    second = curves(averaging(), images, first_output(images) + 1, maps, "drop", output)
+    right = deletion_insertion_curves(averaging(), images, first_output(images), maps, "drop", raw_score)
+    wrong = deletion_insertion_curves(averaging(), images, first_output(images), -maps, "drop", raw_score)
+    second = deletion_insertion_curves(averaging(), images, first_output(images) + 1, maps, "drop", raw_score)
     np.testing.assert_allclose(wrong.gap, -right.gap, atol=1e-6)
     np.testing.assert_allclose(second.deletion, -right.deletion, atol=1e-6)
 
@@ -72,16 +86,22 @@ def test_a_map_upside_down_has_the_opposite_gap_and_another_output_watches_anoth
 def test_equal_relevance_owes_nothing_to_reading_order():
     values = np.tile(np.arange(12.0), (400, 1))
     images = pictures(values, 3, 4)
-    flat = curves(averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", output)
+    flat = deletion_insertion_curves(
+        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", raw_score
+    )
     assert abs(flat.gap.mean()) < 4 * flat.gap.std() / 20 and flat.gap.std() > 0.5
-    again = curves(averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", output)
-    other = curves(averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", output, seed=1)
+    again = deletion_insertion_curves(
+        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", raw_score
+    )
+    other = deletion_insertion_curves(
+        averaging(3, 4), images, first_output(images), np.zeros((400, 3, 4)), "drop", raw_score, seed=1
+    )
     assert np.array_equal(flat.gap, again.gap) and not np.array_equal(flat.gap, other.gap)
 
 
 def test_patches_are_ordered_by_relevance_and_ties_only_among_themselves():
     maps = np.array([[[0.0, 3.0, 0.0], [-1.0, 0.0, 2.0]]]).repeat(50, 0)
-    order = most_relevant_first(maps)
+    order = rank_patches(maps)
     assert (order[:, :2] == [1, 5]).all() and (order[:, -1] == 3).all()
     assert {tuple(row) for row in np.sort(order[:, 2:5])} == {(0, 2, 4)}
     assert len({tuple(row) for row in order}) > 4
@@ -92,14 +112,14 @@ def test_with_all_patches_there_every_model_gives_its_own_answer(config):
     model, images = create_model(config, seed=1).train(), images_for(config)
     classes = torch.tensor([0, 2, 1])
     maps = np.random.default_rng(0).random((3, *config.grid))
-    expected = probability(create_model(config, seed=1).eval()(images), classes).detach().numpy()
-    for way in ways_of(config):
-        found = curves(model, images, classes, maps, way, points=3)
+    expected = softmax_score(create_model(config, seed=1).eval()(images), classes).detach().numpy()
+    for way in removal_modes_for(config):
+        found = deletion_insertion_curves(model, images, classes, maps, way, points=3)
         np.testing.assert_allclose(found.deletion[:, -1], expected, atol=1e-5)
         np.testing.assert_allclose(found.insertion[:, -1], expected, atol=1e-5)
         assert np.isfinite(found.gap).all()
     assert model.training
-    assert ("drop" in ways_of(config)) == (config.patches != "t2t-performer")
+    assert ("drop" in removal_modes_for(config)) == (config.patches != "t2t-performer")
 
 
 @pytest.mark.parametrize("config", [KINDS["mean, indexed"], KINDS["dinov3"], KINDS["relative, normed patches"]])
@@ -111,15 +131,17 @@ def test_what_was_dropped_has_no_say(config):
     mask = torch.zeros(rows * columns, dtype=torch.bool).index_fill(0, kept[0], True).view(rows, columns)
     pixels = mask.repeat_interleave(config.patch[0], 0).repeat_interleave(config.patch[1], 1)
     with torch.no_grad():
-        found = answer(model, images, kept, "drop", None)
-        torch.testing.assert_close(found, answer(model, torch.where(pixels, images, other), kept, "drop", None))
-        painted = answer(model, images, kept, "mean", torch.zeros_like(images))
+        found = outputs_without_patches(model, images, kept, "drop", None)
+        torch.testing.assert_close(
+            found, outputs_without_patches(model, torch.where(pixels, images, other), kept, "drop", None)
+        )
+        painted = outputs_without_patches(model, images, kept, "mean", torch.zeros_like(images))
         torch.testing.assert_close(painted, model(torch.where(pixels, images, 0.0)))
 
 
 def test_a_blur_is_scipys_gaussian_of_a_patchs_size_along_each_axis():
     images = torch.randn(2, 3, 12, 18)
-    found = stand_in(images, (2, 3), "blur")
+    found = removal_fill(images, (2, 3), "blur")
     for picture in range(2):
         for channel in range(3):
             one = images[picture, channel].double().numpy()
@@ -129,32 +151,34 @@ def test_a_blur_is_scipys_gaussian_of_a_patchs_size_along_each_axis():
 
 def test_the_mean_is_of_each_picture_and_channel():
     images = torch.randn(2, 3, 4, 6)
-    found = stand_in(images, (2, 3), "mean")
+    found = removal_fill(images, (2, 3), "mean")
     torch.testing.assert_close(found[1, 2], images[1, 2].mean().expand(4, 6))
-    assert stand_in(images, (2, 3), "drop") is None
+    assert removal_fill(images, (2, 3), "drop") is None
 
 
 def test_a_model_that_pads_has_patches_in_the_padding():
     config = replace(TINY, image_size=(10, 7), pad=True)
     model, images = create_model(config, seed=1).eval(), images_for(config)
-    assert grid_of(model, images) == (3, 4)
-    for way in WAYS:
-        found = curves(model, images, first_output(images), np.random.default_rng(0).random((3, 3, 4)), way)
+    assert patch_grid_of(model, images) == (3, 4)
+    for way in REMOVAL_MODES:
+        found = deletion_insertion_curves(
+            model, images, first_output(images), np.random.default_rng(0).random((3, 3, 4)), way
+        )
         with torch.no_grad():
-            expected = probability(model(images), first_output(images)).numpy()
+            expected = softmax_score(model(images), first_output(images)).numpy()
         np.testing.assert_allclose(found.insertion[:, -1], expected, atol=1e-5)
 
 
 def test_every_task_has_its_score():
     outputs, classes = torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([1, 0])
-    torch.testing.assert_close(SCORES["classes"](outputs, classes), torch.sigmoid(torch.tensor([1.0, 1.0])))
-    torch.testing.assert_close(SCORES["labels"](outputs, classes), torch.sigmoid(torch.tensor([2.0, 0.0])))
-    torch.testing.assert_close(SCORES["number"](outputs, classes), torch.tensor([2.0, 0.0]))
+    torch.testing.assert_close(TASK_SCORES["classes"](outputs, classes), torch.sigmoid(torch.tensor([1.0, 1.0])))
+    torch.testing.assert_close(TASK_SCORES["labels"](outputs, classes), torch.sigmoid(torch.tensor([2.0, 0.0])))
+    torch.testing.assert_close(TASK_SCORES["number"](outputs, classes), torch.tensor([2.0, 0.0]))
 
 
 def test_a_flat_curve_has_its_height_as_area_and_uneven_steps_count_by_their_width():
-    assert area(np.full((1, 3), 0.7), np.array([1, 2, 10])).tolist() == pytest.approx([0.7])
-    assert area(np.array([[0.0, 1.0, 1.0]]), np.array([1, 2, 11])).tolist() == pytest.approx([0.05 + 0.9])
+    assert area_under_curve(np.full((1, 3), 0.7), np.array([1, 2, 10])).tolist() == pytest.approx([0.7])
+    assert area_under_curve(np.array([[0.0, 1.0, 1.0]]), np.array([1, 2, 11])).tolist() == pytest.approx([0.05 + 0.9])
 
 
 @pytest.mark.parametrize(
@@ -168,14 +192,14 @@ def test_a_flat_curve_has_its_height_as_area_and_uneven_steps_count_by_their_wid
 def test_maps_that_do_not_fit_are_refused(maps, message):
     model, images = create_model(TINY).eval(), images_for(TINY)
     with pytest.raises(UsageError, match=message):
-        curves(model, images, first_output(images), maps, "drop")
+        deletion_insertion_curves(model, images, first_output(images), maps, "drop")
 
 
 def test_dropping_after_soft_splits_and_a_single_patch_are_refused():
     config = KINDS["soft splits"]
     model, images = create_model(config).eval(), images_for(config)
     with pytest.raises(UsageError, match=r'patches="t2t-performer" cannot be dropped.*"blur" and "mean"'):
-        curves(model, images, first_output(images), np.zeros((3, *config.grid)), "drop")
+        deletion_insertion_curves(model, images, first_output(images), np.zeros((3, *config.grid)), "drop")
     one = averaging(1, 1)
     with pytest.raises(UsageError, match=r"at least 2 patches and 2 points\. Got 1 and 11"):
-        curves(one, torch.zeros(1, 1, 2, 3), torch.tensor([0]), np.zeros((1, 1, 1)), "drop")
+        deletion_insertion_curves(one, torch.zeros(1, 1, 2, 3), torch.tensor([0]), np.zeros((1, 1, 1)), "drop")

@@ -7,15 +7,21 @@ import pytest
 
 from vitrail.data.sources.synthetic import CLASSES, GLYPHS, make_synthetic_images, make_synthetic_pairs
 from vitrail.errors import UsageError
-from vitrail.explain.truth.evidence import find, perfect
-from vitrail.explain.truth.localisation import class_sensitivity, correlation, covered, land
+from vitrail.explain.faithfulness.localization import (
+    compute_class_sensitivity,
+    localize_on_targets,
+    patch_coverage,
+    perfect_map,
+    row_correlation,
+    score_localization,
+)
 from vitrail.spec import Grid
 
 
 @pytest.mark.parametrize("grid", [Grid(8, 8), Grid(16, 16), Grid(4, 4), Grid(7, 9)])
 def test_a_perfect_map_of_planted_evidence_points_at_it(grid):
     planted = make_synthetic_images(60, 0, tag=True)
-    found = find(perfect(planted, grid), planted)
+    found = score_localization(perfect_map(planted, grid), planted)
     assert (found.pointing == 1).all()
     assert found.in_box.min() >= 0.24 and found.in_box.mean() > 5 * found.chance_box
     assert found.on_decoy.mean() < found.in_mask.mean() / 2 and found.on_tag.max() < 0.1
@@ -23,7 +29,7 @@ def test_a_perfect_map_of_planted_evidence_points_at_it(grid):
 
 def test_on_patches_that_outline_the_glyph_a_perfect_map_has_all_its_mass_there():
     planted = make_synthetic_images(60, 0)
-    found = find(perfect(planted, Grid(8, 8)), planted)
+    found = score_localization(perfect_map(planted, Grid(8, 8)), planted)
     np.testing.assert_allclose(found.in_box, 1)
     np.testing.assert_allclose(found.in_mask, 112 / 256)
     np.testing.assert_allclose(found.overlap, 1)
@@ -33,7 +39,7 @@ def test_on_patches_that_outline_the_glyph_a_perfect_map_has_all_its_mass_there(
 
 def test_a_random_map_has_what_chance_gives():
     planted = make_synthetic_images(2000, 0)
-    found = find(np.random.default_rng(0).random((2000, 8, 8)), planted)
+    found = score_localization(np.random.default_rng(0).random((2000, 8, 8)), planted)
     assert found.chance_pointing == pytest.approx(4 / 64) and found.chance_box == pytest.approx(256 / 4096)
     assert found.chance_mask == pytest.approx(112 / 4096)
     assert found.pointing.mean() == pytest.approx(4 / 64, abs=0.02)
@@ -43,20 +49,20 @@ def test_a_random_map_has_what_chance_gives():
 
 def test_a_flat_map_has_chance_and_the_decoys_map_has_nothing_on_the_glyph():
     planted = make_synthetic_images(20, 0)
-    flat = find(np.ones((20, 8, 8)), planted)
+    flat = score_localization(np.ones((20, 8, 8)), planted)
     np.testing.assert_allclose(flat.pointing, 4 / 64)
     np.testing.assert_allclose(flat.in_box, 256 / 4096)
     np.testing.assert_allclose(flat.overlap, 0)
-    fooled = find(covered(planted.decoy_masks, Grid(8, 8)), planted)
+    fooled = score_localization(patch_coverage(planted.decoy_masks, Grid(8, 8)), planted)
     assert (fooled.pointing == 0).all() and (fooled.in_box == 0).all() and (fooled.on_decoy > 0.4).all()
 
 
 def test_negative_relevance_is_no_claim():
     target = np.zeros((1, 4, 6), bool)
     target[0, :2, :3] = True
-    found = land(np.array([[[1.0, -9.0], [3.0, -9.0]]]), target)
+    found = localize_on_targets(np.array([[[1.0, -9.0], [3.0, -9.0]]]), target)
     assert found.mass.tolist() == [0.25] and found.pointing.tolist() == [0]
-    assert land(-np.ones((1, 2, 2)), target).mass.tolist() == [0]
+    assert localize_on_targets(-np.ones((1, 2, 2)), target).mass.tolist() == [0]
 
 
 @pytest.mark.parametrize("grid", [Grid(2, 3), Grid(3, 4), Grid(5, 7), Grid(10, 20), Grid(1, 1)])
@@ -64,42 +70,42 @@ def test_shares_are_those_of_a_picture_large_enough_for_both(grid):
     targets = np.random.default_rng(0).random((3, 4, 6)) < 0.5
     fine = targets.repeat(grid.rows, 1).repeat(grid.columns, 2).astype(float)  # each cell is 4 x 6 of these
     expected = fine.reshape(3, grid.rows, 4, grid.columns, 6).mean((2, 4))
-    np.testing.assert_allclose(covered(targets, grid), expected, atol=1e-12)
+    np.testing.assert_allclose(patch_coverage(targets, grid), expected, atol=1e-12)
 
 
 def test_maps_that_follow_the_class_are_told_from_maps_that_are_blind_to_it():
     pairs = make_synthetic_pairs(24, 0)
-    own = tuple(covered(boxes, Grid(8, 8)) for boxes in pairs.glyph_boxes.swapaxes(0, 1))
+    own = tuple(patch_coverage(boxes, Grid(8, 8)) for boxes in pairs.glyph_boxes.swapaxes(0, 1))
     targets = (pairs.glyph_boxes[:, 0], pairs.glyph_boxes[:, 1])
-    found = class_sensitivity(own, targets)
+    found = compute_class_sensitivity(own, targets)
     np.testing.assert_allclose(found.own, 1)
     np.testing.assert_allclose(found.own_of_all, 1)
     assert (found.correlation < 0).all()
-    blind = class_sensitivity((own[0] + own[1],) * 2, targets)
+    blind = compute_class_sensitivity((own[0] + own[1],) * 2, targets)
     np.testing.assert_allclose(blind.own, 0.5)
     np.testing.assert_allclose(blind.correlation, 1)
-    wrong = class_sensitivity(own[::-1], targets)
+    wrong = compute_class_sensitivity(own[::-1], targets)
     np.testing.assert_allclose(wrong.own, 0)
     nowhere = np.zeros((24, 8, 8))
     nowhere[:, 0, 0] = 1
-    lost = class_sensitivity((nowhere, nowhere), targets)
+    lost = compute_class_sensitivity((nowhere, nowhere), targets)
     np.testing.assert_allclose(lost.own, 0)
 
 
 def test_correlation_is_numpys_and_nothing_is_like_a_flat_row():
     rows = np.random.default_rng(0).normal(size=(2, 5, 9))
     expected = [np.corrcoef(one, other)[0, 1] for one, other in zip(*rows, strict=True)]
-    np.testing.assert_allclose(correlation(rows[0], rows[1]), expected)
-    assert correlation(rows[0], np.ones((5, 9))).tolist() == [0] * 5
+    np.testing.assert_allclose(row_correlation(rows[0], rows[1]), expected)
+    assert row_correlation(rows[0], np.ones((5, 9))).tolist() == [0] * 5
 
 
 def test_what_cannot_be_judged_is_refused():
     target = np.zeros((2, 4, 6), bool)
     with pytest.raises(UsageError, match=r"must hold a pixel\. That of picture 0"):
-        land(np.ones((2, 2, 2)), target)
+        localize_on_targets(np.ones((2, 2, 2)), target)
     target[:, 0, 0] = True
     with pytest.raises(UsageError, match=r"Got 1 maps and 2 targets"):
-        land(np.ones((1, 2, 2)), target)
+        localize_on_targets(np.ones((1, 2, 2)), target)
 
 
 def test_pictures_of_pairs_hold_two_different_glyphs_in_all_twelve_orders():
@@ -120,4 +126,4 @@ def test_a_tag_in_some_pictures_only_is_refused():
     made = make_synthetic_images(6, 0, tag=True)
     made.tag_masks[:2] = False
     with pytest.raises(UsageError, match=r"on in all pictures or in none\. Got 4 of 6"):
-        find(np.ones((6, 8, 8)), made)
+        score_localization(np.ones((6, 8, 8)), made)

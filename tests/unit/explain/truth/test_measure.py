@@ -11,11 +11,16 @@ import torch
 from plain_sums import averaging, pictures, shuffled_values
 from vitrail.data.sources.synthetic import GLYPHS, make_synthetic_images, make_synthetic_pairs
 from vitrail.errors import UsageError
-from vitrail.explain.truth.differences import differences, verdict
-from vitrail.explain.truth.evidence import images_of
-from vitrail.explain.truth.lines import table
-from vitrail.explain.truth.measure import Asked, Known, measure
-from vitrail.explain.truth.scores import output
+from vitrail.explain.faithfulness.benchmark import (
+    FaithfulnessRequest,
+    SyntheticTruth,
+    decide_verdict,
+    format_faithfulness,
+    measure_faithfulness,
+    paired_differences,
+)
+from vitrail.explain.faithfulness.curves import raw_score
+from vitrail.explain.faithfulness.localization import prepare_synthetic_images
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -33,13 +38,15 @@ def half_blind(model, images, classes):
     return maps
 
 
-def asked(count: int = 40, **more) -> Asked:
+def asked(count: int = 40, **more) -> FaithfulnessRequest:
     images = pictures(shuffled_values(count, 12), 3, 4)
-    return Asked(model=averaging(3, 4), images=images, classes=torch.zeros(count).long(), score=output, **more)
+    return FaithfulnessRequest(
+        model=averaging(3, 4), images=images, classes=torch.zeros(count).long(), score=raw_score, **more
+    )
 
 
 def test_the_true_map_comes_first_and_every_verdict_is_what_the_areas_say():
-    found = measure({"true": brightness, "half": half_blind}, asked(120, shuffled=0))
+    found = measure_faithfulness({"true": brightness, "half": half_blind}, asked(120, shuffled=0))
     assert [row.method for row in found.rows] == ["true", "half", "random", "centre", "edges"]
     assert [row.baseline for row in found.rows] == [False, False, True, True, True]
     assert found.rows[0].faithful[0].gap.value == pytest.approx(5.5)
@@ -50,10 +57,10 @@ def test_the_true_map_comes_first_and_every_verdict_is_what_the_areas_say():
 
 
 def test_two_equal_methods_cannot_be_told_apart_and_noise_neither():
-    found = measure({"one": brightness, "other": brightness}, asked(shuffled=0))
+    found = measure_faithfulness({"one": brightness, "other": brightness}, asked(shuffled=0))
     assert found.compared[0].verdict == "inconclusive"
     assert found.compared[0].differences[0].mean == 0
-    wrong = measure({"upside down": lambda *given: -brightness(*given)}, asked(shuffled=0))
+    wrong = measure_faithfulness({"upside down": lambda *given: -brightness(*given)}, asked(shuffled=0))
     assert wrong.compared[0].verdict == "less true"
 
 
@@ -61,20 +68,24 @@ def test_a_verdict_needs_every_way_to_agree():
     generator = np.random.default_rng(0)
     up, down = generator.normal(1, 0.1, 50), generator.normal(-1, 0.1, 50)
     zero = np.zeros(50)
-    assert verdict(differences({"drop": up, "blur": up}, {"drop": zero, "blur": zero})) == "truer"
-    assert verdict(differences({"drop": up, "blur": down}, {"drop": zero, "blur": zero})) == "inconclusive"
+    assert decide_verdict(paired_differences({"drop": up, "blur": up}, {"drop": zero, "blur": zero})) == "truer"
+    assert (
+        decide_verdict(paired_differences({"drop": up, "blur": down}, {"drop": zero, "blur": zero})) == "inconclusive"
+    )
     unsure = generator.normal(0.05, 1, 50)
-    assert verdict(differences({"drop": up, "blur": unsure}, {"drop": zero, "blur": zero})) == "inconclusive"
-    assert verdict(differences({"drop": down}, {"drop": zero})) == "less true"
+    assert (
+        decide_verdict(paired_differences({"drop": up, "blur": unsure}, {"drop": zero, "blur": zero})) == "inconclusive"
+    )
+    assert decide_verdict(paired_differences({"drop": down}, {"drop": zero})) == "less true"
 
 
 def test_an_interval_is_paired_and_draws_whole_groups():
     shared = np.random.default_rng(0).normal(0, 10, 60)
-    (close,) = differences({"drop": shared + 0.1}, {"drop": shared})
+    (close,) = paired_differences({"drop": shared + 0.1}, {"drop": shared})
     assert close.sure and close.interval.high - close.interval.low < 1e-9
     patients = np.random.default_rng(1).normal(0, 1, 6).repeat(10)
-    (alone,) = differences({"drop": patients}, {"drop": np.zeros(60)})
-    (grouped,) = differences({"drop": patients}, {"drop": np.zeros(60)}, groups=np.arange(6).repeat(10))
+    (alone,) = paired_differences({"drop": patients}, {"drop": np.zeros(60)})
+    (grouped,) = paired_differences({"drop": patients}, {"drop": np.zeros(60)}, groups=np.arange(6).repeat(10))
     assert grouped.interval.high - grouped.interval.low > 2 * (alone.interval.high - alone.interval.low)
 
 
@@ -101,11 +112,13 @@ def blind(model, images, classes):
 def planted_truth():
     shape = ViTConfig(image_size=(64, 64), patch=(8, 8), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
     planted = make_synthetic_images(32, 5, tag=True)
-    known = Known(planted=planted, pairs=make_synthetic_pairs(24, 6), spec=SPEC)
-    images, classes = images_of(planted.pictures, SPEC), torch.from_numpy(planted.targets)
-    return measure(
+    known = SyntheticTruth(planted=planted, pairs=make_synthetic_pairs(24, 6), spec=SPEC)
+    images, classes = prepare_synthetic_images(planted.pictures, SPEC), torch.from_numpy(planted.targets)
+    return measure_faithfulness(
         {"matching": matching, "bright": blind},
-        Asked(model=create_model(shape).eval(), images=images, classes=classes, known=known, shuffled=4, points=3),
+        FaithfulnessRequest(
+            model=create_model(shape).eval(), images=images, classes=classes, known=known, shuffled=4, points=3
+        ),
     )
 
 
@@ -123,7 +136,7 @@ def test_planted_evidence_and_pictures_of_two_classes_tell_a_true_method_from_on
 
 def test_the_lines_say_it_all_and_the_json_holds_it():
     found = planted_truth()
-    text = table(found)
+    text = format_faithfulness(found)
     lines = text.splitlines()
     assert lines[0] == "32 pictures of 64 patches; intervals are 95 %"
     assert lines[2].split("  ")[0] == "insertion less deletion" and "patches dropped" in lines[2]
@@ -142,11 +155,13 @@ def test_maps_that_say_nothing_are_counted_and_named():
     def sometimes(model, images, classes):
         return brightness(model, images, classes) * (images[:, 0, 0, 0] % 2).view(-1, 1, 1)
 
-    found = measure({"sometimes": sometimes}, asked(shuffled=4))
+    found = measure_faithfulness({"sometimes": sometimes}, asked(shuffled=4))
     flat = int((shuffled_values(40, 12)[:, 0] % 2 == 0).sum())
     assert found.rows[0].flat == flat and 5 < flat < 35 and found.rows[0].shuffled is not None
-    assert table(found).splitlines()[-1] == f"sometimes says nothing of {flat} pictures: the same everywhere"
-    never = measure({"never": lambda *given: torch.zeros(40, 3, 4)}, asked(shuffled=4)).rows[0]
+    assert format_faithfulness(found).splitlines()[-1] == (
+        f"sometimes says nothing of {flat} pictures: the same everywhere"
+    )
+    never = measure_faithfulness({"never": lambda *given: torch.zeros(40, 3, 4)}, asked(shuffled=4)).rows[0]
     assert never.flat == 40 and never.shuffled is None and abs(never.faithful[0].gap.value) < 1.5
 
 
@@ -155,8 +170,8 @@ def test_a_method_that_fails_is_named():
         return torch.full((40, 3, 4), torch.nan)
 
     with pytest.raises(UsageError, match=r"The method broken cannot be measured\. .*picture 0 has nan"):
-        measure({"true": brightness, "broken": broken}, asked(shuffled=0))
+        measure_faithfulness({"true": brightness, "broken": broken}, asked(shuffled=0))
     with pytest.raises(UsageError, match=r"none of them called random, centre, edges\. Got random\."):
-        measure({"random": brightness}, asked())
+        measure_faithfulness({"random": brightness}, asked())
     with pytest.raises(UsageError, match=r"Got none\."):
-        measure({}, asked())
+        measure_faithfulness({}, asked())

@@ -11,8 +11,8 @@ from scipy.stats import spearmanr
 
 from kinds import KINDS, TINY
 from vitrail.errors import UsageError
-from vitrail.explain.truth.baselines import edges
-from vitrail.explain.truth.randomised import cascade, parts_of, shuffle
+from vitrail.explain.faithfulness.benchmark import cascading_randomization, model_parts, shuffle_parameters
+from vitrail.explain.faithfulness.localization import edge_baseline
 from vitrail.model.vit import create_model
 
 WIDE = replace(TINY, image_size=(24, 16), width=64, mlp_width=64, depth=3)
@@ -28,7 +28,7 @@ def lens(model, images, classes):
 
 
 def test_a_method_that_draws_the_pictures_edges_never_changes():
-    found = cascade(edges, create_model(WIDE, seed=1).eval(), IMAGES, CLASSES)
+    found = cascading_randomization(edge_baseline, create_model(WIDE, seed=1).eval(), IMAGES, CLASSES)
     np.testing.assert_allclose(found.correlations, 1)
     assert found.parts == (
         *("head.", "encoder.norm.", "encoder.blocks.2.", "encoder.blocks.1.", "encoder.blocks.0."),
@@ -39,19 +39,21 @@ def test_a_method_that_draws_the_pictures_edges_never_changes():
 def test_X7_a_method_that_shows_the_model_loses_its_map_and_the_model_stays_as_it_was():
     model = create_model(WIDE, seed=1).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    found = cascade(lens, model, IMAGES, CLASSES)
+    found = cascading_randomization(lens, model, IMAGES, CLASSES)
     assert found.correlations.shape == (7, 6) and np.abs(found.last).mean() < 0.5
     assert abs(found.last.mean()) < 0.3
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert np.array_equal(found.correlations, cascade(lens, model, IMAGES, CLASSES).correlations)
-    assert not np.array_equal(found.correlations, cascade(lens, model, IMAGES, CLASSES, seed=1).correlations)
+    assert np.array_equal(found.correlations, cascading_randomization(lens, model, IMAGES, CLASSES).correlations)
+    assert not np.array_equal(
+        found.correlations, cascading_randomization(lens, model, IMAGES, CLASSES, seed=1).correlations
+    )
 
 
 def test_likeness_is_spearmans_ties_among_it():
     model = create_model(WIDE, seed=1).eval()
     rounded = lambda model, images, classes: (lens(model, images, classes) * 3).round()  # noqa: E731
-    found = cascade(rounded, model, IMAGES, CLASSES)
-    shuffle(model, "head.", 0)
+    found = cascading_randomization(rounded, model, IMAGES, CLASSES)
+    shuffle_parameters(model, "head.", 0)
     after, trained = (
         rounded(one, IMAGES, CLASSES).flatten(1).numpy() for one in (model, create_model(WIDE, seed=1).eval())
     )
@@ -64,9 +66,9 @@ def test_likeness_is_spearmans_ties_among_it():
 def test_every_parameter_is_shuffled_in_one_part_and_keeps_its_numbers(config):
     model = create_model(config, seed=1)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    parts = parts_of(model)
+    parts = model_parts(model)
     for part in parts:
-        shuffle(model, part, seed=0)
+        shuffle_parameters(model, part, seed=0)
     for name, after in model.named_parameters():
         assert sum(name.startswith(part) for part in parts) == 1, name
         assert torch.equal(after.flatten().sort().values, before[name].flatten().sort().values)
@@ -82,6 +84,6 @@ def test_a_map_that_went_flat_is_like_nothing_and_a_flat_map_cannot_be_tested():
         unchanged = torch.equal(model.head.linear.weight, head)
         return lens(model, images, classes) if unchanged else torch.zeros(len(images), 6, 8)
 
-    assert not cascade(falls, model, IMAGES, CLASSES).correlations.any()
+    assert not cascading_randomization(falls, model, IMAGES, CLASSES).correlations.any()
     with pytest.raises(UsageError, match=r"map of picture 0 \(from 0\) is the same everywhere"):
-        cascade(lambda *_: torch.ones(6, 6, 8), model, IMAGES, CLASSES)
+        cascading_randomization(lambda *_: torch.ones(6, 6, 8), model, IMAGES, CLASSES)

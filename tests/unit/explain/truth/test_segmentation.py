@@ -7,22 +7,22 @@ import pytest
 from sklearn.metrics import jaccard_score
 
 from vitrail.errors import UsageError
-from vitrail.explain.truth.segmentation import joined, segmented
+from vitrail.explain.truth.segmentation import merge_segmentation_scores, score_segmentation
 
 MASKS = np.zeros((3, 8, 12), bool)
 MASKS[0, 2:6, 3:9], MASKS[1, :, :6], MASKS[2, 0, 0] = True, True, True
 
 
 def test_X11_the_mask_itself_is_perfect_and_its_opposite_is_always_wrong():
-    found = segmented(MASKS.astype(np.float64), MASKS)
+    found = score_segmentation(MASKS.astype(np.float64), MASKS)
     assert (found.accuracy, found.overlap, found.precision) == (1, 1, pytest.approx(1))
-    wrong = segmented(1.0 - MASKS, MASKS)
+    wrong = score_segmentation(1.0 - MASKS, MASKS)
     assert (wrong.accuracy, wrong.overlap) == (0, 0) and wrong.precision < 0.6
 
 
 def test_X11_what_lies_above_the_mean_is_the_object_and_counts_are_those_of_scikit_learn():
     maps = np.random.default_rng(0).random((3, 8, 12)) + 0.4 * MASKS
-    found = segmented(maps, MASKS)
+    found = score_segmentation(maps, MASKS)
     heat = (maps - maps.min((1, 2), keepdims=True)) / np.ptp(maps, axis=(1, 2), keepdims=True)
     called = heat > heat.mean((1, 2), keepdims=True)
     assert found.accuracy == pytest.approx((called == MASKS).mean())
@@ -33,17 +33,19 @@ def test_X11_what_lies_above_the_mean_is_the_object_and_counts_are_those_of_scik
 
 def test_scale_and_offset_of_a_map_mean_nothing_and_it_is_stretched_between_patch_centres():
     maps = np.random.default_rng(1).random((3, 2, 3))
-    found, other = segmented(maps, MASKS), segmented(7 * maps - 3, MASKS)
+    found, other = score_segmentation(maps, MASKS), score_segmentation(7 * maps - 3, MASKS)
     assert found.right == other.right and found.either == other.either
     np.testing.assert_allclose(found.precisions, other.precisions, atol=0.02)  # ties at the border break otherwise
     left = np.tile([[1.0, 0.0]], (1, 1, 1))  # half a picture: between the centres it falls evenly
-    assert segmented(left, MASKS[1:2]).accuracy == 1
+    assert score_segmentation(left, MASKS[1:2]).accuracy == 1
 
 
 def test_parts_of_a_data_set_join_to_the_whole():
     maps = np.random.default_rng(2).random((3, 4, 4))
-    whole = segmented(maps, MASKS)
-    parts = joined([segmented(maps[:1], MASKS[:1]), segmented(maps[1:], MASKS[1:])])
+    whole = score_segmentation(maps, MASKS)
+    parts = merge_segmentation_scores(
+        [score_segmentation(maps[:1], MASKS[:1]), score_segmentation(maps[1:], MASKS[1:])]
+    )
     assert (parts.right, parts.pixels, parts.both, parts.either) == (
         whole.right,
         whole.pixels,
@@ -63,4 +65,4 @@ def test_parts_of_a_data_set_join_to_the_whole():
 )
 def test_what_cannot_be_compared_is_refused(maps, masks, message):
     with pytest.raises(UsageError, match=message):
-        segmented(maps, masks)
+        score_segmentation(maps, masks)

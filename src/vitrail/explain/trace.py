@@ -19,8 +19,8 @@ from ..model.tokens import pad_to_patches, patchify
 from ..model.vit import ViT
 from ..spec import Grid, ImageSpec
 
-PACKAGE = Path(__file__).parent.parent
-POOLED = {
+PACKAGE_FOLDER = Path(__file__).parent.parent
+POOLING_WORDS = {
     "class": "the class token",
     "mean": "mean of the patch tokens",
     "class+mean": "the class token and the mean of the patch tokens, side by side",
@@ -28,7 +28,7 @@ POOLED = {
 }
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """What one part made of the picture."""
 
     name: str
@@ -38,7 +38,7 @@ class Step(NamedTuple):
     note: str
 
 
-def walk(model: ViT, spec: ImageSpec, picture: ImageInput) -> list[Step]:
+def trace_forward(model: ViT, spec: ImageSpec, picture: ImageInput) -> list[TraceStep]:
     """Every step from the file to the outputs, each made by running the part that a prediction runs.
 
     Raises:
@@ -49,13 +49,13 @@ def walk(model: ViT, spec: ImageSpec, picture: ImageInput) -> list[Step]:
     model.eval()
     try:
         with torch.inference_mode():
-            images, steps = _prepare(spec, picture)
-            return [*steps, *_answer(model, images)]
+            images, steps = _trace_preprocessing(spec, picture)
+            return [*steps, *_trace_model(model, images)]
     finally:
         model.train(was_training)
 
 
-def table(steps: list[Step]) -> str:
+def format_trace(steps: list[TraceStep]) -> str:
     """The steps as lines of text: number, name, shape, file, note."""
     shapes = [f"[{', '.join(map(str, step.shape))}]" for step in steps]
     widths = [max(map(len, column)) for column in ([s.name for s in steps], shapes, [s.file for s in steps])]
@@ -65,7 +65,7 @@ def table(steps: list[Step]) -> str:
     )
 
 
-def _prepare(spec: ImageSpec, picture: ImageInput) -> tuple[Tensor, list[Step]]:
+def _trace_preprocessing(spec: ImageSpec, picture: ImageInput) -> tuple[Tensor, list[TraceStep]]:
     decoded = decoding.decode_image(picture, spec)
     stacked = preprocess.to_batch_tensor(decoded[None])
     fitted = preprocess.fit_images(stacked, spec)
@@ -73,51 +73,53 @@ def _prepare(spec: ImageSpec, picture: ImageInput) -> tuple[Tensor, list[Step]]:
     decoded_note = f"uint8, height x width x channels, {decoded.min()} to {decoded.max()}"
     how = "antialiased" if spec.antialias else "not antialiased"
     way = "already that size" if stacked.shape == fitted.shape else f"{spec.fit}, {spec.interpolation}, {how}"
-    scale = f"less the mean {_list(spec.mean)}, over {_list(spec.std)}"
+    scale = f"less the mean {_format_numbers(spec.mean)}, over {_format_numbers(spec.std)}"
     return normal, [
-        _step("decode", decoding.decode_image, decoded, decoded_note),
-        _step("fit", preprocess.fit_images, fitted, f"channels first, {way}"),
-        _step("normalise", preprocess.normalize, normal, f"float32, {normal.min():.2f} to {normal.max():.2f}: {scale}"),
+        _make_step("decode", decoding.decode_image, decoded, decoded_note),
+        _make_step("fit", preprocess.fit_images, fitted, f"channels first, {way}"),
+        _make_step(
+            "normalise", preprocess.normalize, normal, f"float32, {normal.min():.2f} to {normal.max():.2f}: {scale}"
+        ),
     ]
 
 
-def _answer(model: ViT, images: Tensor) -> Iterator[Step]:
+def _trace_model(model: ViT, images: Tensor) -> Iterator[TraceStep]:
     """The lines of `ViT.forward` and `Encoder.forward`, opened up."""
     config = model.config
     padded = pad_to_patches(images, config.patch) if config.pad else images
     flat = patchify(padded, config.patch)  # [1, N, P]
     x, grid = model.tokens(images)
     if config.patches not in T2T_PATCHES:
-        yield _step("patches", patchify, flat, _patches_note(model, grid))
-    yield _step("tokens", model.tokens, x, _tokens_note(model, grid))
+        yield _make_step("patches", patchify, flat, _patches_note(model, grid))
+    yield _make_step("tokens", model.tokens, x, _tokens_note(model, grid))
     x = model.positions(x, grid)
-    yield _step("positions", model.positions, x, _positions_note(model))
+    yield _make_step("positions", model.positions, x, _positions_note(model))
     rotary = model.rotary(grid, x)
     if rotary is not None:
         note = f"{config.rotary}: cosines and sines that turn queries and keys, both numbers of a pair by one angle"
-        yield _step("rotary", model.rotary, rotary.cos, note)
+        yield _make_step("rotary", model.rotary, rotary.cos, note)
     x = model.encoder.enter(x)
     if config.pre_norm:
         note = f"{config.norm} over the {config.width} numbers, before the first block"
-        yield Step("pre-norm", _file(type(model.encoder)), tuple(x.shape), note)
+        yield TraceStep("pre-norm", _source_file(type(model.encoder)), tuple(x.shape), note)
     places, last = TokenPositions(grid, None, rotary), [x]
     for i, block in enumerate(model.encoder.blocks):
         x = block(x, places)
         last = [*last, x][-config.pool_reach :]
-        yield _step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
+        yield _make_step(f"block {i}", block, x, _block_note(model, x.shape[1]) if i == 0 else "")
     x = model.encoder.normed(last)
     if config.final_norm or config.pool_blocks > 1:
         words = [f"{config.norm} over the {config.width} numbers"] * config.final_norm
         read = ", ".join(str(i) for i in range(config.depth) if config.pools(i))
         words += [f"those after blocks {read} side by side"] * (config.pool_blocks > 1)
-        yield Step("norm", _file(type(model.encoder)), tuple(x.shape), ", ".join(words))
+        yield TraceStep("norm", _source_file(type(model.encoder)), tuple(x.shape), ", ".join(words))
     x = model.pool(x)
     distilled = "the class and the distillation token, side by side"
-    yield _step("pool", model.pool, x, distilled if config.distillation_head else POOLED[config.pool])
+    yield _make_step("pool", model.pool, x, distilled if config.distillation_head else POOLING_WORDS[config.pool])
     x = model.head(x)
     best = int(x.argmax())
     answer = f"{config.head} head; output {best} of 0..{x.shape[-1] - 1} is largest: {x[0, best]:.3f}"
-    yield _step("head", model.head, x, answer if config.outputs else "features: the model has no outputs")
+    yield _make_step("head", model.head, x, answer if config.outputs else "features: the model has no outputs")
 
 
 def _patches_note(model: ViT, grid: Grid) -> str:
@@ -152,15 +154,15 @@ def _positions_note(model: ViT) -> str:
     return f"a {kept} table is added: {model.config.positions} [{rows}, {width}]{relative}"
 
 
-def _step(name: str, part: nn.Module | Callable[..., Any], value: Any, note: str) -> Step:
-    return Step(name, _file(type(part) if isinstance(part, nn.Module) else part), tuple(value.shape), note)
+def _make_step(name: str, part: nn.Module | Callable[..., Any], value: Any, note: str) -> TraceStep:
+    return TraceStep(name, _source_file(type(part) if isinstance(part, nn.Module) else part), tuple(value.shape), note)
 
 
-def _file(part: type | Callable[..., Any]) -> str:
+def _source_file(part: type | Callable[..., Any]) -> str:
     source = inspect.getsourcefile(inspect.unwrap(part))
     assert source is not None
-    return Path(source).resolve().relative_to(PACKAGE.resolve()).as_posix()
+    return Path(source).resolve().relative_to(PACKAGE_FOLDER.resolve()).as_posix()
 
 
-def _list(numbers: tuple[float, ...]) -> str:
+def _format_numbers(numbers: tuple[float, ...]) -> str:
     return ", ".join(f"{number:g}" for number in numbers)

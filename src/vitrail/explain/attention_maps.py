@@ -10,17 +10,16 @@ from torch import Tensor
 
 from ..errors import UsageError
 from ..model.vit import Block, ViT
-from .map import Map
-from .opening import block_number, from_block, looking
-from .reading import grid_of, laid_out, shares
+from .attribution import AttributionMap, patch_grid_of, token_weights, tokens_to_grid
+from .recorder import describe_block_range, gradient_mode, resolve_block
 
-PROBED = "attention"
+PROBE_LAYER = "attention"
 """The pooling whose learned probe looks for itself, after the last block."""
 
 
-def attention(
+def attention_map(
     model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None, heads: Sequence[int] | None = None
-) -> Map:
+) -> AttributionMap:
     """How much the tokens that the answer is read from look at each patch, the mean over heads.
 
     Args:
@@ -30,11 +29,11 @@ def attention(
     Raises:
         UsageError: a block or head that the model does not have.
     """
-    found = by_head(model, images, layer, heads).mean(1)
-    probe = layer is None and model.config.pool == PROBED
-    where = "the pooling's probe" if probe else f"block {block_number(model, layer, -1)}"
+    found = attention_by_head(model, images, layer, heads).mean(1)
+    probe = layer is None and model.config.pool == PROBE_LAYER
+    where = "the pooling's probe" if probe else f"block {resolve_block(model, layer, -1)}"
     which = "" if heads is None else f", head{'s' * (len(heads) > 1)} {', '.join(map(str, heads))}"
-    return Map(
+    return AttributionMap(
         values=found.numpy(force=True),
         method="attention",
         layer=where + which,
@@ -43,7 +42,7 @@ def attention(
     )
 
 
-def by_head(
+def attention_by_head(
     model: ViT, images: Float[Tensor, "B C H W"], layer: int | None = None, heads: Sequence[int] | None = None
 ) -> Float[Tensor, "B a rows columns"]:
     """The same for each of the chosen heads. Only these heads, and where that suffices only a token's row, are opened.
@@ -52,18 +51,20 @@ def by_head(
     patches, by half; or of all tokens as much as the probe looks at them.
     """
     kind = model.pool.kind
-    with looking(model), torch.no_grad():
-        if kind == PROBED and layer is None:
-            weights = _probed(model, images, heads)  # [B, a, T]
+    with gradient_mode(model), torch.no_grad():
+        if kind == PROBE_LAYER and layer is None:
+            weights = _probe_attention(model, images, heads)  # [B, a, T]
         else:
-            name = f"blocks.{block_number(model, layer, -1)}.attention"
+            name = f"blocks.{resolve_block(model, layer, -1)}.attention"
             rows = {"class": (0,), "class+distillation": (0, 1)}.get(kind)
-            kept = model.features(images, (name, "pool.attention") if kind == PROBED else (name,), heads, rows)
-            weights = _looked(model, kept[name], kept.get("pool.attention"))
-    return laid_out(weights, model, grid_of(model, images))
+            kept = model.features(images, (name, "pool.attention") if kind == PROBE_LAYER else (name,), heads, rows)
+            weights = _select_query_rows(model, kept[name], kept.get("pool.attention"))
+    return tokens_to_grid(weights, model, patch_grid_of(model, images))
 
 
-def rollout(model: ViT, images: Float[Tensor, "B C H W"], first: int | None = None, residual: bool = True) -> Map:
+def attention_rollout(
+    model: ViT, images: Float[Tensor, "B C H W"], first: int | None = None, residual: bool = True
+) -> AttributionMap:
     """Attention of all blocks multiplied: how much of each patch has reached the answer, if attention were all.
 
     A block takes tokens to (mean over heads + identity) / 2 of them, or without `residual` to the mean alone; the
@@ -77,25 +78,25 @@ def rollout(model: ViT, images: Float[Tensor, "B C H W"], first: int | None = No
 
     Source: Abnar and Zuidema 2020, section 3.
     """
-    start = block_number(model, first, 0)
+    start = resolve_block(model, first, 0)
     config = model.config
-    with looking(model), torch.no_grad():
-        share, mixing = _mixed(model, images, start)
+    with gradient_mode(model), torch.no_grad():
+        share, mixing = _mean_attention_per_block(model, images, start)
         reached = torch.zeros_like(share)
         for i in range(config.depth - 1, start - 1, -1):
             reached = reached + share / config.pool_blocks if config.pools(i) else reached
             before = (reached[:, None] @ mixing[i - start])[:, 0]  # [B, T]
             reached = (reached + before) / 2 if residual else before
-    return Map(
-        values=laid_out(reached, model, grid_of(model, images)).numpy(force=True),
+    return AttributionMap(
+        values=tokens_to_grid(reached, model, patch_grid_of(model, images)).numpy(force=True),
         method="rollout",
-        layer=from_block(model, start) + ("" if residual else ", without the residual stream"),
+        layer=describe_block_range(model, start) + ("" if residual else ", without the residual stream"),
         unit="share of attention",
         line="Attention multiplied through the blocks, not why: the same for every class.",
     )
 
 
-def _mixed(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
+def _mean_attention_per_block(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"], list[Tensor]]:
     """What the answer is read from, and the mean attention [B, T, T] of each block from `start` on."""
     x, places = model.embed(images)
     x = model.encoder.enter(x)
@@ -109,21 +110,21 @@ def _mixed(model: ViT, images: Tensor, start: int) -> tuple[Float[Tensor, "B T"]
             x, weights = block.opened(x, places, None, None)
             mixing.append(weights.mean(1))
         last = [*last, x][-model.config.pool_reach :]
-    return shares(model, model.encoder.normed(last)), mixing
+    return token_weights(model, model.encoder.normed(last)), mixing
 
 
-def _probed(model: ViT, images: Tensor, heads: Sequence[int] | None) -> Float[Tensor, "B a T"]:
+def _probe_attention(model: ViT, images: Tensor, heads: Sequence[int] | None) -> Float[Tensor, "B a T"]:
     weights = model.features(images, ("pool.attention",))["pool.attention"][:, :, 0]
-    return weights if heads is None else weights[:, _checked(model, heads)]
+    return weights if heads is None else weights[:, _check_heads(model, heads)]
 
 
-def _checked(model: ViT, heads: Sequence[int]) -> list[int]:
+def _check_heads(model: ViT, heads: Sequence[int]) -> list[int]:
     if not heads or len(set(heads)) < len(heads) or not all(0 <= head < model.config.heads for head in heads):
         raise UsageError(f"heads must list some of 0 to {model.config.heads - 1}, each once. Got {list(heads)}.")
     return list(heads)
 
 
-def _looked(
+def _select_query_rows(
     model: ViT, weights: Float[Tensor, "B a r T"], probe: Float[Tensor, "B A 1 T"] | None
 ) -> Float[Tensor, "B a T"]:
     """The rows of the tokens that the answer is read from, each by its share."""

@@ -14,23 +14,16 @@ from ...errors import UsageError
 from ...files import atomic
 from ...model.vit import ViT
 from .. import figures
-from .distance import attention_distance
-from .filters import patch_filters
-from .heads import attention_heads
-from .kernel import rotary_kernel
-from .norms import token_norms
-from .pca import pca, pca_whitened
-from .pieces import patch_grid, token_strip
-from .rollout import attention_rollout
-from .shown import Choices, Drawn, Shown, facts_of
-from .similarity import position_similarity
-from .window import window
+from .attention_figures import draw_attention_distance, draw_attention_heads, draw_attention_rollout
+from .feature_figures import draw_patch_filters, draw_pca, draw_pca_whitened, draw_token_norms
+from .plots import FigureInputs, FigureOptions, FigureResult, draw_patch_grid, draw_token_strip, figure_facts
+from .position_figures import draw_position_similarity, draw_rotary_kernel, draw_window
 
 
-class Entry(NamedTuple):
+class FigureEntry(NamedTuple):
     """One figure."""
 
-    draw: Callable[[ViT, Shown, Choices], Drawn]
+    draw: Callable[[ViT, FigureInputs, FigureOptions], FigureResult]
     pictures: Literal["none", "one", "some"]
     """How many it is drawn of."""
     options: tuple[str, ...]
@@ -38,23 +31,23 @@ class Entry(NamedTuple):
     shows: str
 
 
-FIGURES: Mapping[str, Entry] = {
-    "attention-rollout": Entry(attention_rollout, "some", ("residual",), "ViT paper, figure 6"),
-    "patch-filters": Entry(patch_filters, "none", (), "ViT paper, figure 7 left"),
-    "position-similarity": Entry(position_similarity, "none", (), "ViT paper, figure 7 centre"),
-    "attention-distance": Entry(attention_distance, "some", ("renormalise",), "ViT paper, figure 7 right"),
-    "attention-heads": Entry(attention_heads, "one", ("layer", "share"), "DINO, figures 1 and 3"),
-    "pca": Entry(pca, "some", ("threshold", "together"), "DINOv2, figure 1"),
-    "pca-whitened": Entry(pca_whitened, "some", ("together",), "DINOv3, features as colours"),
-    "token-norms": Entry(token_norms, "some", ("layer",), "registers paper, figures 3 and 4"),
-    "rotary-kernel": Entry(rotary_kernel, "none", (), "what rotation tells of places"),
-    "patch-grid": Entry(patch_grid, "one", (), "the patches, numbered"),
-    "token-strip": Entry(token_strip, "one", ("token",), "one patch as its numbers"),
-    "window": Entry(window, "some", (), "the panes, lit where the answer comes from"),
+FIGURES: Mapping[str, FigureEntry] = {
+    "attention-rollout": FigureEntry(draw_attention_rollout, "some", ("residual",), "ViT paper, figure 6"),
+    "patch-filters": FigureEntry(draw_patch_filters, "none", (), "ViT paper, figure 7 left"),
+    "position-similarity": FigureEntry(draw_position_similarity, "none", (), "ViT paper, figure 7 centre"),
+    "attention-distance": FigureEntry(draw_attention_distance, "some", ("renormalise",), "ViT paper, figure 7 right"),
+    "attention-heads": FigureEntry(draw_attention_heads, "one", ("layer", "share"), "DINO, figures 1 and 3"),
+    "pca": FigureEntry(draw_pca, "some", ("threshold", "together"), "DINOv2, figure 1"),
+    "pca-whitened": FigureEntry(draw_pca_whitened, "some", ("together",), "DINOv3, features as colours"),
+    "token-norms": FigureEntry(draw_token_norms, "some", ("layer",), "registers paper, figures 3 and 4"),
+    "rotary-kernel": FigureEntry(draw_rotary_kernel, "none", (), "what rotation tells of places"),
+    "patch-grid": FigureEntry(draw_patch_grid, "one", (), "the patches, numbered"),
+    "token-strip": FigureEntry(draw_token_strip, "one", ("token",), "one patch as its numbers"),
+    "window": FigureEntry(draw_window, "some", (), "the panes, lit where the answer comes from"),
 }
 
 
-def draw(name: str, model: ViT, shown: Shown, choices: Choices | None = None) -> Drawn:
+def draw_figure(name: str, model: ViT, shown: FigureInputs, choices: FigureOptions | None = None) -> FigureResult:
     """One figure by its name, with the hashes of model and pictures among its facts.
 
     Raises:
@@ -63,15 +56,15 @@ def draw(name: str, model: ViT, shown: Shown, choices: Choices | None = None) ->
     """
     if name not in FIGURES:
         raise UsageError(f"There is no figure called {name!r}. Known: {', '.join(FIGURES)}.")
-    entry, chosen = FIGURES[name], choices or Choices()
-    _check(name, entry, len(shown.images), chosen)
+    entry, chosen = FIGURES[name], choices or FigureOptions()
+    _check_options(name, entry, len(shown.images), chosen)
     drawn = entry.draw(model, shown, chosen)
     options = {option: vars(chosen)[option] for option in entry.options}
-    facts = {"figure": name, "shows": entry.shows, **facts_of(model, shown), **options, **drawn.facts}
+    facts = {"figure": name, "shows": entry.shows, **figure_facts(model, shown), **options, **drawn.facts}
     return drawn._replace(facts=facts)
 
 
-def save(drawn: Drawn, path: Path) -> list[Path]:
+def save_figure(drawn: FigureResult, path: Path) -> list[Path]:
     """The figure as PNG, its arrays (.npz) and its facts (.json) beside it; the same figure gives the same bytes.
 
     Raises:
@@ -84,19 +77,19 @@ def save(drawn: Drawn, path: Path) -> list[Path]:
     arrays = io.BytesIO()
     np.savez_compressed(arrays, allow_pickle=False, **drawn.arrays)
     written = [path, path.with_suffix(".npz"), path.with_suffix(".json")]
-    figures.save(drawn.figure, path)
+    figures.save_png(drawn.figure, path)
     atomic.write_bytes(written[1], arrays.getvalue())
     atomic.write_json(written[2], drawn.facts)
     return written
 
 
-def _check(name: str, entry: Entry, pictures: int, choices: Choices) -> None:
+def _check_options(name: str, entry: FigureEntry, pictures: int, choices: FigureOptions) -> None:
     takes = {"none": pictures == 0, "one": pictures == 1, "some": pictures > 0}[entry.pictures]
     if not takes:
         words = {"none": "no pictures", "one": "one picture", "some": "at least one picture"}[entry.pictures]
         raise UsageError(f"The figure {name} is drawn of {words}. Got {pictures}.")
-    default = Choices()
-    for field in fields(Choices):
+    default = FigureOptions()
+    for field in fields(FigureOptions):
         changed = vars(choices)[field.name] != vars(default)[field.name]
         if changed and field.name not in entry.options:
             having = ", ".join(other for other, one in FIGURES.items() if field.name in one.options)

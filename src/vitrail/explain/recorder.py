@@ -13,11 +13,11 @@ from torch import Tensor
 from ..errors import UsageError
 from ..model.vit import Block, ViT
 
-ROOM = 2**29
+MAX_ATTENTION_BYTES = 2**29
 """Bytes of attention weights up to which all opened blocks keep their graphs; above it they are computed again."""
 
 
-class Opened(NamedTuple):
+class RecordedBlock(NamedTuple):
     """One block: what it read, how much its tokens looked at each other, and what it gave, in one graph."""
 
     before: Float[Tensor, "B T D"]
@@ -25,21 +25,21 @@ class Opened(NamedTuple):
     after: Float[Tensor, "B T D"]
 
 
-class OpenPass:
+class BlockRecorder:
     """The tokens before and after every block, and any block from `first` on, opened.
 
     Only these compute attention in the open. Where the weights of all of them together need more than `room` bytes,
     each is computed a second time when it is asked for: the same numbers, one block's memory, a third more time.
     """
 
-    def __init__(self, model: ViT, images: Float[Tensor, "B C H W"], first: int, room: int = ROOM):
+    def __init__(self, model: ViT, images: Float[Tensor, "B C H W"], first: int, room: int = MAX_ATTENTION_BYTES):
         self.model = model
         with torch.no_grad():
             x, self.places = model.embed(images)
             x = model.encoder.enter(x)
         self.tokens: list[Tensor] = [x]
         """What each block reads, and last what the last one gives."""
-        self._kept: dict[int, Opened] = {}
+        self._kept: dict[int, RecordedBlock] = {}
         weights = model.config.heads * x.shape[1] ** 2 * len(x) * x.element_size()
         keeps = weights * (model.config.depth - first) <= room
         for i, block in enumerate(model.encoder.blocks):
@@ -51,7 +51,7 @@ class OpenPass:
                     x = model.encoder.through(block, x, self.places)
             self.tokens.append(x)
 
-    def block(self, i: int) -> Opened:
+    def block(self, i: int) -> RecordedBlock:
         """Block `i` with a fresh graph; it is handed over, not kept."""
         kept = self._kept.pop(i, None)
         return self._open(i) if kept is None else kept
@@ -66,16 +66,16 @@ class OpenPass:
         window = [*self.tokens[1 : i + 1], self.tokens[i + 1] if after is None else after][-reach:]
         return self.model.encoder.normed([window[0]] * (reach - len(window)) + window)
 
-    def _open(self, i: int) -> Opened:
+    def _open(self, i: int) -> RecordedBlock:
         block = self.model.encoder.blocks[i]
         assert isinstance(block, Block)
         before = self.tokens[i].detach().requires_grad_()
         after, weights = block.opened(before, self.places, None, None)
-        return Opened(before, weights, after)
+        return RecordedBlock(before, weights, after)
 
 
 @contextmanager
-def looking(model: ViT) -> Iterator[None]:
+def gradient_mode(model: ViT) -> Iterator[None]:
     """Dropout off and gradients on inside, whatever the caller has set; afterwards the model's mode is as it was."""
     was_training = model.training
     model.eval()
@@ -86,7 +86,7 @@ def looking(model: ViT) -> Iterator[None]:
         model.train(was_training)
 
 
-def block_number(model: ViT, layer: int | None, otherwise: int) -> int:
+def resolve_block(model: ViT, layer: int | None, otherwise: int) -> int:
     """A block that the model has, counted from 0; `otherwise` (-1 is the last) where none is named.
 
     Raises:
@@ -100,7 +100,7 @@ def block_number(model: ViT, layer: int | None, otherwise: int) -> int:
     return otherwise % depth if layer is None else layer
 
 
-def from_block(model: ViT, first: int) -> str:
+def describe_block_range(model: ViT, first: int) -> str:
     """The blocks from `first` on, for people."""
     last = model.config.depth - 1
     return f"block {last}" if first == last else f"blocks {first} to {last}"

@@ -1,1 +1,0 @@
-"""The figures of the papers, each one plain function of a model and some pictures."""

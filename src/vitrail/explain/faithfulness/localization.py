@@ -1,0 +1,280 @@
+"""Where it is known what makes the class: does a map lie on it?
+
+A map has one number a patch, so a target of pixels is first told in shares: how much of each patch it covers. Only
+positive relevance counts, because that is what a map claims to speak for the class.
+
+Source: Zhang et al. 2018, "Top-down neural attention by excitation backprop", section 4.1, for the pointing game;
+Arras, Osman and Samek 2022, "CLEVR-XAI", section 3, for relevance mass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Float64, Int
+from torch import Tensor
+
+from ...data.preprocess import normalize, preprocess_stack
+from ...data.sources.synthetic import SyntheticImages, SyntheticPairs
+from ...errors import UsageError
+from ...model.tokens import pad_to_patches
+from ...model.vit import ViT
+from ...randomness import uniform
+from ...spec import Grid, ImageSpec
+from ..attribution import patch_grid_of
+from .curves import MapFunction, compute_maps
+
+
+class TargetLocalization(NamedTuple):
+    """How well each map lies on its target, and what knowing nothing would give; one number a picture."""
+
+    pointing: Float64[np.ndarray, " B"]
+    """1 where the most relevant patch touches the target, else 0; of several equals the share that do."""
+    mass: Float64[np.ndarray, " B"]
+    """Share of the positive relevance that lies on the target, spread evenly over each patch; 0 where there is none."""
+    overlap: Float64[np.ndarray, " B"]
+    """Intersection over union of the patches above the map's mean and the patches that the target covers by half."""
+    chance_pointing: Float64[np.ndarray, " B"]
+    """Share of the patches that touch the target: the pointing of a random map."""
+    chance_mass: Float64[np.ndarray, " B"]
+    """Share of the picture that the target covers: the mass of a flat map."""
+
+
+def localize_on_targets(
+    maps: Float64[np.ndarray, "B rows columns"], targets: Bool[np.ndarray, "n H W"]
+) -> TargetLocalization:
+    """How well maps lie on targets.
+
+    Args:
+        targets: pixels of the evidence in the whole picture; their number need not be the images' own, so that masks of
+            64 x 64 pixels serve a model that reads the same pictures larger.
+
+    Raises:
+        UsageError: not one target for each map, or a target without a pixel.
+    """
+    if len(maps) != len(targets):
+        raise UsageError(f"Every map needs its target. Got {len(maps)} maps and {len(targets)} targets.")
+    if (empty := ~targets.any((1, 2))).any():
+        raise UsageError(f"A target must hold a pixel. That of picture {int(empty.argmax())} (from 0) is empty.")
+    claims, shares = _positive_shares(maps), patch_coverage(targets, Grid(*maps.shape[1:]))  # [B, rows, columns]
+    touched = shares > 1e-9  # less is rounding
+    return TargetLocalization(
+        pointing=_masked_mean(touched, maps == maps.max((1, 2), keepdims=True)),
+        mass=(claims * shares).sum((1, 2)),
+        overlap=_intersection_over_union(maps > maps.mean((1, 2), keepdims=True), shares >= 0.5),
+        chance_pointing=touched.mean((1, 2)),
+        chance_mass=shares.mean((1, 2)),
+    )
+
+
+class ClassSensitivity(NamedTuple):
+    """Pictures that show two classes, each with a map of its own; one number a picture."""
+
+    own: Float64[np.ndarray, " B"]
+    """Share of the positive relevance on either glyph that lies on the map's own: the mean of both maps."""
+    own_of_all: Float64[np.ndarray, " B"]
+    """The same as a share of all positive relevance, wherever it lies."""
+    correlation: Float64[np.ndarray, " B"]
+    """Pearson's correlation of the two maps; 1 for a map that is blind to the class."""
+
+
+def compute_class_sensitivity(
+    maps: tuple[Float64[np.ndarray, "B rows columns"], Float64[np.ndarray, "B rows columns"]],
+    targets: tuple[Bool[np.ndarray, "B H W"], Bool[np.ndarray, "B H W"]],
+) -> ClassSensitivity:
+    """Does the map of either class lie on what makes that class?
+
+    A picture whose map has nothing on either glyph has an `own` of 0.
+
+    Args:
+        maps: of the first class of each picture, and of the second.
+        targets: what makes the first class, and what makes the second.
+
+    Raises:
+        UsageError: as `land`.
+    """
+    on = np.stack([[localize_on_targets(one, target).mass for target in targets] for one in maps])  # [map, target, B]
+    either = on.sum(1)  # [map, B]
+    mine = np.stack([on[0, 0], on[1, 1]])
+    own = np.divide(mine, either, out=np.zeros_like(mine), where=either > 0)
+    flat = [one.reshape(len(one), -1) for one in maps]
+    return ClassSensitivity(own.mean(0), mine.mean(0), row_correlation(*flat))
+
+
+def patch_coverage(targets: Bool[np.ndarray, "B H W"], grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
+    """Share of each patch that the target covers, however many pixels a patch has, whole or not."""
+    down, across = (_overlap_matrix(side, pixels) for side, pixels in zip(grid, targets.shape[1:], strict=True))
+    return np.asarray(down @ targets.astype(np.float64) @ across.T)
+
+
+def row_correlation(first: Float64[np.ndarray, "B N"], second: Float64[np.ndarray, "B N"]) -> Float64[np.ndarray, " B"]:
+    """Pearson's, row by row; 0 where either row is flat, which is like nothing."""
+    one, other = (row - row.mean(1, keepdims=True) for row in (first, second))
+    product, lengths = (one * other).sum(1), np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return np.divide(product, lengths, out=np.zeros_like(product), where=lengths > 0)
+
+
+def _overlap_matrix(cells: int, pixels: int) -> Float64[np.ndarray, "cells pixels"]:
+    """How much of each cell every pixel makes up, along one axis; rows sum to 1."""
+    step = pixels / cells
+    start = np.arange(cells)[:, None] * step
+    pixel = np.arange(pixels)
+    return np.clip(np.minimum(start + step, pixel + 1) - np.maximum(start, pixel), 0, 1) / step
+
+
+def _positive_shares(maps: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B rows columns"]:
+    """Positive relevance as shares of its sum; zeros where there is none."""
+    positive = np.maximum(maps, 0)
+    sums = positive.sum((1, 2), keepdims=True)
+    return np.divide(positive, sums, out=np.zeros_like(positive), where=sums > 0)
+
+
+def _masked_mean(values: Bool[np.ndarray, "B rows columns"], where: Bool[np.ndarray, "B rows columns"]) -> np.ndarray:
+    return (values & where).sum((1, 2)) / where.sum((1, 2))
+
+
+def _intersection_over_union(
+    first: Bool[np.ndarray, "B rows columns"], second: Bool[np.ndarray, "B rows columns"]
+) -> np.ndarray:
+    """Intersection over union; 0 where neither holds anything."""
+    both, either = (first & second).sum((1, 2)), (first | second).sum((1, 2))
+    return both / np.maximum(either, 1)
+
+
+# Planted pictures under a model and a method: glyph, decoy and tag, and pictures with two classes in them.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalizationScores:
+    """How well maps of planted pictures lie on what was planted; one number a picture."""
+
+    pointing: Float64[np.ndarray, " B"]
+    """The most relevant patch touches the glyph's box: 1 or 0, of several equals the share."""
+    in_box: Float64[np.ndarray, " B"]
+    """Share of the positive relevance in the box of 16 x 16 pixels around the glyph: what a map of patches can show."""
+    in_mask: Float64[np.ndarray, " B"]
+    """Share on the glyph's own pixels. They fill 44 % of the box, so that a perfect map of patches has about that."""
+    overlap: Float64[np.ndarray, " B"]
+    """Intersection over union of the patches above the map's mean and the box."""
+    on_decoy: Float64[np.ndarray, " B"]
+    """Share on the decoy's pixels, which look as strong as the glyph's and say nothing."""
+    on_tag: Float64[np.ndarray, " B"] | None
+    """Share on the tag's field; None where the tag is switched off."""
+    chance_pointing: float
+    """Pointing of a random map."""
+    chance_box: float
+    """Share of the picture that the box covers: `in_box` of a flat map."""
+    chance_mask: float
+    """The same of the glyph's pixels, and of the decoy's, which are as many."""
+    best_box: float
+    """`in_box` of the map of whoever knows, see `perfect`."""
+    best_mask: float
+    """`in_mask` of it."""
+
+
+def score_localization(maps: Float64[np.ndarray, "B rows columns"], planted: SyntheticImages) -> LocalizationScores:
+    """Lay maps of planted pictures on the truth about them.
+
+    Raises:
+        UsageError: as `land`; or the tag is switched off in some pictures only.
+    """
+    in_box, in_mask, decoy = (
+        localize_on_targets(maps, where) for where in (planted.glyph_boxes, planted.glyph_masks, planted.decoy_masks)
+    )
+    tagged, known = planted.tag_masks.any((1, 2)), perfect_map(planted, Grid(*maps.shape[1:]))
+    if tagged.any() != tagged.all():
+        raise UsageError(f"The tag must be on in all pictures or in none. Got {int(tagged.sum())} of {len(maps)}.")
+    return LocalizationScores(
+        pointing=in_box.pointing,
+        in_box=in_box.mass,
+        in_mask=in_mask.mass,
+        overlap=in_box.overlap,
+        on_decoy=decoy.mass,
+        on_tag=localize_on_targets(maps, planted.tag_masks).mass if tagged.any() else None,
+        chance_pointing=float(in_box.chance_pointing.mean()),
+        chance_box=float(in_box.chance_mass.mean()),
+        chance_mask=float(in_mask.chance_mass.mean()),
+        best_box=float(localize_on_targets(known, planted.glyph_boxes).mass.mean()),
+        best_mask=float(localize_on_targets(known, planted.glyph_masks).mass.mean()),
+    )
+
+
+def perfect_map(planted: SyntheticImages, grid: Grid) -> Float64[np.ndarray, "B rows columns"]:
+    """The map of whoever knows: how much of each patch the glyph's box covers."""
+    return patch_coverage(planted.glyph_boxes, grid)
+
+
+def measure_class_sensitivity(
+    method: MapFunction, model: ViT, pairs: SyntheticPairs, spec: ImageSpec
+) -> ClassSensitivity:
+    """Does the method's map move from one glyph to the other when it is asked about the other class?
+
+    Args:
+        pairs: pictures with the glyphs of two classes; a model's output k must be class k of `planted.CLASSES`.
+
+    Raises:
+        UsageError: as `maps_of` and `land`.
+    """
+    device = next(model.parameters()).device
+    images = prepare_synthetic_images(pairs.pictures, spec).to(device)
+    first, second = (
+        compute_maps(method, model, images, torch.from_numpy(classes.copy()).to(device)) for classes in pairs.targets.T
+    )
+    return compute_class_sensitivity((first, second), (pairs.glyph_boxes[:, 0], pairs.glyph_boxes[:, 1]))
+
+
+def prepare_synthetic_images(pictures: np.ndarray, spec: ImageSpec) -> Float[Tensor, "B C H W"]:
+    """Pictures as a model reads them."""
+    return normalize(preprocess_stack(pictures, spec), spec)
+
+
+# Maps of whoever knows nothing of the model: noise, the middle, and the picture's edges. A method must beat them.
+#
+# Source: Adebayo et al. 2018, "Sanity checks for saliency maps", section 5, for edges; the middle as in Judd, Durand
+# and Torralba 2012.
+
+BASELINES = ("random", "centre", "edges")
+
+
+def baseline_methods(seed: int = 0) -> dict[str, MapFunction]:
+    """The three as methods, by name.
+
+    `random`: a number for each patch, drawn by the seed and the picture's row. `centre`: a Gaussian around the middle,
+    its standard deviation a quarter of each side. `edges`: the mean strength of the picture's edges in a patch.
+    """
+
+    def noise(
+        model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
+    ) -> Float64[np.ndarray, "B rows columns"]:
+        grid = patch_grid_of(model, images)
+        return uniform(seed, "random maps", 0, np.arange(len(images)), grid.patches).reshape(-1, *grid)
+
+    return {"random": noise, "centre": center_baseline, "edges": edge_baseline}
+
+
+def center_baseline(
+    model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
+) -> Float64[np.ndarray, "B rows columns"]:
+    """A Gaussian around the middle of the picture, its standard deviation a quarter of each side."""
+    grid = patch_grid_of(model, images)
+    down, across = (np.exp(-0.5 * (((np.arange(side) + 0.5) / side - 0.5) / 0.25) ** 2) for side in grid)
+    return np.broadcast_to(down[:, None] * across, (len(images), *grid)).copy()
+
+
+def edge_baseline(
+    model: ViT, images: Float[Tensor, "B C H W"], classes: Int[Tensor, " B"]
+) -> Float[Tensor, "B rows columns"]:
+    """How steep the picture is in each patch: the mean over its pixels of the length of Sobel's gradient.
+
+    Channels are averaged first.
+    """
+    whole = pad_to_patches(images, model.config.patch) if model.config.pad else images
+    grey = F.pad(whole.mean(dim=1, keepdim=True), (1, 1, 1, 1), mode="replicate")  # [B, 1, H + 2, W + 2]
+    slope, smooth = torch.tensor([-1.0, 0.0, 1.0]).to(grey), torch.tensor([1.0, 2.0, 1.0]).to(grey)
+    kernels = torch.stack([smooth[:, None] * slope, slope[:, None] * smooth])[:, None]  # [2, 1, 3, 3]
+    steep = F.conv2d(grey, kernels).norm(dim=1, keepdim=True)  # [B, 1, H, W]
+    return F.avg_pool2d(steep, model.config.patch)[:, 0]

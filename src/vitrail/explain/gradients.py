@@ -1,0 +1,292 @@
+"""Integrated gradients: what each pixel adds to a score on the way from an empty picture, and how exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ..errors import UsageError
+from ..model.vit import Block, ViT
+from .attribution import (
+    AttributionMap,
+    EmptyMapError,
+    Targets,
+    patch_grid_of,
+    require_outputs,
+    resolve_targets,
+    sum_by_patch,
+    target_list,
+    target_scores,
+    token_weights,
+    tokens_to_grid,
+)
+from .recorder import MAX_ATTENTION_BYTES, BlockRecorder, describe_block_range, gradient_mode, resolve_block
+
+STEP_COUNTS = (32, 64, 128, 256)
+"""Steps on the way, more and more of them until the gap is small enough."""
+MAX_COMPLETENESS_GAP = 0.01
+"""Largest share of the score's change that may be missing before more steps are tried."""
+BATCH_SIZE = 16
+"""Pictures in one pass."""
+
+
+def integrated_gradients(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    of: Targets = None,
+    start: Float[Tensor, "b C H W"] | None = None,
+    steps: int | None = None,
+) -> AttributionMap:
+    """Gradients averaged on a straight way from an empty picture, times the change of each pixel.
+
+    Summed over channels for every pixel, and over each patch for the values. All together they are the score less that
+    of the empty picture, but for the gap that the sum over steps leaves; the notes tell it. Points and weights of the
+    sum are those of Gauss and Legendre.
+
+    Args:
+        of: the output to explain, see `target.Of`.
+        start: the empty picture, normalised as the images are; None is zeros, the mean of the training pictures.
+        steps: points on the way; None takes 32, and twice as many while a gap is above 1 % of the change, up to 256.
+
+    Raises:
+        UsageError: an output that the model does not have, no outputs at all, or steps below 1.
+        EmptyMapError: a picture equals the empty one.
+
+    Source: Sundararajan, Taly and Yan 2017, section 3.
+    """
+    require_outputs(model, "integrated")
+    if steps is not None and steps < 1:
+        raise UsageError(f"steps must be at least 1. Got {steps}.")
+    empty = torch.zeros_like(images) if start is None else start.expand_as(images)
+    if same := [place + 1 for place, one in enumerate((images == empty).flatten(1).all(1).tolist()) if one]:
+        raise EmptyMapError(
+            f"Picture {same[0]} of {len(images)} equals the empty picture, so nothing is added on the way."
+        )
+    with gradient_mode(model):
+        with torch.no_grad():
+            outputs = model(images)
+            target = resolve_targets(outputs, of)
+            change = (target_scores(outputs, target) - target_scores(model(empty), target)).double()  # [B]
+        for count in STEP_COUNTS if steps is None else (steps,):
+            pixels = ((images - empty) * _mean_gradient(model, images, empty, target, count)).sum(1)  # [B, H, W]
+            gap = (pixels.double().sum((1, 2)) - change).abs()
+            if bool((gap <= MAX_COMPLETENESS_GAP * change.abs()).all()):
+                break
+    return AttributionMap(
+        values=sum_by_patch(pixels, model.config.patch, patch_grid_of(model, images)).numpy(force=True),
+        pixels=pixels.numpy(force=True),
+        method="integrated",
+        of=target_list(target),
+        layer="pixels",
+        unit="added to the score",
+        line="What each patch adds to this score, or takes from it, on the way from an empty picture.",
+        scale="signed",
+        notes=tuple(_completeness_note(*pair, count) for pair in zip(gap.tolist(), change.tolist(), strict=True)),
+    )
+
+
+def _mean_gradient(model: ViT, images: Tensor, empty: Tensor, target: Tensor, steps: int) -> Float[Tensor, "B C H W"]:
+    """The gradient of the score, averaged over the way."""
+    found = torch.zeros_like(images)
+    for part, weights, rows in _path_points(images, empty, steps):
+        part.requires_grad_()
+        (gradient,) = torch.autograd.grad(target_scores(model(part), target[rows]).sum(), part)
+        found.index_add_(0, rows, gradient * weights[:, None, None, None])
+    return found
+
+
+def _path_points(images: Tensor, empty: Tensor, steps: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Pictures on the way, their weights in the sum (1 for each picture in all), and whose way it is; LOT at a time."""
+    places, weights = np.polynomial.legendre.leggauss(steps)  # on -1 .. 1
+    lots = [(b, i) for i in range(steps) for b in range(len(images))]
+    for first in range(0, len(lots), BATCH_SIZE):
+        rows = torch.tensor([b for b, _ in lots[first : first + BATCH_SIZE]], device=images.device)
+        here = [i for _, i in lots[first : first + BATCH_SIZE]]
+        share = torch.tensor((places[here] + 1) / 2, dtype=images.dtype, device=images.device)
+        weight = torch.tensor(weights[here] / 2, dtype=images.dtype, device=images.device)
+        yield empty[rows] + share[:, None, None, None] * (images[rows] - empty[rows]), weight, rows
+
+
+def _completeness_note(gap: float, change: float, steps: int) -> str:
+    share = f"{gap / abs(change):.2%}" if change else f"{gap:.2g}"
+    return f"{steps} steps leave a gap of {share} of the score's change, {change:+.3g}."
+
+
+# Attention that raises a score: weights times their gradients, followed back through all blocks.
+
+
+def relevance_map(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    of: Targets = None,
+    first: int | None = None,
+    room: int = MAX_ATTENTION_BYTES,
+) -> AttributionMap:
+    """Gradient-weighted attention relevance (the general method, without rules of layer-wise propagation).
+
+    Each block passes relevance on by the mean over heads of max(0, weight * gradient of the score): R = R + that * R,
+    from the identity. The map is the rows of R that the answer is read from (`reading.shares`), less the identity.
+    The rows alone are carried from the last block to the first, so the product is never formed.
+
+    Args:
+        of: the output to explain, see `target.Of`.
+        first: the first block that counts, from 0; None takes all.
+        room: see `OpenPass`.
+
+    Raises:
+        UsageError: an output or block that the model does not have, or no outputs at all.
+
+    Source: Chefer, Gur and Wolf 2021, "Generic attention-model explainability", section 3, self-attention.
+    """
+    require_outputs(model, "relevance")
+    start, depth = resolve_block(model, first, 0), model.config.depth
+    with gradient_mode(model):
+        opened = BlockRecorder(model, images, start, room)
+        share, gradients, target = _output_gradients(model, opened, of)
+        carried, flow = share, torch.zeros_like(opened.tokens[-1])
+        for i in range(depth - 1, start - 1, -1):
+            flow = flow + gradients.pop() if gradients else flow
+            block = opened.block(i)
+            wanted = (block.weights, block.before) if i > start else (block.weights,)
+            to_weights, *to_before = torch.autograd.grad(block.after, wanted, flow)
+            passed = (to_weights * block.weights.detach()).clamp(min=0).mean(1)  # [B, T, T]
+            carried = carried + (carried[:, None] @ passed)[:, 0]
+            flow = to_before[0] if to_before else flow
+    return AttributionMap(
+        values=tokens_to_grid(carried - share, model, patch_grid_of(model, images)).numpy(force=True),
+        method="relevance",
+        of=target_list(target),
+        layer=describe_block_range(model, start),
+        unit="relevance, no unit",
+        line="Attention that raises this score. It shows what the model reacts to, not where a thing ends.",
+    )
+
+
+def _output_gradients(
+    model: ViT, opened: BlockRecorder, of: Targets
+) -> tuple[Float[Tensor, "B T"], list[Tensor], Tensor]:
+    """What the answer is read from, the gradients of the score by what the last blocks give, and the outputs meant."""
+    last = [x.detach().requires_grad_() for x in opened.tokens[-model.config.pool_reach :]]
+    read = model.encoder.normed(last)
+    outputs = model.head(model.pool(read))
+    target = resolve_targets(outputs, of)
+    gradients = torch.autograd.grad(target_scores(outputs, target).sum(), last, materialize_grads=True)
+    return token_weights(model, read), list(gradients), target
+
+
+# What each block's attention would do for a score if the answer were read after that block.
+
+
+def legrad(
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    of: Targets = None,
+    first: int | None = None,
+    room: int = MAX_ATTENTION_BYTES,
+) -> AttributionMap:
+    """The gradient of every block's own score by its attention weights, where it is positive.
+
+    The mean over heads, over looking tokens and over blocks. A block's own score is what norm, pooling and head make of
+    its tokens. Where a learned probe pools, the weights are those of the probe, looking at the block's tokens.
+
+    Args:
+        of, first, room: as `relevance.relevance`.
+
+    Raises:
+        UsageError: as `relevance.relevance`.
+
+    Source: Bousselham et al. 2024, "LeGrad", section 3; 3.3 for the probe.
+    """
+    require_outputs(model, "legrad")
+    start, depth = resolve_block(model, first, 0), model.config.depth
+    probe = model.config.pool == "attention"
+    with gradient_mode(model):
+        opened = BlockRecorder(model, images, depth if probe else start, room)
+        with torch.no_grad():
+            target = resolve_targets(model.head(model.pool(opened.read_after(depth - 1))), of)
+        found = torch.zeros(opened.tokens[0].shape[:2], device=images.device)  # [B, T]
+        for i in range(start, depth):
+            gradient = (
+                _probe_relevance(model, opened, i, target) if probe else _block_relevance(model, opened, i, target)
+            )
+            found += gradient.clamp(min=0).mean((1, 2)) / (depth - start)
+    return AttributionMap(
+        values=tokens_to_grid(found, model, patch_grid_of(model, images)).numpy(force=True),
+        method="legrad",
+        of=target_list(target),
+        layer=describe_block_range(model, start) + (", through the pooling's probe" if probe else ""),
+        unit="score per unit of attention",
+        line="Where more attention would raise this score. It shows what the model reacts to, not where a thing ends.",
+    )
+
+
+def _block_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A T T"]:
+    block = opened.block(i)
+    outputs = model.head(model.pool(opened.read_after(i, block.after)))
+    (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), block.weights)
+    return gradient
+
+
+def _probe_relevance(model: ViT, opened: BlockRecorder, i: int, target: Tensor) -> Float[Tensor, "B A 1 T"]:
+    pooled, weights = model.pool.opened(opened.read_after(i).detach().requires_grad_())
+    (gradient,) = torch.autograd.grad(target_scores(model.head(pooled), target).sum(), weights)
+    return gradient
+
+
+# Grad-CAM on tokens: features of the patches, added up by how much each feature raises the score.
+
+
+def gradcam(
+    model: ViT, images: Float[Tensor, "B C H W"], of: Targets = None, layer: int | None = None
+) -> AttributionMap:
+    """The patches' features where a block reads them, after its first norm; negative sums are cut off.
+
+    A feature's factor is its gradient's mean over the patches. Not the last block's output is taken: there only the
+    class token has a gradient in most models, and the map would be zero.
+
+    Args:
+        of: the output to explain, see `target.Of`.
+        layer: the block, counted from 0; None takes the last.
+
+    Raises:
+        UsageError: an output or block that the model does not have, or no outputs at all.
+
+    Source: Selvaraju et al. 2017, section 3, on tokens instead of the last convolution.
+    """
+    require_outputs(model, "grad-cam")
+    number = resolve_block(model, layer, -1)
+    with gradient_mode(model):
+        opened = BlockRecorder(model, images, model.config.depth)
+        normal, outputs = _forward_from_norm(model, opened, number)
+        target = resolve_targets(outputs, of)
+        (gradient,) = torch.autograd.grad(target_scores(outputs, target).sum(), normal)
+    factors = gradient[:, model.config.prefix :].mean(1, keepdim=True)  # [B, 1, D]
+    found = (factors * normal.detach()).sum(-1).clamp(min=0)  # [B, T]
+    return AttributionMap(
+        values=tokens_to_grid(found, model, patch_grid_of(model, images)).numpy(force=True),
+        method="grad-cam",
+        of=target_list(target),
+        layer=f"block {number}, after its first norm",
+        unit="weighted features, no unit",
+        line="Features that raise this score, where they lie; what speaks against it is cut off.",
+    )
+
+
+def _forward_from_norm(
+    model: ViT, opened: BlockRecorder, number: int
+) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B K"]]:
+    """What block `number` reads after its first norm, and the outputs that follow from it, in one graph."""
+    reach = model.config.pool_reach
+    block = model.encoder.blocks[number]
+    assert isinstance(block, Block)
+    normal = block.norm1(opened.tokens[number]).detach().requires_grad_()
+    x = block.from_normal(opened.tokens[number], normal, opened.places)
+    last = [*opened.tokens[1 : number + 1], x][-reach:]
+    for block in model.encoder.blocks[number + 1 :]:
+        x = model.encoder.through(block, x, opened.places)
+        last = [*last, x][-reach:]
+    return normal, model.head(model.pool(model.encoder.normed(last)))

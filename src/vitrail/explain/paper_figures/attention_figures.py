@@ -1,0 +1,279 @@
+"""The attention of every head of one block, as DINO's paper shows it: what the class token looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from ...errors import UsageError
+from ...model.vit import Block, ViT
+from ...spec import Grid
+from ..attention_maps import attention_rollout
+from ..attribution import token_weights
+from ..faithfulness.curves import inference_mode
+from .plots import (
+    FIGURE_WIDTH,
+    FIRST_COLOR,
+    SECOND_COLOR,
+    SECONDARY_COLOR,
+    FigureInputs,
+    FigureOptions,
+    FigureResult,
+    add_colorbar,
+    add_panels,
+    draw_heatmap,
+    draw_image,
+    draw_mask_outline,
+    join_names,
+    new_page,
+    style_axes,
+    upsample_map,
+)
+
+HEADS_SOURCE = "Caron et al. 2021 (DINO), figures 1 and 3"
+HEAD_COLUMNS = 4
+
+
+def draw_attention_heads(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """One panel a head for one picture; lines go around the fewest patches that hold a share of its attention.
+
+    Options: layer, share. The paper's figures are of pictures enlarged to 480 pixels and more.
+
+    Raises:
+        UsageError: more than one picture, no such block, or a share outside 0..1.
+    """
+    if len(shown.images) != 1:
+        raise UsageError(f"The figure of heads shows one picture. Got {len(shown.images)}.")
+    block = resolve_block_index(model, choices.layer)
+    maps = head_attention_maps(model, shown.images, block)[0]  # [A, rows, columns]
+    masks = np.stack([smallest_mask_with_mass(one, choices.share) for one in maps])
+    relative = maps * shown.grid.patches
+    lines = -(-(len(maps) + 2) // HEAD_COLUMNS)
+    figure = new_page(
+        lines * (FIGURE_WIDTH / HEAD_COLUMNS * 0.9 * shown.images.shape[2] / shown.images.shape[3] + 0.25),
+        f"What each head of block {block} looks at",
+        f"{join_names(shown.names)}. Softmax weights of {describe_readout(model)} on the {shown.grid.patches} "
+        f"patches, made to "
+        f"sum to 1; 1 is an even share, colours end at the largest 1 %. Lines hold {100 * choices.share:.0f} % of each "
+        f"head's attention. Attention says where a head looks, not what the answer is due to. {HEADS_SOURCE}.",
+    )
+    cells = [axes for row in add_panels(figure, lines, HEAD_COLUMNS) for axes in row]
+    draw_image(cells[0], shown.pictures[0], "picture")
+    limits = (0.0, float(np.quantile(relative, 0.99)))
+    drawn = draw_heatmap(cells[1], relative.mean(0), limits, "mean of the heads")
+    for head, axes in enumerate(cells[2 : len(maps) + 2]):
+        draw_heatmap(axes, relative[head], limits, f"head {head}")
+        draw_mask_outline(axes, masks[head])
+    add_colorbar(figure, drawn, cells, "times an even share")
+    facts = {"source": HEADS_SOURCE, "layer": block, "reader": describe_readout(model)}
+    return FigureResult(figure, {"attention": maps, "masks": masks}, facts)
+
+
+def head_attention_maps(
+    model: ViT, images: Float[Tensor, "B C H W"], block: int
+) -> Float64[np.ndarray, "B heads rows columns"]:
+    """How much each head's weights fall on each patch, as the answer's readers see it; sums to 1 over the patches."""
+    patch, prefix = model.config.patch, model.config.prefix
+    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
+    name, found = f"blocks.{block}.attention", []
+    with inference_mode(model):
+        for image in images:
+            weights = model.features(image[None], keep=(name,))[name][0]  # [A, T, T]
+            rows = torch.einsum("t,ats->as", readout_weights(model, image[None])[0], weights)[:, prefix:].double()
+            found.append((rows / rows.sum(1, keepdim=True)).view(-1, *grid).cpu().numpy())
+    return np.stack(found)
+
+
+def smallest_mask_with_mass(one: Float64[np.ndarray, "rows columns"], share: float) -> Bool[np.ndarray, "rows columns"]:
+    """The fewest patches that together hold a share of a map.
+
+    Raises:
+        UsageError: the share lies outside 0..1.
+    """
+    if not 0 < share < 1:
+        raise UsageError(f"share must lie between 0 and 1, for example 0.6. Got {share}.")
+    order = np.argsort(-one, axis=None, kind="stable")
+    held = np.cumsum(one.ravel()[order])
+    mask = np.zeros(one.size, bool)
+    mask[order[: int(np.searchsorted(held, share * held[-1] * (1 - 1e-12))) + 1]] = True
+    return mask.reshape(one.shape)
+
+
+# Figure 7 (right) of the ViT paper: how far each head of each block looks, in pixels.
+
+DISTANCE_SOURCE = "Dosovitskiy et al. 2020, figure 7 (right) and appendix D"
+PAPER_IMAGES = 128
+"""Pictures that the paper averages over."""
+
+
+def draw_attention_distance(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """One dot for each head of each block: the mean distance between a patch and what it looks at.
+
+    Options: renormalise.
+    """
+    found = mean_attention_distances(model, shown.images, choices.renormalise)  # [L, A]
+    even = float(patch_distances(shown.grid, model.config.patch).mean())
+    shares = (
+        "shares among patches sum to 1" if choices.renormalise else "prefix tokens keep their shares, at no distance"
+    )
+    few = "" if len(shown.images) >= PAPER_IMAGES else f" The paper averages over {PAPER_IMAGES} pictures."
+    height, width = shown.images.shape[2:]
+    figure = new_page(
+        4.2,
+        "How far each head looks",
+        f"Mean distance in pixels between a patch and the patches that it looks at, by their weights ({shares}); "
+        f"pictures of {height} x {width} pixels, {len(shown.images)} of them.{few} The broken line is a head that "
+        f"looks everywhere alike. {DISTANCE_SOURCE}.",
+    )
+    axes = figure.subplots()
+    style_axes(axes, "block, counted from 0", "mean attention distance, pixels")
+    depth, heads = found.shape
+    axes.axhline(even, color=SECOND_COLOR, linestyle=(0, (5, 3)), linewidth=1.3)
+    axes.text(depth - 0.55, even, "even", color=SECOND_COLOR, fontsize=9, va="bottom", ha="right")
+    axes.plot(np.arange(depth), found.mean(1), color=SECONDARY_COLOR, linewidth=1.0, alpha=0.7)
+    size = 34 if heads <= 8 else 20
+    axes.scatter(np.repeat(np.arange(depth), heads), found.ravel(), size, FIRST_COLOR, alpha=0.8, linewidths=0)
+    axes.set(xlim=(-0.5, depth - 0.5), ylim=(0, max(even, float(found.max())) * 1.08))
+    if depth <= 16:
+        axes.set_xticks(range(depth))
+    facts = {"source": DISTANCE_SOURCE, "even_distance_pixels": even}
+    return FigureResult(figure, {"distances": found}, facts)
+
+
+def mean_attention_distances(
+    model: ViT, images: Float[Tensor, "B C H W"], renormalise: bool
+) -> Float64[np.ndarray, "depth heads"]:
+    """Mean distance in pixels of every head of every block, over all looking patches and pictures.
+
+    Class token, distillation token and registers neither look nor are looked at.
+
+    Args:
+        renormalise: the weights between patches are made to sum to 1 for each looking patch.
+    """
+    prefix, patch = model.config.prefix, model.config.patch
+    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
+    apart = torch.from_numpy(patch_distances(grid, patch)).to(images)
+    found = np.zeros((model.config.depth, model.config.heads))
+    with inference_mode(model):
+        for image in images:
+            for i, weights in enumerate(iter_block_attention(model, image[None])):
+                between = weights[0, :, prefix:, prefix:]  # [A, N, N]
+                between = between / between.sum(-1, keepdim=True) if renormalise else between
+                found[i] += (between * apart).sum(-1).mean(-1).double().cpu().numpy()
+    return found / len(images)
+
+
+def patch_distances(grid: Grid, patch: tuple[int, int]) -> Float64[np.ndarray, "N N"]:
+    """Distance in pixels between the centres of every two patches."""
+    rows, columns = np.divmod(np.arange(grid.patches), grid.columns)
+    down, across = (np.subtract.outer(axis, axis) * side for axis, side in zip((rows, columns), patch, strict=True))
+    return np.hypot(down, across).astype(np.float64)
+
+
+# Figure 6 of the ViT paper: how much of every patch reaches the answer, if all that attention does is mix tokens.
+
+ROLLOUT_SOURCE = "Dosovitskiy et al. 2020, figure 6 and appendix D; Abnar and Zuidema 2020"
+
+
+def draw_attention_rollout(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """Each picture, the picture darkened where little attention comes from, and the map itself.
+
+    Options: residual.
+    """
+    maps = np.stack(
+        [rollout_shares(model, image[None], choices.residual) for image in shown.images]
+    )  # [B, rows, columns]
+    how = "half of each block passes around attention" if choices.residual else "without the connections around it"
+    figure = new_page(
+        len(maps) * FIGURE_WIDTH / 3 * shown.images.shape[2] / shown.images.shape[3] * 0.94,
+        "Attention rolled out from the answer to the picture",
+        f"{join_names(shown.names)}. The mean over heads, multiplied through all {model.config.depth} blocks "
+        f"({how}), as "
+        f"{describe_readout(model)} reads it; 1 is an even share; light and colours end at the largest 1 %. It is "
+        f"blind to "
+        f"classes: it draws the same for every answer, and shows where information may flow from, not why. "
+        f"{ROLLOUT_SOURCE}.",
+    )
+    rows = add_panels(figure, len(maps), 3)
+    relative, drawn = maps * shown.grid.patches, None
+    for i, (one, two, three) in enumerate(rows):
+        draw_image(one, shown.pictures[i], "input" if i == 0 else "")
+        draw_image(two, _darken_by_map(shown.pictures[i], maps[i]), "times attention" if i == 0 else "")
+        drawn = draw_heatmap(
+            three, relative[i], (0.0, float(np.quantile(relative, 0.99))), "attention" if i == 0 else ""
+        )
+    assert drawn is not None
+    add_colorbar(figure, drawn, [axes for row in rows for axes in row], "times an even share")
+    return FigureResult(
+        figure, {"rollout": maps}, {"source": ROLLOUT_SOURCE, "heads": "mean", "reader": describe_readout(model)}
+    )
+
+
+def rollout_shares(model: ViT, image: Float[Tensor, "1 C H W"], residual: bool) -> Float64[np.ndarray, "rows columns"]:
+    """Shares of what is read at the end, by patch; with the prefix tokens' shares they sum to 1.
+
+    Args:
+        residual: each block's matrix is half attention and half identity; otherwise attention alone.
+    """
+    return np.asarray(attention_rollout(model, image, residual=residual).values[0], np.float64)
+
+
+def _darken_by_map(picture: np.ndarray, one: np.ndarray) -> np.ndarray:
+    """The paper's way: the picture times the map. Its largest 1 % leave the picture as it is, so that a few artefact
+    tokens, to which attention goes for no reason of theirs, do not darken all the rest."""
+    loud = np.quantile(one, 0.99)
+    light = upsample_map(np.minimum(one / loud, 1) if loud > 0 else one, picture.shape[:2])
+    return torch.from_numpy(picture * light[..., None]).round().clamp(0, 255).to(torch.uint8).numpy()
+
+
+# Attention weights block by block, and which tokens' view of the patches counts, whatever the model pools.
+
+
+def iter_block_attention(model: ViT, images: Float[Tensor, "B C H W"]) -> Iterator[Float[Tensor, "B A T T"]]:
+    """The weights of every block in turn, computed in the open and held one block at a time.
+
+    The caller decides on gradients and evaluation mode.
+    """
+    x, places = model.embed(images)
+    x = model.encoder.enter(x)
+    for block in model.encoder.blocks:
+        assert isinstance(block, Block)
+        x, weights = block.opened(x, places, None, None)
+        yield weights
+
+
+def readout_weights(model: ViT, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B T"]:
+    """How much of the answer is read from each token after the last block; rows sum to 1.
+
+    The class token alone; class and distillation token by halves; all patches alike where their mean is taken; class
+    token and patches by halves where both are; where a learned probe pools, what it attends to, the mean of its heads.
+    """
+    return token_weights(model, model.features(images)["tokens"])
+
+
+def describe_readout(model: ViT) -> str:
+    """Whose view `readers` takes, for a caption."""
+    if model.config.distillation_head:
+        return "the class and the distillation token"
+    return {
+        "class": "the class token",
+        "mean": "all patches alike, because their mean is read",
+        "class+mean": "the class token and the mean of the patches",
+        "attention": "the learned probe",
+    }[model.config.pool]
+
+
+def resolve_block_index(model: ViT, chosen: int | None) -> int:
+    """Which block was asked for; the last unless one was.
+
+    Raises:
+        UsageError: the model has no such block.
+    """
+    depth = model.config.depth
+    if depth == 0 or not 0 <= (depth - 1 if chosen is None else chosen) < depth:
+        raise UsageError(f"The model has {depth} blocks, counted from 0. Got layer={chosen}.")
+    return depth - 1 if chosen is None else chosen

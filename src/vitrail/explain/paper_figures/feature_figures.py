@@ -1,0 +1,414 @@
+"""Patch features as colours, as DINOv2 and DINOv3 show them: three principal components of the foreground."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from ...errors import UsageError
+from ...model.tokens import ConvPatches, LinearPatches
+from ...model.vit import ViT
+from ...spec import Grid
+from ..faithfulness.curves import inference_mode
+from ..patch_features import OUTLIER_DEVIATIONS
+from ..patch_features import outlier_limit as limit_of
+from .attention_figures import resolve_block_index
+from .plots import (
+    FIGURE_WIDTH,
+    FIRST_COLOR,
+    SECOND_COLOR,
+    SECONDARY_COLOR,
+    SIMILARITY_COLORMAP,
+    FigureInputs,
+    FigureOptions,
+    FigureResult,
+    add_colorbar,
+    add_panels,
+    draw_heatmap,
+    draw_image,
+    draw_mask_outline,
+    join_names,
+    new_page,
+    rescale_to_unit,
+    style_axes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+DINOV2_SOURCE = "Oquab et al. 2023 (DINOv2), figure 1 and section 7.5"
+DINOV3_SOURCE = "Siméoni et al. 2025 (DINOv3), figures of features as colours, and the authors' notebook"
+
+
+class FeatureColors(NamedTuple):
+    """Patches of several pictures in one basis of colours."""
+
+    first: Float64[np.ndarray, "B rows columns"]
+    """First component of all patches in standard deviations; the foreground is above."""
+    foreground: Bool[np.ndarray, "B rows columns"]
+    colours: Float64[np.ndarray, "B rows columns 3"]
+    """0 to 1; black where the background is."""
+    mean: Float64[np.ndarray, " D"]
+    axes: Float64[np.ndarray, "3 D"]
+    """What the colours are made of: more pictures in the same basis have colours that can be compared."""
+    shares: Float64[np.ndarray, " 3"]
+    """Of the foreground's variance."""
+
+
+def draw_pca(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """DINOv2's: foreground where the first component of all patches is above 0; three components of the foreground
+    between their smallest and largest value as red, green, blue.
+
+    All pictures share one basis, so that equal colours are equal features. Options: threshold, together.
+
+    Raises:
+        UsageError: fewer than four patches are foreground.
+    """
+    found = pca_colors_dinov2(patch_features(model, shown.images), choices.threshold, choices.together)
+    above = f"above {choices.threshold:g} standard deviations, towards the middle"
+    how = (
+        f"foreground: first component of {_describe_pooling(choices)} {above}; colours between smallest and "
+        f"largest value"
+    )
+    return _draw_feature_colors(shown, found, how, DINOV2_SOURCE)
+
+
+def draw_pca_whitened(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """DINOv3's: foreground, three components of it divided by their deviations, squeezed by a sigmoid of twice that.
+
+    The authors tell foreground by a classifier trained on nine masks; without it the first component of all patches is
+    parted by Otsu's threshold, towards the middle, and single patches go with those around them. Options: together.
+
+    Raises:
+        UsageError: fewer than four patches are foreground.
+    """
+    found = pca_colors_dinov3(patch_features(model, shown.images), choices.together)
+    parted = "parted by Otsu's threshold (the authors train a classifier)"
+    how = f"foreground: first component of {_describe_pooling(choices)}, {parted}"
+    return _draw_feature_colors(shown, found, f"{how}; colours: whitened, then a sigmoid", DINOV3_SOURCE)
+
+
+def patch_features(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray, "B rows columns D"]:
+    """Patch tokens after the final norm."""
+    with inference_mode(model):
+        dense = torch.cat([model.dense(image[None]) for image in images])  # [B, D, rows, columns]
+    return np.asarray(dense.permute(0, 2, 3, 1).double().cpu().numpy(), np.float64)
+
+
+def pca_colors_dinov2(
+    features: Float64[np.ndarray, "B rows columns D"], threshold: float = 0.0, together: bool = True
+) -> FeatureColors:
+    """See `pca`."""
+    first = _first_component(features, together)
+    return _color_foreground(features, first, first > threshold, _min_max_colors)
+
+
+def pca_colors_dinov3(features: Float64[np.ndarray, "B rows columns D"], together: bool = True) -> FeatureColors:
+    """See `pca_whitened`."""
+    first = _first_component(features, together)
+    levels = [otsu_threshold(first if together else one) for one in first]
+    mask = np.stack([majority_filter(one > level) for one, level in zip(first, levels, strict=True)])
+    return _color_foreground(features, first, mask, _whitened_colors)
+
+
+def _first_component(
+    features: Float64[np.ndarray, "B rows columns D"], together: bool
+) -> Float64[np.ndarray, "B rows columns"]:
+    """The first component over all patches of all pictures, or of each, in standard deviations."""
+    if not together:
+        return np.concatenate([_first_component(one[None], True) for one in features])
+    found = fit_principal_components(features.reshape(-1, features.shape[-1]), 1)
+    scores = (found.scores / found.deviations).reshape(features.shape[:3])
+    return orient_to_center(scores)
+
+
+def _color_foreground(
+    features: Float64[np.ndarray, "B rows columns D"],
+    first: Float64[np.ndarray, "B rows columns"],
+    foreground: Bool[np.ndarray, "B rows columns"],
+    to_colours: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> FeatureColors:
+    if foreground.sum() < 4:
+        raise UsageError(
+            f"Colours need at least 4 patches of foreground. Got {int(foreground.sum())} of {foreground.size}. "
+            "Lower the threshold, or show other pictures."
+        )
+    found = fit_principal_components(features[foreground], min(3, features.shape[-1]))
+    colours = np.zeros((*foreground.shape, 3))
+    colours[foreground, : len(found.axes)] = to_colours(found.scores, found.deviations)
+    return FeatureColors(first, foreground, colours, found.mean, found.axes, found.shares)
+
+
+def _min_max_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    reach = np.ptp(scores, axis=0)
+    return (scores - scores.min(0)) / np.where(reach > 0, reach, 1)
+
+
+def _whitened_colors(scores: np.ndarray, deviations: np.ndarray) -> np.ndarray:
+    return np.asarray(1 / (1 + np.exp(-2 * scores / deviations)))
+
+
+def _describe_pooling(choices: FigureOptions) -> str:
+    return "all patches" if choices.together else "each picture's own patches"
+
+
+def _draw_feature_colors(shown: FigureInputs, found: FeatureColors, how: str, source: str) -> FigureResult:
+    count, (height, width) = len(shown.images), shown.images.shape[2:]
+    figure = new_page(
+        count * FIGURE_WIDTH / 3 * height / width * 0.94,
+        "Patch features as colours",
+        f"{join_names(shown.names)}. Left to right: the picture; the first principal component, lines "
+        "around the foreground; three components of the foreground as red, green and blue, "
+        f"{100 * found.shares.sum():.0f} % of its variance. {how[0].upper()}{how[1:]}. One basis for all pictures "
+        f"here: equal colours are like features. {source}.",
+    )
+    rows, limit, drawn = add_panels(figure, count, 3), float(np.abs(found.first).max()), None
+    for i, (one, two, three) in enumerate(rows):
+        draw_image(one, shown.pictures[i], "picture" if i == 0 else "")
+        drawn = draw_heatmap(
+            two, found.first[i], (-limit, limit), "first component" if i == 0 else "", SIMILARITY_COLORMAP
+        )
+        draw_mask_outline(two, found.foreground[i])
+        draw_image(three, np.rint(255 * found.colours[i]).astype(np.uint8), "three components" if i == 0 else "")
+    assert drawn is not None
+    add_colorbar(figure, drawn, [axes for row in rows for axes in row], "standard deviations")
+    return FigureResult(figure, found._asdict(), {"source": source, "foreground": how})
+
+
+def project_features(
+    features: Float64[np.ndarray, "B rows columns D"], mean: Float64[np.ndarray, " D"], axes: Float64[np.ndarray, "c D"]
+) -> Float64[np.ndarray, "B rows columns c"]:
+    """Other pictures' patches in a basis that was saved beside a figure."""
+    return (features - mean) @ axes.T
+
+
+# How long the patch tokens are, block by block, and where those lie that are far too long: artefacts of large ViTs.
+
+NORMS_SOURCE = "Darcet et al. 2023, figures 3 and 4"
+MAX_OUTLIER_IMAGES = 4
+"""Pictures that get a map; all of them are in the histogram."""
+
+
+def draw_token_norms(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """Lengths by block, their histogram at one block, and up to four pictures with their outliers outlined.
+
+    Options: layer.
+    """
+    block = resolve_block_index(model, choices.layer)
+    found = token_norms_by_block(model, shown.images)  # [L, B, rows, columns]
+    here, limit = found[block], limit_of(found[block])
+    far = here > limit
+    some = min(len(here), MAX_OUTLIER_IMAGES)
+    height, width = shown.images.shape[2:]
+    tall = FIGURE_WIDTH / max(some, 2) * 0.9 * height / width
+    figure = new_page(
+        2.9 + 2 * tall,
+        "How long the patch tokens are",
+        f"{join_names(shown.names)}. Euclidean length of the {here.size:,} patch tokens. Above left: median, middle "
+        f"98 % "
+        f"and longest after every block. Above right: after block {block}; the line is the median and "
+        f"{OUTLIER_DEVIATIONS:g} "
+        f"median absolute deviations, at least twice the median: {limit:.1f}. {_describe_outliers(int(far.sum()))} "
+        f"{NORMS_SOURCE}; "
+        "their limit is a fixed length.",
+    )
+    parts = figure.add_gridspec(2, 1, height_ratios=(2.9, 2 * tall))
+    above, below = (figure.add_subfigure(parts[half, 0]) for half in (0, 1))
+    left, right = above.subplots(1, 2)
+    _draw_norms_by_block(left, found, block)
+    _draw_norm_histogram(right, here, limit)
+    rows = add_panels(below, 2, some)
+    limits, drawn = (float(here.min()), float(here.max())), None
+    for i in range(some):
+        draw_image(rows[0][i], shown.pictures[i])
+        drawn = draw_heatmap(rows[1][i], here[i], limits)
+        draw_mask_outline(rows[1][i], far[i])
+    assert drawn is not None
+    add_colorbar(below, drawn, [axes for row in rows for axes in row], "length")
+    facts = {"source": NORMS_SOURCE, "layer": block, "limit": limit, "outliers": int(far.sum()), "tokens": here.size}
+    return FigureResult(figure, {"lengths": found, "outliers": far}, facts)
+
+
+def _describe_outliers(count: int) -> str:
+    if not count:
+        return "No token lies beyond it."
+    said = "1 token lies beyond it and is" if count == 1 else f"{count} tokens lie beyond it and are"
+    return f"{said} outlined below; what a map shows there is not about the picture's content at that place."
+
+
+def token_norms_by_block(model: ViT, images: Float[Tensor, "B C H W"]) -> Float64[np.ndarray, "depth B rows columns"]:
+    """Euclidean length of every patch token after every block, before the final norm."""
+    patch, depth = model.config.patch, model.config.depth
+    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
+    names, found = tuple(f"blocks.{i}" for i in range(depth)), []
+    with inference_mode(model):
+        for image in images:
+            kept = model.features(image[None], keep=names)
+            tokens = [kept[name][0, model.config.prefix :].double().norm(dim=1).view(tuple(grid)) for name in names]
+            found.append(np.stack([one.cpu().numpy() for one in tokens]))
+    return np.stack(found, axis=1)
+
+
+def _draw_norms_by_block(axes: Axes, found: Float64[np.ndarray, "depth B rows columns"], block: int) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    flat = found.reshape(len(found), -1)
+    at = np.arange(len(found))
+    low, middle, high = np.quantile(flat, (0.01, 0.5, 0.99), axis=1)
+    style_axes(axes, "block, counted from 0", "length")
+    axes.fill_between(at, low, high, color=FIRST_COLOR, alpha=0.2, linewidth=0)
+    axes.plot(at, middle, color=FIRST_COLOR, linewidth=1.8)
+    axes.plot(at, flat.max(1), color=SECOND_COLOR, linewidth=0, marker="o", markersize=3.5)
+    axes.axvline(block, color=SECONDARY_COLOR, linewidth=0.8, linestyle=(0, (2, 3)))
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _draw_norm_histogram(axes: Axes, here: Float64[np.ndarray, "B rows columns"], limit: float) -> None:
+    style_axes(axes, "length", "tokens")
+    axes.hist(here.ravel(), bins=60, color=FIRST_COLOR, log=True)
+    axes.axvline(limit, color=SECOND_COLOR, linewidth=1.3, linestyle=(0, (5, 3)))
+
+
+# Principal components whose signs do not depend on the machine, and the border between two kinds of patches.
+
+
+class PrincipalComponents(NamedTuple):
+    """A basis of rows of numbers and the rows in it."""
+
+    mean: Float64[np.ndarray, " D"]
+    axes: Float64[np.ndarray, "count D"]
+    """Unit length, by falling variance."""
+    scores: Float64[np.ndarray, "n count"]
+    """Of each row less the mean, along each axis; of each column the number furthest from 0 is positive."""
+    shares: Float64[np.ndarray, " count"]
+    """Of all variance."""
+
+    @property
+    def deviations(self) -> Float64[np.ndarray, " count"]:
+        """Standard deviation of the scores; 1 where there is none, so that it can be divided by."""
+        deviations = self.scores.std(0, ddof=1)
+        return np.where(deviations > 0, deviations, 1.0)
+
+
+def fit_principal_components(rows: Float64[np.ndarray, "n D"], count: int) -> PrincipalComponents:
+    """Principal components by the eigenvectors of whichever is smaller, the covariance or the products of rows.
+
+    The sign of a component is arbitrary, and libraries differ. Here the scores decide: if every feature changes its
+    sign, the axes do and the scores stay.
+
+    Args:
+        count: of components, at most min(n, D).
+
+    Source: Pearson 1901; signs as in Bro, Acar and Kolda 2008, simplified.
+    """
+    mean = rows.mean(0)
+    centred = rows - mean
+    n, width = rows.shape
+    values, vectors = np.linalg.eigh(centred.T @ centred if width <= n else centred @ centred.T)
+    values, vectors = np.maximum(values[::-1][:count], 0), vectors[:, ::-1][:, :count]
+    if width <= n:
+        axes = vectors.T
+    else:
+        lengths = np.sqrt(values)
+        axes = (centred.T @ vectors / np.where(lengths > 0, lengths, 1)).T
+    scores = centred @ axes.T
+    furthest = np.take_along_axis(scores, np.abs(scores).argmax(0)[None], axis=0)[0]
+    signs = np.where(furthest < 0, -1.0, 1.0)
+    total = float(np.square(centred).sum())
+    return PrincipalComponents(mean, axes * signs[:, None], scores * signs, values / total if total > 0 else values)
+
+
+def orient_to_center(scores: Float64[np.ndarray, "B rows columns"]) -> Float64[np.ndarray, "B rows columns"]:
+    """The same numbers with the sign that leaves fewer patches at the pictures' borders above 0."""
+    rim = np.ones(scores.shape[1:], bool)
+    rim[1:-1, 1:-1] = False
+    at_rim = scores[:, rim]
+    return -scores if (at_rim > 0).sum() > (at_rim < 0).sum() else scores
+
+
+def otsu_threshold(values: Float64[np.ndarray, "*shape"]) -> float:
+    """The threshold that parts numbers into two kinds as unlike each other as can be; halfway between the two.
+
+    Source: Otsu 1979, "A threshold selection method from gray-level histograms", on the numbers themselves.
+    """
+    ordered = np.sort(values, axis=None)
+    below = np.arange(1, len(ordered))
+    sums = np.cumsum(ordered)[:-1]
+    low, high = sums / below, (ordered.sum() - sums) / (len(ordered) - below)
+    at = int((below * (len(ordered) - below) * (high - low) ** 2).argmax())
+    return float((ordered[at] + ordered[at + 1]) / 2)
+
+
+def majority_filter(mask: Bool[np.ndarray, "rows columns"]) -> Bool[np.ndarray, "rows columns"]:
+    """Every patch as most of the 3 x 3 around it are; the border is repeated."""
+    from scipy.ndimage import median_filter
+
+    return np.asarray(median_filter(mask.astype(np.uint8), size=3, mode="nearest"), bool)
+
+
+# Figure 7 (left) of the ViT paper: what the patch projection looks for, as its principal components.
+
+FILTERS_SOURCE = "Dosovitskiy et al. 2020, figure 7 (left)"
+NUM_FILTERS = 28
+"""Components that the paper shows."""
+FILTER_COLUMNS = 7
+
+
+def draw_patch_filters(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """The first 28 principal components of the projection's rows, each as a patch between its own black and white.
+
+    No pictures and no options.
+
+    Raises:
+        UsageError: the model does not project patches by one matrix (soft splits).
+    """
+    filters, shares = patch_filter_components(model)
+    count, (rows, columns) = len(filters), filters.shape[2:]
+    lines = -(-count // FILTER_COLUMNS)
+    figure = new_page(
+        lines * 8.0 / FILTER_COLUMNS * rows / columns,
+        "What the patch projection looks for",
+        f"The first {count} principal components of its {model.config.width} filters of {rows} x {columns} pixels"
+        f"{_describe_channels(model.config.channels)}, centred; together {100 * shares.sum():.0f} % of their "
+        f"variance. Each is "
+        "stretched between its own smallest and largest value, and its strongest pixel is bright, so neither contrast "
+        f"nor sign can be compared between them. {FILTERS_SOURCE}.",
+    )
+    for i, axes in enumerate(axes for row in add_panels(figure, lines, FILTER_COLUMNS) for axes in row):
+        if i < count:
+            seen = np.rint(255 * rescale_to_unit(filters[i])).astype(np.uint8).transpose(1, 2, 0)
+            draw_image(axes, seen, f"{100 * shares[i]:.1f} %")
+    return FigureResult(
+        figure, {"filters": filters, "variance_shares": shares}, {"source": FILTERS_SOURCE, "centred": True}
+    )
+
+
+def _describe_channels(count: int) -> str:
+    return "" if count == 1 else f" and {count} channels" + " (the first is shown)" * (count != 3)
+
+
+def patch_filter_components(
+    model: ViT, count: int = NUM_FILTERS
+) -> tuple[Float64[np.ndarray, "count C rows columns"], Float64[np.ndarray, " count"]]:
+    """Components as patches [count, C, height, width], the strongest pixel of each positive, and their variance shares.
+
+    Raises:
+        UsageError: the model has soft splits.
+    """
+    if not isinstance(model.tokens.patches, ConvPatches | LinearPatches):
+        raise UsageError("This model cuts pictures by soft splits: it has no patch filters to show.")
+    config = model.config
+    flat: Float[np.ndarray, "D P"] = model.tokens.patches.weight.detach().float().flatten(1).cpu().numpy()
+    found = fit_principal_components(flat.astype(np.float64), min(count, *flat.shape))
+    strongest = np.take_along_axis(found.axes, np.abs(found.axes).argmax(1)[:, None], axis=1)
+    axes = found.axes * np.sign(strongest)
+    return axes.reshape(-1, config.channels, *config.patch), found.shares

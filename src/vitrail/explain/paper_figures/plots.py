@@ -1,0 +1,265 @@
+"""How every classic figure is laid out: a heading, panels, one honest caption; colours that everyone can tell apart."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from ...data.preprocess import normalize, preprocess_image
+from ...data.source import ImageInput
+from ...errors import UsageError
+from ...model.tokens import pad_to_patches
+from ...model.vit import ViT
+from ...spec import Grid, ImageSpec
+from .. import figures
+from ..figures import hide_axes, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.image import AxesImage
+
+
+HEAT_COLORMAP = "inferno"
+"""Colours of relevance and attention: dark is little, bright is much; even steps look even."""
+SIMILARITY_COLORMAP = "viridis"
+"""Colours of similarity."""
+FIGURE_WIDTH = 8.0
+"""Inches, so that 9 points are 10 pixels where a page shows the figure 800 pixels wide."""
+TEXT_COLOR, SECONDARY_COLOR = "#1b1b22", "#55555f"
+FIRST_COLOR, SECOND_COLOR = "#1f5fa8", "#d1495b"
+CAPTION_COLUMNS = 108
+"""Letters of a caption's line."""
+
+
+def new_page(height: float, heading: str, caption: str) -> Figure:
+    """An empty figure with its heading above and its caption below; the panels go between."""
+    lines = textwrap.wrap(caption.replace(" %", "\u00a0%"), CAPTION_COLUMNS, break_on_hyphens=False)
+    figure = new_figure(FIGURE_WIDTH, height + 0.45 + 0.19 * len(lines))
+    figure.suptitle(heading, x=0.012, ha="left", fontsize=12.5, fontweight="bold", color=TEXT_COLOR)
+    figure.supxlabel("\n".join(lines), x=0.012, ha="left", fontsize=9, color=SECONDARY_COLOR, linespacing=1.35)
+    return figure
+
+
+def add_panels(figure: FigureBase, rows: int, columns: int) -> list[list[Axes]]:
+    """Rows of axes for pictures, without ticks."""
+    made = figure.subplots(rows, columns, squeeze=False)
+    for axes in made.flat:
+        hide_axes(axes)
+    return [list(row) for row in made]
+
+
+def draw_image(axes: Axes, picture: UInt8[np.ndarray, "H W C"], title: str = "") -> None:
+    """A picture as it is: three channels in colour, one in grey, of any other count the first in grey."""
+    if picture.shape[2] == 3:
+        axes.imshow(picture, interpolation="nearest")
+    else:
+        axes.imshow(picture[..., 0], "gray", vmin=0, vmax=255, interpolation="nearest")
+    set_panel_title(axes, title)
+
+
+def draw_heatmap(
+    axes: Axes,
+    values: Float[np.ndarray, "rows columns"],
+    limits: tuple[float, float],
+    title: str = "",
+    cmap: str = HEAT_COLORMAP,
+) -> AxesImage:
+    """A map of numbers, one square a patch, between fixed limits."""
+    drawn = axes.imshow(values, cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+    set_panel_title(axes, title)
+    return drawn
+
+
+def add_colorbar(figure: FigureBase, drawn: AxesImage, axes: list[Axes], label: str) -> None:
+    """The bar that says which colour is which number."""
+    bar = figure.colorbar(drawn, ax=axes, shrink=0.8, aspect=26, pad=0.015)
+    bar.set_label(label, fontsize=9, color=SECONDARY_COLOR)
+    bar.ax.tick_params(labelsize=8.5, colors=SECONDARY_COLOR)
+    bar.outline.set_visible(False)
+
+
+def set_panel_title(axes: Axes, title: str) -> None:
+    """A panel's title."""
+    axes.set_title(title, fontsize=9.5, color=TEXT_COLOR)
+
+
+def style_axes(axes: Axes, across: str, up: str) -> None:
+    """Axes of a diagram: two labels, whole numbers across, a light frame, a fine grid."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel(across, fontsize=10, color=TEXT_COLOR)
+    axes.set_ylabel(up, fontsize=10, color=TEXT_COLOR)
+    axes.tick_params(labelsize=9, colors=SECONDARY_COLOR)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(SECONDARY_COLOR)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.grid(color="#e4e4ea", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def rescale_to_unit(values: np.ndarray) -> np.ndarray:
+    """0 to 1 over what there is; a flat array becomes zeros."""
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low) if high > low else np.zeros_like(values, dtype=np.float64)
+
+
+def upsample_map(values: Float[np.ndarray, "rows columns"], size: tuple[int, int]) -> Float[np.ndarray, "H W"]:
+    """A map of patches stretched to pixels, bilinearly between their centres."""
+    import torch
+    import torch.nn.functional as F
+
+    stretched = F.interpolate(torch.from_numpy(values)[None, None].double(), size, mode="bilinear", align_corners=False)
+    return stretched[0, 0].numpy()
+
+
+def join_names(names: tuple[str, ...]) -> str:
+    """The pictures' names for a caption."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def draw_mask_outline(axes: Axes, mask: Bool[np.ndarray, "rows columns"], colour: str = "#f5f5f5") -> None:
+    """Lines around the patches of a mask, on a picture of one square a patch."""
+    wide = np.pad(mask, 1)
+    rows, columns = np.nonzero(wide[1:] != wide[:-1])  # between patch row r - 1 and r
+    axes.hlines(rows - 0.5, columns - 1.5, columns - 0.5, colour, linewidth=1.1)
+    rows, columns = np.nonzero(wide[:, 1:] != wide[:, :-1])
+    axes.vlines(columns - 0.5, rows - 1.5, rows - 0.5, colour, linewidth=1.1)
+
+
+# What every classic figure is given and what it gives back: pictures in; a figure, its arrays and its facts out.
+
+
+class FigureInputs(NamedTuple):
+    """Pictures as a model reads them and as people see them."""
+
+    images: Float[Tensor, "B C H W"]
+    """Normalised; sides are whole patches."""
+    pictures: UInt8[np.ndarray, "B H W C"]
+    """The same before normalisation."""
+    names: tuple[str, ...]
+    grid: Grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions:
+    """All options of all figures; a figure refuses those that it does not have (see `book.draw`)."""
+
+    layer: int | None = None
+    """Which block, counted from 0; the last unless said."""
+    residual: bool = True
+    """rollout: add the identity, for the connections around attention, and let rows sum to 1 again."""
+    renormalise: bool = True
+    """attention-distance: let what each patch looks at in other patches sum to 1, without class token and registers."""
+    share: float = 0.6
+    """heads: the share of attention that the masks keep (0.6 in the DINO paper)."""
+    threshold: float = 0.0
+    """pca: how far the first component of a patch must lie above the middle to belong to the foreground."""
+    together: bool = True
+    """pca and pca-whitened: find the foreground in all pictures at once, as the papers do with pictures of like things;
+    without it picture by picture. The colours are always found together."""
+    token: int = 1
+    """token-strip: which patch, counted from 1 in reading order."""
+
+
+class FigureResult(NamedTuple):
+    """A figure and what it was made of."""
+
+    figure: Figure
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    """Method, source and options in plain values."""
+
+
+def prepare_figure_inputs(
+    model: ViT, spec: ImageSpec, pictures: Sequence[ImageInput], names: Sequence[str]
+) -> FigureInputs:
+    """Prepare pictures of any size for a model's figures, at the spec's size, padded if the model pads.
+
+    Raises:
+        DataError: a picture cannot be read.
+        UsageError: the spec's size is not a multiple of the patch.
+    """
+    stack = torch.stack([preprocess_image(picture, spec) for picture in pictures])  # uint8 [B, C, H, W]
+    images, patch = normalize(stack, spec), model.config.patch
+    if model.config.pad:
+        images, stack = pad_to_patches(images, patch), pad_to_patches(stack.float(), patch).to(torch.uint8)
+    grid = Grid(images.shape[2] // patch[0], images.shape[3] // patch[1])
+    return FigureInputs(images, np.ascontiguousarray(stack.permute(0, 2, 3, 1).numpy()), tuple(names), grid)
+
+
+def empty_figure_inputs(model: ViT) -> FigureInputs:
+    """No pictures at all, at the model's own size: for figures of the model alone."""
+    config = model.config
+    size = tuple(side * patch for side, patch in zip(config.grid, config.patch, strict=True))
+    empty = np.zeros((0, *size, config.channels), np.uint8)
+    return FigureInputs(torch.zeros(0, config.channels, *size), empty, (), config.grid)
+
+
+def resize_spec(spec: ImageSpec, size: tuple[int, int]) -> ImageSpec:
+    """The same spec for pictures of another size: DINO's figures were drawn at 480 pixels, not at 224."""
+    return replace(spec, height=size[0], width=size[1])
+
+
+def hash_model_state(model: ViT) -> str:
+    """SHA-256 over the names and numbers of a model's state: which weights a figure was made of."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(value.detach().cpu().flatten().contiguous().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def figure_facts(model: ViT, shown: FigureInputs) -> dict[str, Any]:
+    """Which weights and which pixels."""
+    pixels = [hashlib.sha256(np.ascontiguousarray(picture).tobytes()).hexdigest() for picture in shown.pictures]
+    return {
+        "model_sha256": hash_model_state(model),
+        "pictures": [{"name": name, "sha256": pixel} for name, pixel in zip(shown.names, pixels, strict=True)],
+        "image_size": list(shown.images.shape[2:]),
+        "grid": list(shown.grid),
+    }
+
+
+# The two figures of how a picture becomes tokens, with their arrays: the patch grid, and one patch as its strip.
+
+PATCHES_SOURCE = "Dosovitskiy et al. 2020, figure 1 and equation 1"
+
+
+def draw_patch_grid(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """One picture with its patches numbered in reading order. No options.
+
+    Raises:
+        UsageError: more than one picture.
+    """
+    picture = _single_image(shown)
+    figure = figures.plot_patch_grid(picture, model.config.patch)
+    return FigureResult(figure, {"picture": picture}, {"source": PATCHES_SOURCE, "patch": list(model.config.patch)})
+
+
+def draw_token_strip(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """Where one patch lies, the patch, and the flat numbers that the projection reads. Options: token.
+
+    Raises:
+        UsageError: more than one picture, or no such patch.
+    """
+    picture, (height, width) = _single_image(shown), model.config.patch
+    figure = figures.plot_token_strip(picture, model.config.patch, choices.token)
+    row, column = divmod(choices.token - 1, shown.grid.columns)
+    cut = picture[row * height : (row + 1) * height, column * width : (column + 1) * width]
+    facts = {"source": PATCHES_SOURCE, "patch": [height, width]}
+    return FigureResult(figure, {"strip": cut.transpose(2, 0, 1).reshape(-1)}, facts)
+
+
+def _single_image(shown: FigureInputs) -> np.ndarray:
+    if len(shown.pictures) != 1:
+        raise UsageError(f"This figure shows one picture. Got {len(shown.pictures)}.")
+    return np.asarray(shown.pictures[0])

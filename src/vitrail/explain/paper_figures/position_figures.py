@@ -1,0 +1,261 @@
+"""Our own figure: the picture as a window of panes, by day as it is, by night lit where the answer comes from."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64, UInt8
+
+from ...errors import UsageError
+from ...model.vit import ViT
+from ...spec import Grid
+from ..attribution import AttributionMap
+from ..figures import cosine_similarities, hide_axes, tile_similarities
+from ..methods import METHODS, explain_images
+from ..overlay import normalize_map, to_rgb
+from .plots import (
+    FIGURE_WIDTH,
+    SECONDARY_COLOR,
+    SIMILARITY_COLORMAP,
+    FigureInputs,
+    FigureOptions,
+    FigureResult,
+    add_colorbar,
+    add_panels,
+    join_names,
+    new_page,
+    set_panel_title,
+)
+
+WINDOW_SOURCE = "A figure of Vitrail's own"
+PANE_SIDE = 30
+"""Pixels of a pane's shorter side at least."""
+LEAD_WIDTHS, LEAD_EDGE = 0.10, 0.5
+"""Width of the lead between two panes, and of the frame, as shares of a pane's shorter side."""
+METAL_COLOR = np.array([0.075, 0.075, 0.095])
+"""Colour of the lead, 0..1."""
+NIGHT_COLOR = np.array([0.10, 0.13, 0.23])
+"""Colour in which a white pane is seen that nothing lights."""
+GLOW_STRENGTH = 0.45
+"""How much of the light falls on what is around a lit pane."""
+FULL_QUANTILE = 0.95
+"""The share of patches below full light: the others are as bright as by day."""
+
+
+def draw_window(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """Each picture in its panes, and the same lit by the map of the model's default method for its own answer.
+
+    By night a pane is as bright as its share of the map's largest values; one of share 0 is dark, one of the largest
+    5 % is as by day. Nothing else of the picture is changed but for the lead between the panes.
+
+    Raises:
+        EmptyMapError: a map that says nothing.
+    """
+    found = [explain_images(model, image[None]) for image in shown.images]
+    lights = np.stack([pane_light(one) for one in found])
+    of_class = METHODS[found[0].method].of_class
+    at_night = "by night: where its answer comes from" if of_class else "by night: where it looks"
+    height, width = shown.pictures.shape[1:3]
+    figure = new_page(
+        len(found) * (FIGURE_WIDTH / 2 * height / width + 0.2) * 0.97,
+        "A picture as its panes, and what lights them",
+        f"{join_names(shown.names)} as the {shown.grid.rows} x {shown.grid.columns} patches that the model reads. "
+        f"By night "
+        f"a pane is as bright as its share of the map by {found[0].method} ({found[0].layer}); the largest 5 % are as "
+        f"by day. {found[0].line} {WINDOW_SOURCE}.",
+    )
+    for i, (left, right) in enumerate(add_panels(figure, len(found), 2)):
+        day = render_window(shown.pictures[i], shown.grid)
+        night = render_window(shown.pictures[i], shown.grid, lights[i])
+        for axes, drawn, title in ((left, day, "by day: what it sees"), (right, night, at_night)):
+            axes.imshow(drawn, interpolation="antialiased")
+            set_panel_title(axes, title if i == 0 else "")
+    maps = np.stack([one.values[0] for one in found])
+    facts = {
+        "source": WINDOW_SOURCE, "method": found[0].method, "layer": found[0].layer, "line": found[0].line,
+        "outputs": [None if one.of is None else one.of[0] for one in found],
+    }  # fmt: skip
+    return FigureResult(figure, {"values": maps, "light": lights}, facts)
+
+
+def pane_light(found: AttributionMap) -> Float64[np.ndarray, "rows columns"]:
+    """How much of a pane's own light is there, 0..1: its map's share, full for the largest 5 %."""
+    shares = np.maximum(normalize_map(found.values[0], found.scale), 0).astype(np.float64)
+    full = float(np.quantile(shares, FULL_QUANTILE))
+    return np.minimum(shares / full, 1) if full > 0 else shares
+
+
+def render_window(
+    picture: UInt8[np.ndarray, "H W C"], grid: Grid, lights: Float64[np.ndarray, "rows columns"] | None = None
+) -> UInt8[np.ndarray, "h w 3"]:
+    """A picture in panes between lead, enlarged by whole steps, in a frame.
+
+    Args:
+        lights: of each pane, 0..1, how much of it is lit; None is daylight.
+    """
+    step = -(-PANE_SIDE // min(picture.shape[0] // grid.rows, picture.shape[1] // grid.columns))
+    glass = _enlarge_smoothly(to_rgb(picture), step)  # [h, w, 3], 0..1
+    sides = glass.shape[0] // grid.rows, glass.shape[1] // grid.columns
+    across = np.meshgrid(
+        _distance_to_pane_edge(glass.shape[0], sides[0]),
+        _distance_to_pane_edge(glass.shape[1], sides[1]),
+        indexing="ij",
+    )
+    distance = np.minimum(across[0], across[1])  # [h, w]
+    pane = float(min(sides))
+    metal = np.clip(LEAD_WIDTHS * pane / 2 + 0.5 - distance, 0, 1)[..., None]
+    lit = glass * (1 - 0.3 * np.exp(-distance / (0.07 * pane)))[..., None]  # the glass is thicker towards the lead
+    if lights is None:
+        seen = lit * (1 - metal) + METAL_COLOR * metal
+    else:
+        shares = lights.repeat(sides[0], 0).repeat(sides[1], 1)[..., None]
+        dark = lit.mean(2, keepdims=True) * NIGHT_COLOR
+        seen = (dark * (1 - shares) + lit * shares) * (1 - metal) + METAL_COLOR * metal
+        seen = 1 - (1 - seen) * (1 - GLOW_STRENGTH * _blur_image(lit * shares**2, 0.6 * pane))
+    border = max(1, round(LEAD_EDGE * pane))
+    framed = np.pad(seen, ((border, border), (border, border), (0, 0)))
+    framed[:border], framed[-border:], framed[:, :border], framed[:, -border:] = (
+        METAL_COLOR,
+        METAL_COLOR,
+        METAL_COLOR,
+        METAL_COLOR,
+    )
+    return np.round(255 * np.clip(framed, 0, 1)).astype(np.uint8)
+
+
+def _enlarge_smoothly(picture: UInt8[np.ndarray, "H W 3"], step: int) -> Float64[np.ndarray, "h w 3"]:
+    """Smoothly, so that leads are the only edges that the picture did not have."""
+    import torch
+    import torch.nn.functional as F
+
+    values = torch.from_numpy(picture).permute(2, 0, 1)[None].double() / 255
+    large = F.interpolate(values, scale_factor=step, mode="bicubic", align_corners=False) if step > 1 else values
+    return large[0].permute(1, 2, 0).clamp(0, 1).numpy()
+
+
+def _distance_to_pane_edge(length: int, side: int) -> Float64[np.ndarray, " length"]:
+    """Pixels from each pixel's middle to the nearest edge of its pane, along one axis."""
+    place = np.arange(length) % side + 0.5
+    return np.minimum(place, side - place)
+
+
+def _blur_image(values: Float[np.ndarray, "h w 3"], deviation: float) -> Float[np.ndarray, "h w 3"]:
+    from scipy.ndimage import gaussian_filter
+
+    return np.asarray(gaussian_filter(values, (deviation, deviation, 0)))
+
+
+# What rotation tells attention of places: how a product of equal queries and keys falls off with their offset.
+
+ROTARY_SOURCE = "Su et al. 2021 (RoFormer), section 3.4.3; Heo et al. 2024 for rows and columns"
+MAX_PAIR_PANELS = 16
+"""Pairs of numbers that are shown one by one."""
+
+
+def draw_rotary_kernel(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """The mean over all pairs of numbers of a head, and single pairs: cosines of the angle between two places, by how
+    many rows and columns apart they are.
+
+    No pictures and no options.
+
+    Raises:
+        UsageError: the model does not tell places by rotation.
+    """
+    waves = rotary_kernel_by_offset(model, shown.grid)  # [half, 2 rows - 1, 2 columns - 1]
+    chosen = np.unique(np.rint(np.linspace(0, len(waves) - 1, MAX_PAIR_PANELS)).astype(np.int64))
+    lines = -(-len(chosen) // 4)
+    aspect = waves.shape[1] / waves.shape[2]
+    figure = new_page(
+        max(FIGURE_WIDTH / 2 * aspect * 0.92, lines * (FIGURE_WIDTH / 8 * aspect + 0.2)),
+        f"What {model.config.rotary} rotation tells of places",
+        f"Product of an equal query and key, of length 1, {shown.grid.rows} x {shown.grid.columns} patches: the middle "
+        f"is the same place. Left: the mean over the {len(waves)} pairs of numbers of a head, as if all were equally "
+        f"large; what is learnt weighs them. Right: single pairs. {ROTARY_SOURCE}.",
+    )
+    parts = figure.add_gridspec(1, 2, width_ratios=(1.1, 1.0))
+    left, right = (figure.add_subfigure(parts[0, side]) for side in (0, 1))
+    ((whole,),) = add_panels(left, 1, 1)
+    reach = (-shown.grid.columns + 0.5, shown.grid.columns - 0.5, shown.grid.rows - 0.5, -shown.grid.rows + 0.5)
+    drawn = whole.imshow(waves.mean(0), SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest", extent=reach)
+    whole.set_xticks([-shown.grid.columns + 1, 0, shown.grid.columns - 1])
+    whole.set_yticks([-shown.grid.rows + 1, 0, shown.grid.rows - 1])
+    whole.tick_params(labelsize=9, colors=SECONDARY_COLOR)
+    whole.set_xlabel("columns apart", fontsize=9.5)
+    whole.set_ylabel("rows apart", fontsize=9.5)
+    set_panel_title(whole, "mean of all pairs")
+    add_colorbar(left, drawn, [whole], "product")
+    cells = [axes for row in add_panels(right, lines, 4) for axes in row]
+    for pair, axes in zip(chosen.tolist(), cells, strict=False):
+        axes.imshow(waves[pair], SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
+        axes.set_title(f"pair {pair}", fontsize=8.5)
+    facts = {"source": ROTARY_SOURCE, "rotary": model.config.rotary, "pairs": len(waves)}
+    return FigureResult(figure, {"kernel": waves.mean(0), "pairs": waves}, facts)
+
+
+def rotary_kernel_by_offset(model: ViT, grid: Grid) -> Float64[np.ndarray, "half down across"]:
+    """Cosine of the angle between two places, for every pair of numbers and every offset; zero offset in the middle.
+
+    Every rotation here turns a pair by an angle that grows evenly with the row or the column, so that only the offset
+    counts.
+
+    Raises:
+        UsageError: the model does not rotate.
+    """
+    if model.config.rotary == "none":
+        raise UsageError(
+            "This model does not tell places by rotation. Its position table is the figure position-similarity."
+        )
+    angles = model.rotary.angles(grid, torch.device("cpu")).double().numpy()
+    angles = (angles - angles[0]).reshape(*grid, -1)  # [rows, columns, half], from the first patch
+    down, across = (np.concatenate([-side[:0:-1], side]) for side in (angles[:, 0], angles[0]))
+    both = down[:, None] + across[None]  # [2 rows - 1, 2 columns - 1, half]
+    return np.cos(both).transpose(2, 0, 1).astype(np.float64)
+
+
+# Figure 7 (centre) of the ViT paper: how alike the position embedding of each patch is to those of all others.
+
+SIMILARITY_SOURCE = "Dosovitskiy et al. 2020, figure 7 (centre)"
+
+
+def draw_position_similarity(model: ViT, shown: FigureInputs, choices: FigureOptions) -> FigureResult:
+    """One small map for each place, laid out as the places are: cosines with every other place, from -1 to 1.
+
+    No pictures and no options.
+
+    Raises:
+        UsageError: the model adds no position table.
+    """
+    likeness = position_cosines(model, shown.grid)  # [N, N]
+    canvas, every = tile_similarities(likeness, shown.grid)
+    kind = "trained" if isinstance(model.positions.table, torch.nn.Parameter) else "fixed"
+    some = "" if every == 1 else f" Every {every}. row and column of places is shown."
+    figure = new_page(
+        min(FIGURE_WIDTH * 0.86 * canvas.shape[0] / canvas.shape[1], 9.0),
+        "How alike the positions are",
+        f"Cosine similarity between the {kind} position embedding ({model.config.positions}) of each of "
+        f"{shown.grid.rows} x {shown.grid.columns} patches and those of all patches; each small map is one patch's "
+        f"view of the whole picture.{some} {SIMILARITY_SOURCE}.",
+    )
+    axes = figure.subplots()
+    hide_axes(axes)
+    drawn = axes.imshow(canvas, SIMILARITY_COLORMAP, vmin=-1, vmax=1, interpolation="nearest")
+    axes.set_xlabel("column of the patch", fontsize=10)
+    axes.set_ylabel("row of the patch", fontsize=10)
+    add_colorbar(figure, drawn, [axes], "cosine similarity")
+    return FigureResult(
+        figure, {"similarity": likeness}, {"source": SIMILARITY_SOURCE, "positions": model.config.positions}
+    )
+
+
+def position_cosines(model: ViT, grid: Grid) -> Float64[np.ndarray, "N N"]:
+    """Cosines between the rows of the position table for a grid, patches only.
+
+    Raises:
+        UsageError: the model adds no table.
+    """
+    if model.positions.table is None:
+        other = "rotation tells its places: see the figure rotary-kernel" if model.config.rotary != "none" else ""
+        other = other or "it knows offsets only" * bool(model.config.relative) or "it knows no places"
+        raise UsageError(f"This model adds no position table; {other}.")
+    table = model.positions.for_grid(grid)[model.positions.first :].detach().double().cpu().numpy()
+    return np.asarray(cosine_similarities(table), np.float64)
