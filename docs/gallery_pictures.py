@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitrail.report.page import build
+from vitrail.report.page import build_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -41,7 +41,7 @@ def main() -> None:
 def opened(browser: Browser, run: Path, scheme: Any) -> Page:
     """A run's report in a window."""
     page = browser.new_page(viewport={"width": WIDTH, "height": TOP}, color_scheme=scheme)
-    page.goto(build(run).resolve().as_uri())
+    page.goto(build_report(run).resolve().as_uri())
     return page
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from PIL import Image
 
-from vitrail.report.asked import Asked
-from vitrail.report.page import build
+from vitrail.report.audience import AudienceRequest
+from vitrail.report.page import build_report
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -32,8 +32,10 @@ COLOURS = 256
 BLANK = "img { filter: contrast(0); }"
 """All of a picture becomes the same grey."""
 LEFT_BEHIND = shutil.ignore_patterns("checkpoints", "history", "exports", "*.safetensors")
-INSPECTION = Asked(reader="inspection", positive="defective", prevalence="0.01", parts_per_minute=180.0, hours=8.0)
-RADIOLOGY = Asked(reader="radiology", prevalence="defective=0.02,poly=0.6")
+INSPECTION = AudienceRequest(
+    reader="inspection", positive="defective", prevalence="0.01", parts_per_minute=180.0, hours=8.0
+)
+RADIOLOGY = AudienceRequest(reader="radiology", prevalence="defective=0.02,poly=0.6")
 
 
 class Shot(NamedTuple):
@@ -41,7 +43,7 @@ class Shot(NamedTuple):
 
     name: str
     run: Literal["fashion", "labels", "levels"]
-    asked: Asked | None = None
+    asked: AudienceRequest | None = None
     size: tuple[int, int] = DESK
     scheme: Literal["light", "dark"] = "light"
     begin: str = ""
@@ -77,7 +79,10 @@ def main() -> None:
         copies = {name: copy(run, Path(folder) / name) for name, run in runs.items()}
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for shot in (shot for shot in SHOTS if shot.run in runs):
-            keep(taken(opened(browser, build(copies[shot.run], shot.asked), shot), shot), IMAGES / f"{shot.name}.png")
+            keep(
+                taken(opened(browser, build_report(copies[shot.run], shot.asked), shot), shot),
+                IMAGES / f"{shot.name}.png",
+            )
         browser.close()
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.report import claim, claim_answers, facts
-from vitrail.report.claim_items import ITEMS
+from vitrail.report import claim, provenance
+from vitrail.report.claim import CLAIM_ITEMS
 
 ROW = re.compile(r"^\| (\d+) \| (.+?) \| (.*) \|$", re.MULTILINE)
 
@@ -49,17 +49,19 @@ def test_what_came_before_the_training_is_told(run):
     plan = tomllib.loads(path.read_text())
     plan["pretrain"] |= {"steps": 40, "pictures": "/somewhere/films"}
     plan["teacher"] |= {"model": "cnn"}
-    known = facts.read(run)
-    told = claim_answers.Told(known, plan, None, None, None, None, "")  # type: ignore[arg-type]  # not asked here
+    known = provenance.read_facts(run)
+    told = claim.RunRecord(known, plan, None, None, None, None, "")  # type: ignore[arg-type]  # not asked here
     expected = (
         f"Random values (scheme {plan['model']['init']}) from seed 0, then 40 steps of masked autoencoding of the "
         "training pictures and of films, without labels; in training, answers of a small CNN trained first on the same "
         "pictures are 50% of the loss."
     )
-    assert claim_answers._start(told) == expected
+    assert claim._describe_initialization(told) == expected
     plan["pretrain"]["steps"] = 0
     plan["teacher"] |= {"model": "runs/old", "kind": "features", "steps": 7}
-    assert claim_answers._start(told).endswith("from seed 0, then 7 steps of learning the features of runs/old.")
+    assert claim._describe_initialization(told).endswith(
+        "from seed 0, then 7 steps of learning the features of runs/old."
+    )
 
 
 def test_what_only_the_authors_know_is_kept_and_joins_what_the_run_knows(vitrail, run):
@@ -67,7 +69,7 @@ def test_what_only_the_authors_know_is_kept_and_joins_what_the_run_knows(vitrail
     path = run / "claim.toml"
     asked = path.read_text(encoding="utf-8")
     assert {int(line.partition(" ")[0]) for line in asked.splitlines() if line[:1].isdigit()} == {
-        item.number for item in ITEMS if item.question
+        item.number for item in CLAIM_ITEMS if item.question
     }
     path.write_text(asked.replace('5 = ""', '5 = "Retrospective | 2019."').replace('38 = ""', '38 = "One ward."'))
     edited = path.read_text(encoding="utf-8")
@@ -89,9 +91,9 @@ def test_answers_that_are_none_are_refused_by_name(vitrail, run, text, why):
 
 
 def test_a_folder_without_a_run_is_refused(vitrail, tmp_path):
-    assert vitrail("report", tmp_path, "--claim").code == 2 and not (tmp_path / claim.PAGE).exists()
+    assert vitrail("report", tmp_path, "--claim").code == 2 and not (tmp_path / claim.CLAIM_PAGE).exists()
 
 
 def test_numbers_are_those_of_the_checklist_and_what_no_run_can_know_has_a_question():
-    assert [item.number for item in ITEMS] == list(range(1, 43))
-    assert all(ITEMS[number - 1].question for number in (3, 5, 8, 12, 14, 16, 18, 32, 40, 42))
+    assert [item.number for item in CLAIM_ITEMS] == list(range(1, 43))
+    assert all(CLAIM_ITEMS[number - 1].question for number in (3, 5, 8, 12, 14, 16, 18, 32, 40, 42))

@@ -10,14 +10,14 @@ import numpy as np
 import vitrail as package
 from end_to_end.conftest import TINY, draw_flowers
 from vitrail.evaluate.prediction_tables import read_predictions_csv
-from vitrail.report import explanations
+from vitrail.report import saliency
 
 HEADING = "Where its answers come from"
 
 
 def test_the_report_of_a_training_shows_maps_and_they_are_those_of_explain(run_folder, flowers):
     assert HEADING in (run_folder / "report.html").read_text(encoding="utf-8")
-    kept = explanations.load(run_folder)
+    kept = saliency.load_explanations(run_folder)
     answers = read_predictions_csv(run_folder / "predictions" / "test.csv", "classes")
     run = package.open(run_folder)
     assert len(kept.rows) + len(kept.about.nothing) > 0
@@ -46,7 +46,7 @@ def test_of_folds_each_map_is_of_the_model_that_has_not_seen_the_picture(vitrail
     assert vitrail("train", flowers, *TINY, "--folds", "2", "--steps", "4", "--out", folder).code == 0
     assert HEADING in (folder / "report.html").read_text(encoding="utf-8")
     kept, answers = (
-        explanations.load(folder),
+        saliency.load_explanations(folder),
         read_predictions_csv(folder / "predictions" / "out-of-fold.csv", "classes"),
     )
     held = [

@@ -13,7 +13,7 @@ from end_to_end.page_hands import chromium
 from unit.report.reader_sample import labels, stored, two_classes
 from vitrail.evaluate.decisions import Decisions
 from vitrail.report import page
-from vitrail.report.asked import Asked
+from vitrail.report.audience import AudienceRequest
 
 pytestmark = pytest.mark.needs_chromium
 
@@ -52,7 +52,7 @@ def opened(browser: Browser, path: Path, size: tuple[int, int]):
 def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_scrolling(
     kind, reader, size, browser, runs
 ):
-    seen = opened(browser, page.build(runs[kind], Asked(reader=reader)), size)
+    seen = opened(browser, page.build_report(runs[kind], AudienceRequest(reader=reader)), size)
     cards = seen.locator(".card")
     assert cards.count() == 4
     for card in cards.all():
@@ -64,8 +64,8 @@ def test_V15_false_alarms_misses_silence_and_the_worst_failure_are_seen_without_
 
 @pytest.mark.parametrize("kind", ["classes", "labels"])
 def test_no_page_is_wider_than_a_phone(kind, browser, runs):
-    for asked in (None, *(Asked(reader=reader) for reader in READERS)):
-        seen = opened(browser, page.build(runs[kind], asked), PHONE)
+    for asked in (None, *(AudienceRequest(reader=reader) for reader in READERS)):
+        seen = opened(browser, page.build_report(runs[kind], asked), PHONE)
         widths = seen.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1] == PHONE[0]
         seen.close()

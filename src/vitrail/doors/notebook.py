@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 
 from ..errors import DamagedFileError, UsageError
-from ..report import facts, page
+from ..report import page, provenance
 from .amounts import duration
 
 SHOWN = 8
@@ -22,13 +22,13 @@ STYLE = (
 def card(run: Path) -> str:
     """What a run has learnt, on how much, how well, and where its report lies; of one without a report, its folder."""
     try:
-        told = facts.read(run)
+        told = provenance.read_facts(run)
     except (UsageError, DamagedFileError):
         return f'<div style="{STYLE}"><b>A run without a report</b><br><code>{escape(str(run))}</code></div>'
     figures = told.measured(told.held_out)
     names = ", ".join(told.classes[:SHOWN]) + (f" and {len(told.classes) - SHOWN} more" if told.classes[SHOWN:] else "")
     counts = ", ".join(f"{count.n:,} {count.split}" for count in told.counts if count.n)
-    report = escape((run / page.NAME).resolve().as_uri())
+    report = escape((run / page.REPORT_FILE).resolve().as_uri())
     lines = [
         f'<span style="opacity:.75">{escape(told.title)}</span>',
         "" if figures is None else f"<b>{escape(figures.headline())}</b>",

@@ -6,23 +6,34 @@ the open questions and never overwritten; what is written there comes after the 
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..errors import DamagedFileError
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics
+from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
+from ..evaluate.predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
+from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
-from .claim_answers import answers
-from .claim_items import ITEMS, Item
+from ..plural import counted
+from . import extra_findings, provenance, saliency
+from .cards import DataCard, format_with_interval, overall_metric_lines, read_data_card
+from .extra_findings import ExtraFindings
+from .provenance import ReportFacts
 
-PAGE, OWN = "claim.md", "claim.toml"
-HEAD = """# What this run does not know, for {page}: an answer in quotes to each number; three quotes for several lines.
+CLAIM_PAGE, AUTHOR_ANSWERS_FILE = "claim.md", "claim.toml"
+AUTHOR_ANSWERS_HEADER = """# What this run does not know, for {page}: an answer in quotes to each number; three quotes for several lines.
 # Empty ones stay questions there. Write it again with: vitrail report RUN --claim
 """
 
 
-class Appendix(NamedTuple):
+class ClaimAppendix(NamedTuple):
     """What was written."""
 
     page: Path
@@ -34,52 +45,495 @@ class Appendix(NamedTuple):
     """Items that are nothing but a question."""
 
 
-def build(folder: Path) -> Appendix:
+def build_claim_appendix(folder: Path) -> ClaimAppendix:
     """Write claim.md of a run folder, and claim.toml if there is none.
 
     Raises:
         UsageError: it is no run folder with a report.
         DamagedFileError: claim.toml is not what it should be.
     """
-    known, own = answers(folder), _own(folder)
-    rows = [_row(item, known.get(item.number, ""), own.get(item.number, "")) for item in ITEMS]
-    unanswered = [item for item in ITEMS if item.number not in known and item.number not in own]
+    known, own = claim_answers_from_run(folder), _read_author_answers(folder)
+    rows = [_format_item(item, known.get(item.number, ""), own.get(item.number, "")) for item in CLAIM_ITEMS]
+    unanswered = [item for item in CLAIM_ITEMS if item.number not in known and item.number not in own]
     counts = (
-        f"Of {len(ITEMS)} items {len(known)} are answered from the files of the run and {len(own)} by its authors "
-        f"({OWN}); {len(unanswered)} are open. *Open* marks what authors have to add."
+        f"Of {len(CLAIM_ITEMS)} items {len(known)} are answered from the files of the run and {len(own)} by its "
+        f"authors "
+        f"({AUTHOR_ANSWERS_FILE}); {len(unanswered)} are open. *Open* marks what authors have to add."
     )
     lines = ["# CLAIM: the checklist for artificial intelligence in medical imaging", "", counts]
-    for place, item in enumerate(ITEMS):
-        if not place or item.part != ITEMS[place - 1].part:
+    for place, item in enumerate(CLAIM_ITEMS):
+        if not place or item.part != CLAIM_ITEMS[place - 1].part:
             lines += ["", f"## {item.part}", "", "| | item | answer |", "|---:|---|---|"]
         lines.append(rows[place])
-    atomic.write_text(folder / PAGE, "\n".join(lines) + "\n")
-    if not (folder / OWN).exists():
-        questions = "".join(f'{item.number} = ""  # {item.topic}: {item.question}\n' for item in ITEMS if item.question)
-        atomic.write_text(folder / OWN, HEAD.format(page=PAGE) + questions)
-    return Appendix(folder / PAGE, len(known), len(own), len(unanswered))
+    atomic.write_text(folder / CLAIM_PAGE, "\n".join(lines) + "\n")
+    if not (folder / AUTHOR_ANSWERS_FILE).exists():
+        questions = "".join(
+            f'{item.number} = ""  # {item.topic}: {item.question}\n' for item in CLAIM_ITEMS if item.question
+        )
+        atomic.write_text(folder / AUTHOR_ANSWERS_FILE, AUTHOR_ANSWERS_HEADER.format(page=CLAIM_PAGE) + questions)
+    return ClaimAppendix(folder / CLAIM_PAGE, len(known), len(own), len(unanswered))
 
 
-def _own(folder: Path) -> Mapping[int, str]:
+def _read_author_answers(folder: Path) -> Mapping[int, str]:
     """What the authors have written, by number; empty answers are none."""
-    path = folder / OWN
+    path = folder / AUTHOR_ANSWERS_FILE
     if not path.is_file():
         return {}
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DamagedFileError(f'{path} must be TOML, such as 5 = "Retrospective.". {error}.') from error
-    numbers = {str(item.number) for item in ITEMS}
+    numbers = {str(item.number) for item in CLAIM_ITEMS}
     if odd := [name for name, text in found.items() if name not in numbers or not isinstance(text, str)]:
         raise DamagedFileError(
-            f"{path} must hold numbers of items, 1 to {len(ITEMS)}, each with text in quotes. Got {odd[0]} = "
+            f"{path} must hold numbers of items, 1 to {len(CLAIM_ITEMS)}, each with text in quotes. Got {odd[0]} = "
             f"{found[odd[0]]!r}."
         )
     return {int(name): " ".join(text.split()) for name, text in found.items() if text.strip()}
 
 
-def _row(item: Item, known: str, own: str) -> str:
+def _format_item(item: ClaimItem, known: str, own: str) -> str:
     """The run's answer, then the authors', or what they are asked."""
     asked = f"*Open*: {item.question}" if item.question and not own else ""
     cell = " ".join(text for text in (known, own, asked) if text).replace("|", "\\|")
     return f"| {item.number} | {item.topic} | {cell} |"
+
+
+# What a run folder knows of the items of CLAIM, by their numbers.
+
+TASK_WORDS = {
+    "classes": "one of {n} classes for each image",
+    "labels": "any of {n} findings for each image",
+    "number": "{n} for each image",
+}
+AUGMENTATION_SETTINGS = (
+    *("crop_padding", "crop_scale", "flip", "flip_vertical", "transpose", "turn", "stretch", "move", "augment"),
+    *("erase", "mixup", "cutmix", "smoothing", "repeats", "keep_patches", "small_size"),
+)
+OPTIMIZER_SETTINGS = ("optimizer", "muon_rate", "momentum", "rate", "weight_decay", "warmup", "decay", "ema")
+NEUTRAL_VALUES = {"keep_patches": 1.0, "small_size": 1.0, "repeats": 1, "augment": "none"}
+"""Of the others nothing is at rest."""
+MAX_LISTED = 20
+"""Classes or findings that an answer lists."""
+
+
+class RunRecord(NamedTuple):
+    """What a run folder holds."""
+
+    known: ReportFacts
+    plan: Mapping[str, Any]
+    card: DataCard | None
+    beside: ExtraFindings
+    answers: TaskPredictions
+    figures: TaskMetrics
+    maps: str
+    """The method of the maps on the report; empty without any."""
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """A table of the plan."""
+        return dict(self.plan.get(name, {}))
+
+
+def claim_answers_from_run(folder: Path) -> dict[int, str]:
+    """An answer for every item of which the run knows something.
+
+    Raises:
+        UsageError: it is no run folder with a report.
+    """
+    told = _load_run_record(folder)
+    found = {
+        1: _describe_method(told), 7: _describe_source(told), 9: _describe_preprocessing(told), 10: _describe_subset(told), 13: _describe_missing_data(told),
+        19: _describe_sizes(told), 20: _describe_partitions(told), 21: _describe_split_level(told), 22: _describe_model(told), 23: _describe_software(told),
+        24: _describe_initialization(told), 25: _describe_training(told), 26: _describe_selection(told), 27: _describe_ensembling(told), 28: _describe_metrics(told),
+        29: _describe_uncertainty(told), 30: _describe_robustness(told), 31: _describe_explanations(told), 33: _describe_image_flow(told), 34: _describe_subgroups(told),
+        35: _describe_partition_metrics(told), 36: _describe_accuracy(told), 37: _describe_failures(told), 38: _describe_limitations(told),
+    }  # fmt: skip
+    return {number: text for number, text in found.items() if text}
+
+
+def _load_run_record(folder: Path) -> RunRecord:
+    known = provenance.read_facts(folder)
+    given = read_predictions_csv(folder / "predictions" / f"{known.held_out}.csv", known.task)
+    figures = known.measured(known.held_out) or compute_metrics(given)
+    plan = tomllib.loads(known.plan)
+    kept = saliency.load_explanations(folder)
+    maps = "" if kept is None else kept.about.method
+    return RunRecord(
+        known,
+        plan,
+        read_data_card(folder, known, figures),
+        extra_findings.read_extra_findings(folder),
+        given,
+        figures,
+        maps,
+    )
+
+
+def _describe_method(told: RunRecord) -> str:
+    n = len(told.known.classes)
+    what = TASK_WORDS[told.known.task].format(n=counted(n, "number") if told.known.task == "number" else n)
+    return f"Deep learning: a plain Vision Transformer ({told.known.model}), which answers with {what}."
+
+
+def _describe_source(told: RunRecord) -> str:
+    mark = f", fingerprint {told.card.fingerprint}" if told.card is not None and told.card.fingerprint else ""
+    return f"{told.known.source}{mark}."
+
+
+def _describe_preprocessing(told: RunRecord) -> str:
+    image = told.part("image")
+    window = image.get("window", "none")
+    windowed = "" if window == "none" else f" through the window {window}"
+    return (
+        f"Orientation by EXIF, resized to {image['height']} x {image['width']} pixels ({image['fit']}, "
+        f"{image['interpolation']}), {counted(image['channels'], 'channel')}; values from {image['low']:g} to "
+        f"{image['high']:g}{windowed} scaled to 0 to 1, less {_format_numbers(image['mean'])}, divided by "
+        f"{_format_numbers(image['std'])}. "
+        "One function prepares images in training and behind every door."
+    )
+
+
+def _describe_subset(told: RunRecord) -> str:
+    data = told.part("data")
+    ways = [f"those listed in {data['exclude']}"] if data.get("exclude") else []
+    ways += ["those that cannot be read"] if data.get("skip_bad") else []
+    return f"All images but {' and '.join(ways)}." if ways else "Every image of the source was used."
+
+
+def _describe_missing_data(told: RunRecord) -> str:
+    if told.known.task == "classes":
+        return "An image without a class is in no partition."
+    cells = {"labels": "A label", "number": "A number"}[told.known.task]
+    uncertain = told.part("data").get("uncertain", "ignore")
+    also = f" Uncertain labels: {uncertain}." if told.known.task == "labels" else ""
+    return f"{cells} that is not known for an image counts neither in the loss nor in any figure.{also}"
+
+
+def _describe_sizes(told: RunRecord) -> str:
+    return f"{', '.join(f'{one.n:,} {one.split}' for one in told.known.counts)}."
+
+
+def _describe_partitions(told: RunRecord) -> str:
+    total = sum(one.n for one in told.known.counts) or 1
+    rows = [
+        f"{one.split} {one.n:,} ({one.n / total:.1%}){f', {one.origin}' if one.origin else ''}"
+        for one in told.known.counts
+    ]
+    return f"{'; '.join(rows)}. Random choices by seed {told.plan.get('seed', 0)}; the run keeps the list (splits.csv)."
+
+
+def _describe_split_level(told: RunRecord) -> str:
+    group = told.part("data").get("group", "")
+    if group:
+        return f"By {group}: no value of that column is in two partitions."
+    return (
+        "By image; the check of the data tells exact and near copies in two partitions. Images of one patient may be "
+        "in several, unless the source parts them itself."
+    )
+
+
+def _describe_model(told: RunRecord) -> str:
+    model = told.part("model")
+    size, patch = ("x".join(map(str, model[name])) for name in ("image_size", "patch"))
+    return (
+        f"{size} pixels of {counted(model['channels'], 'channel')} in patches of {patch}, "
+        f"{counted(model['depth'], 'block')} of width {model['width']} with {counted(model['heads'], 'head')}, pooling "
+        f"{model['pool']}, {counted(model['outputs'], 'output')}, {told.known.parameters:,} parameters. "
+        "model/config.json has every field."
+    )
+
+
+def _describe_software(told: RunRecord) -> str:
+    rows = {one.name: one.text for one in told.known.environment if one.text and one.name != "command"}
+    packages = json.loads(rows.pop("versions", "{}"))
+    return f"{'; '.join(f'{name} {text}' for name, text in {**packages, **rows}.items())}."
+
+
+def _describe_initialization(told: RunRecord) -> str:
+    if told.known.start != "from scratch":
+        return f"Transfer from {told.known.start}."
+    init = told.part("model")["init"]
+    return (
+        f"Random values (scheme {init}) from seed "
+        f"{told.plan.get('seed', 0)}{_describe_pretraining(told)}{_describe_distillation(told)}."
+    )
+
+
+def _describe_pretraining(told: RunRecord) -> str:
+    settings = told.part("pretrain")
+    if not settings.get("steps"):
+        return ""
+    further = f" and of {Path(settings['pictures']).name}" if settings.get("pictures") else ""
+    return (
+        f", then {settings['steps']:,} steps of masked autoencoding of the training pictures{further}, without labels"
+    )
+
+
+def _describe_distillation(told: RunRecord) -> str:
+    settings = told.part("teacher")
+    if not settings.get("model"):
+        return ""
+    whose = "a small CNN trained first on the same pictures" if settings["model"] == "cnn" else settings["model"]
+    if settings.get("kind") == "features":
+        return f", then {settings['steps']:,} steps of learning the features of {whose}"
+    return f"; in training, answers of {whose} are {settings['weight']:.0%} of the loss"
+
+
+def _describe_training(told: RunRecord) -> str:
+    recipe, known = told.part("recipe"), told.known
+    rates = ", ".join(f"{name} {recipe[name]}" for name in OPTIMIZER_SETTINGS if name in recipe)
+    moved = [
+        name
+        for name in AUGMENTATION_SETTINGS
+        if recipe.get(name, NEUTRAL_VALUES.get(name, 0)) != NEUTRAL_VALUES.get(name, 0)
+    ]
+    varied = ", ".join(name if recipe[name] is True else f"{name} {recipe[name]}" for name in moved)
+    folds = told.part("data").get("folds", 0)
+    models = f"{folds} models, one for each fold" if folds and known.held_out == "out-of-fold" else "one model"
+    return (
+        f"{known.steps:,} steps of {recipe['batch']} images ({known.images_seen:,} in all, {known.seconds:,.0f} s), "
+        f"{models}; {rates}; variety: {varied or 'none'}. plan.toml has every setting with its reason."
+    )
+
+
+def _describe_selection(told: RunRecord) -> str:
+    if told.known.start != "from scratch":
+        return "The way of tuning was chosen on the validation images, never on the test images."
+    mean = " (their running mean)" if told.part("recipe").get("ema") else ""
+    return f"The weights{mean} after the last step, whose number was fixed before the first; no figure chose it."
+
+
+def _describe_ensembling(told: RunRecord) -> str:
+    if told.known.held_out == "out-of-fold":
+        return "The models of all folds answer together on new pictures; the figures here are of single ones."
+    views = [name for name in ("mirror", "shift") if told.part("recipe").get(name)]
+    told_views = f" Answers are averaged over views of the same picture ({', '.join(views)})." if views else ""
+    return f"No: one model answers.{told_views}"
+
+
+def _describe_metrics(told: RunRecord) -> str:
+    names = [line.name for line in overall_metric_lines(told.figures)]
+    decided = told.known.decisions
+    rule = f" Thresholds by the rule {decided.rule}, fitted on validation images." if decided.thresholds else ""
+    heat = " Probabilities calibrated by temperature on validation images." if decided.temperature else ""
+    return f"{', '.join(names)}; and of each class or finding what item 36 lists.{rule}{heat}"
+
+
+def _describe_uncertainty(told: RunRecord) -> str:
+    drawn = "whole groups were drawn" if told.figures.groups is not None else "images were drawn"
+    return (
+        "95 % intervals: Wilson's for shares, DeLong's for areas under the ROC curve, else the percentile bootstrap, "
+        f"in which {drawn}."
+    )
+
+
+def _describe_robustness(told: RunRecord) -> str:
+    found = told.beside.robustness
+    if found is None:
+        return ""
+    worst = found.worst[0]
+    return (
+        f"{found.figure} {found.clean:.3f} on clean images, {found.mean:.3f} in the mean of {len(found.disturbances)} "
+        f"kinds of disturbance ({found.suite}); worst under {worst.kind}. All of them are in the report."
+    )
+
+
+def _describe_explanations(told: RunRecord) -> str:
+    if not told.maps:
+        return ""
+    return f"Maps over the image by {told.maps}, shown in the report for mistakes and right answers alike."
+
+
+def _describe_image_flow(told: RunRecord) -> str:
+    if told.card is None:
+        return ""
+    left = sum(one.n for one in told.known.counts)
+    there, bad = counted(told.card.pictures, "image"), f"{told.card.bad:,} of the {told.card.looked_at:,} looked at"
+    return f"{there} in the partitions at first, {bad} were unreadable; {left:,} were used."
+
+
+def _describe_subgroups(told: RunRecord) -> str:
+    found = told.beside.slices
+    if found is None:
+        return ""
+    return f"Figures by {', '.join(column.name for column in found.columns)} stand in the report and in slices.json."
+
+
+def _describe_partition_metrics(told: RunRecord) -> str:
+    return " ".join(f"{one.headline()}." for one in told.known.figures) or f"{told.figures.headline()}."
+
+
+def _describe_accuracy(told: RunRecord) -> str:
+    figures = told.figures
+    overall = "; ".join(_format_metric(*line) for line in overall_metric_lines(figures))
+    each: list[str] = []
+    if isinstance(figures, MultilabelMetrics):
+        each = [
+            f"{one.name}: sensitivity {format_with_interval(one.sensitivity, one.sensitivity_interval)}, specificity "
+            f"{format_with_interval(one.specificity, one.specificity_interval)}"
+            for one in figures.per_label[:MAX_LISTED]
+        ]
+    elif isinstance(figures, ClassificationMetrics):
+        each = [
+            f"{one.name}: sensitivity {format_with_interval(one.recall, one.recall_interval)}, positive predictive "
+            f"value "
+            f"{format_with_interval(one.precision, one.precision_interval)}"
+            for one in figures.per_class[:MAX_LISTED]
+        ]
+    else:
+        each = [
+            f"{one.name}: mean absolute error {_format_number(one.mae)}"
+            + ("" if one.mae_interval is None else f" ({' to '.join(map(_format_number, one.mae_interval))})")
+            for one in figures.per_column[:MAX_LISTED]
+        ]
+    return f"On {counted(figures.n, 'image')} of {figures.split}, at their prevalence: {'; '.join([overall, *each])}."
+
+
+def _describe_failures(told: RunRecord) -> str:
+    wrong = _wrong_mask(told.answers)
+    if wrong is None:
+        return "The largest errors are shown in the report."
+    silent = int(told.answers.silent.sum())
+    return (
+        f"{int(wrong.sum()):,} of {counted(len(wrong), 'image')} got a wrong answer, {silent:,} are left unanswered; "
+        f"the report shows the worst with their maps, and predictions/{told.figures.split}.csv lists all."
+    )
+
+
+def _wrong_mask(given: TaskPredictions) -> np.ndarray | None:
+    """bool [n] of the images whose truth is known; None where answers are numbers."""
+    if isinstance(given, ClassificationPredictions) and given.targets is not None:
+        known = given.targets >= 0
+        return np.asarray(given.labels[known] != given.targets[known])
+    if isinstance(given, MultilabelPredictions) and given.targets is not None:
+        wrong = ((given.targets >= LABEL_THRESHOLD) != given.labels) & given.known  # [n, K]
+        return np.asarray(wrong[given.known.any(1)].any(1))
+    return None
+
+
+def _describe_limitations(told: RunRecord) -> str:
+    found = [f"Measured on {counted(told.figures.n, 'image')} of one source; this run has tested no other"]
+    if isinstance(told.figures, MultilabelMetrics) and told.figures.rare:
+        found.append(f"too few known images, so in no mean: {', '.join(told.figures.rare[:MAX_LISTED])}")
+    if told.figures.groups is None:
+        found.append("images were taken as independent of each other")
+    return f"{'; '.join(found)}."
+
+
+def _format_metric(name: str, value: str, interval: str) -> str:
+    return f"{name} {value}" if interval == "–" else f"{name} {value} ({interval})"
+
+
+def _format_number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+def _format_numbers(numbers: object) -> str:
+    return ", ".join(f"{number:.4g}" for number in numbers) if isinstance(numbers, list | tuple) else f"{numbers}"
+
+
+# The 42 items of CLAIM, each in our own words with the question for whom only the authors can answer.
+#
+# Source: Mongan, Moy and Kahn 2020, "Checklist for Artificial Intelligence in Medical Imaging (CLAIM)", Radiology:
+# Artificial Intelligence 2(2); numbers as there. The update of 2024 (Tejani et al.) asks the same under other
+# numbers.
+
+
+class ClaimItem(NamedTuple):
+    """One thing that readers of a study must be told."""
+
+    number: int
+    part: str
+    topic: str
+    question: str
+    """What the authors must add; empty where the run knows all of it."""
+
+
+# fmt: off
+CLAIM_ITEMS = tuple(ClaimItem(number, *words) for number, words in enumerate((
+    ("Title and abstract", "Named as a study of AI, with the kind of method",
+        ""),
+    ("Title and abstract", "A structured summary",
+        "Write the abstract: design, methods, results, conclusion."),
+    ("Introduction", "Background, intended use and clinical role",
+        "What is known, who would use the model, at which moment of care, and what would follow from an answer?"),
+    ("Introduction", "Aims and hypotheses",
+        "What was the study to find out, stated before the figures were seen?"),
+    ("Study design", "Prospective or retrospective",
+        "Were the pictures collected for this study, or before it?"),
+    ("Study design", "The goal of the study",
+        "To make a model, to explore, to show feasibility, or that it is no worse than something?"),
+    ("Data", "Sources of the data",
+        "Which institutions, dates and machines do the pictures come from, and who may have them?"),
+    ("Data", "Who was eligible",
+        "How, where and when were patients and studies found, and by which criteria were they in or out?"),
+    ("Data", "What was done to the pictures before the model",
+        ""),
+    ("Data", "Whether only a part of the data was used",
+        ""),
+    ("Data", "What each label and variable means",
+        "Define every finding, with the common data element or code if there is one."),
+    ("Data", "How patients were made unrecognisable",
+        "How were names, dates and burnt-in letters removed, and who checked it?"),
+    ("Data", "What was done about missing data",
+        ""),
+    ("Ground truth", "What counts as the truth",
+        "What is the reference standard, in enough detail to do it again?"),
+    ("Ground truth", "Why that",
+        "Which other standards exist, and why was this one taken?"),
+    ("Ground truth", "Who said so",
+        "How many readers, with what training and experience, saw what?"),
+    ("Ground truth", "With which tools",
+        "Which software, display and instructions did the readers have?"),
+    ("Ground truth", "How far readers agree",
+        "How much do readers differ from each other and from themselves, and how were differences settled?"),
+    ("Partitions", "How many cases, and why so many",
+        "How was the number of cases decided?"),
+    ("Partitions", "How cases were assigned",
+        ""),
+    ("Partitions", "At which level partitions are apart",
+        ""),
+    ("Model", "The model in full",
+        ""),
+    ("Model", "Software and versions",
+        ""),
+    ("Model", "What its parameters began with",
+        ""),
+    ("Training", "How it was trained",
+        ""),
+    ("Training", "How the final model was chosen",
+        ""),
+    ("Training", "Whether several models answer together",
+        ""),
+    ("Evaluation", "Which figures were measured",
+        ""),
+    ("Evaluation", "How uncertainty was measured",
+        ""),
+    ("Evaluation", "How robust it is",
+        "Disturb the pictures: vitrail evaluate RUN --corruptions films --keep."),
+    ("Evaluation", "How answers are explained, and how that was checked",
+        "Measure how true the maps are (vitrail explain RUN --faithfulness) and state it."),
+    ("Evaluation", "Tested on data from elsewhere",
+        "Test it on images of another place (vitrail evaluate RUN ELSEWHERE) and state the figures."),
+    ("Results", "The flow of cases",
+        "Draw the flow of patients before the pictures reached the source."),
+    ("Results", "Who is in each partition",
+        "Give age, sex, disease and severity of each partition."),
+    ("Results", "Figures on every partition",
+        ""),
+    ("Results", "Accuracy with its precision",
+        ""),
+    ("Results", "An analysis of failures",
+        "Look at the pictures and say what the failures have in common."),
+    ("Discussion", "Limitations",
+        "Which biases of selection, labels and place remain?"),
+    ("Discussion", "What follows for practice",
+        "What would have to happen before it is used, and in which role?"),
+    ("Other", "Registration",
+        "Number and name of the registry."),
+    ("Other", "The protocol",
+        "Where can the full protocol be read?"),
+    ("Other", "Funding",
+        "Who paid, and what had they to say?"),
+), 1))
+# fmt: on

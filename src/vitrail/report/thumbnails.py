@@ -17,18 +17,18 @@ from ..files import atomic
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-NAME = "thumbnails.npz"
-MOST = 12
+THUMBNAILS_FILE = "thumbnails.npz"
+MAX_THUMBNAILS = 12
 """Mistakes in a gallery, and as many right answers."""
-SHARP = 64
+MAX_SHARP_SIDE = 64
 """Smaller pictures are drawn with sharp pixels."""
-LONGEST = 224
+MAX_SIDE = 224
 """Longer side of a thumbnail on the page, in pixels: twice what is seen, for fine screens."""
-SAME = 0.01
+ASPECT_TOLERANCE = 0.01
 """Shapes that differ by less than this share of width over height are drawn as one."""
 
 
-class Kept(NamedTuple):
+class StoredThumbnail(NamedTuple):
     """One stored picture."""
 
     image: UInt8[np.ndarray, "H W C"]
@@ -39,15 +39,15 @@ class Kept(NamedTuple):
     @property
     def uri(self) -> str:
         """Inside a text, in the picture's own shape."""
-        return data_uri(self.image, self.aspect)
+        return to_data_uri(self.image, self.aspect)
 
     @property
     def small(self) -> bool:
         """Whether it is drawn with sharp pixels."""
-        return max(self.image.shape[:2]) < SHARP
+        return max(self.image.shape[:2]) < MAX_SHARP_SIDE
 
 
-def choose(predictions: ClassificationPredictions, k: int) -> np.ndarray:
+def select_class_images(predictions: ClassificationPredictions, k: int) -> np.ndarray:
     """Rows worth showing: the k most confident mistakes, then up to k right answers, one class after another.
 
     Right answers are the first of each class in the table's order, then the second of each, so nothing is picked by
@@ -67,7 +67,7 @@ def choose(predictions: ClassificationPredictions, k: int) -> np.ndarray:
     return np.concatenate([wrong[:k], right[:k]]).astype(np.int64)
 
 
-def save(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[np.ndarray, " n"]) -> Path:
+def save_thumbnails(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[np.ndarray, " n"]) -> Path:
     """Write thumbnails.npz into a run folder in one step.
 
     Args:
@@ -86,12 +86,12 @@ def save(folder: Path, images: np.ndarray, indices: np.ndarray, aspects: Float[n
         )
     data = io.BytesIO()
     np.savez_compressed(data, images=images, indices=indices.astype(np.int64), aspects=aspects.astype(np.float32))
-    path = Path(folder) / NAME
+    path = Path(folder) / THUMBNAILS_FILE
     atomic.write_bytes(path, data.getvalue())
     return path
 
 
-def load(folder: Path) -> tuple[list[Kept], Int64[np.ndarray, " k"]]:
+def load_thumbnails(folder: Path) -> tuple[list[StoredThumbnail], Int64[np.ndarray, " k"]]:
     """Pictures of a run folder and their rows in the table; none where no thumbnails were stored.
 
     Runs of before aspects were kept have their pictures in the model's shape.
@@ -99,7 +99,7 @@ def load(folder: Path) -> tuple[list[Kept], Int64[np.ndarray, " k"]]:
     Raises:
         DamagedFileError: the file is there and cannot be read.
     """
-    path = Path(folder) / NAME
+    path = Path(folder) / THUMBNAILS_FILE
     if not path.exists():
         return [], np.zeros(0, np.int64)
     try:
@@ -107,14 +107,14 @@ def load(folder: Path) -> tuple[list[Kept], Int64[np.ndarray, " k"]]:
             images, indices = arrays["images"], arrays["indices"]
             plain = np.full(len(images), images.shape[2] / images.shape[1])
             aspects = arrays.get("aspects", plain)
-            return [Kept(*one) for one in zip(images, aspects.tolist(), strict=True)], indices
+            return [StoredThumbnail(*one) for one in zip(images, aspects.tolist(), strict=True)], indices
     except Exception as problem:  # zipfile, zlib, numpy and OS each have their own
         raise DamagedFileError(
             f"{path} must hold the arrays images and indices. It cannot be read: {problem}."
         ) from problem
 
 
-def check_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
+def check_thumbnail_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
     """Refuse thumbnails that cannot be of this table.
 
     Raises:
@@ -127,7 +127,7 @@ def check_rows(indices: np.ndarray, rows: int, targets: bool) -> None:
         )
 
 
-def data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) -> str:
+def to_data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) -> str:
     """A picture inside a text: three channels in colour, any other count by its first channel.
 
     PNG where it is small, so that every pixel is as it was; JPEG of at most 224 pixels where it is large, so that a
@@ -140,25 +140,25 @@ def data_uri(image: UInt8[np.ndarray, "H W C"], aspect: float | None = None) -> 
 
     data = io.BytesIO()
     picture = Image.fromarray(image if image.shape[-1] == 3 else np.ascontiguousarray(image[..., 0]))
-    kind = "png" if max(picture.size) < 2 * SHARP else "jpeg"
+    kind = "png" if max(picture.size) < 2 * MAX_SHARP_SIDE else "jpeg"
     if kind == "png":
-        _shaped(picture, aspect).save(data, "PNG", optimize=True)
+        _resize_to_aspect(picture, aspect).save(data, "PNG", optimize=True)
     else:
-        picture = _shaped(picture, aspect)
-        picture.thumbnail((LONGEST, LONGEST))
+        picture = _resize_to_aspect(picture, aspect)
+        picture.thumbnail((MAX_SIDE, MAX_SIDE))
         picture.save(data, "JPEG", quality=85)
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 
-def _shaped(picture: Image, aspect: float | None) -> Image:
+def _resize_to_aspect(picture: Image, aspect: float | None) -> Image:
     """The same with its shorter-drawn side enlarged to `aspect`; a small picture's pixels stay sharp rectangles."""
     from PIL.Image import Resampling
 
     width, height = picture.size
-    if aspect is None or abs(aspect * height / width - 1) < SAME:
+    if aspect is None or abs(aspect * height / width - 1) < ASPECT_TOLERANCE:
         return picture
     wide, tall = (height * aspect, height) if aspect * height > width else (width, width / aspect)
-    if max(picture.size) < SHARP:
-        step = -(-2 * SHARP // max(picture.size))
+    if max(picture.size) < MAX_SHARP_SIDE:
+        step = -(-2 * MAX_SHARP_SIDE // max(picture.size))
         return picture.resize((round(step * wide), round(step * tall)), Resampling.NEAREST)
     return picture.resize((round(wide), round(tall)), Resampling.BICUBIC)

@@ -23,7 +23,7 @@ from ..data.source import Source
 from ..errors import UsageError
 from ..files import atomic
 from ..randomness import permutation
-from ..report.findings import label_of
+from ..report.check_page import describe_label
 from .batch_augment import augment_batch, mix_batch
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
 from .plan import Plan
@@ -72,7 +72,7 @@ def render_views(
         batch = Batch(pictures.take(rows, epoch), targets, rows)
         shown = brought.augmented(augment_batch(batch, plan.recipe, plan.seed, epoch))
         columns.append(mix_batch(shown, batch, plan.recipe, plan.seed, epoch, len(source.classes))[0])
-    names = [label_of(source, row) for row in rows.tolist()]
+    names = [describe_label(source, row) for row in rows.tolist()]
     captions = [caption for name in names for caption in (name, *(f"epoch {epoch + 1}" for epoch in range(epochs)))]
     return torch.stack(columns, dim=1).flatten(0, 1), captions
 

@@ -31,7 +31,7 @@ from ..evaluate.probe import learnable_mask
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic, checksums, lock
-from ..report import choice, facts, grouping, page, thumbnails
+from ..report import image_selection, page, provenance, thumbnails
 from . import fit as one
 from . import held_out
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
@@ -208,7 +208,7 @@ def _train_folds(
     whole = load_fold_predictions(out, given)
     figures = finish_folds(out, whole)
     yield Note(_write_label_errors(out, whole))
-    yield FinishEvent(out, out / page.NAME, figures, seconds or facts.read(out).seconds)
+    yield FinishEvent(out, out / page.REPORT_FILE, figures, seconds or provenance.read_facts(out).seconds)
 
 
 def _request_for_fold(wishes: TrainRequest, fold: int) -> TrainRequest:
@@ -268,27 +268,27 @@ def _write_label_errors(out: Path, whole: OutOfFoldPredictions) -> str:
 def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPredictions, figures: TaskMetrics) -> None:
     """One page about all answers, with a line for each fold."""
     folds, dataset = whole.folds, whole.dataset
-    each = [facts.read(run.path) for run in folds]
+    each = [provenance.read_facts(run.path) for run in folds]
     first, plan = each[0], folds[0].read_plan()
-    chosen = choice.with_worst(answers, Decisions(), MAX_THUMBNAILS)
+    chosen = image_selection.select_with_worst(answers, Decisions(), MAX_THUMBNAILS)
     shown = whole.rows(answers)[chosen]
     pictures = dataset.shown(shown, plan.image, plan.compute.workers)
     aspects = dataset.aspects(shown, plan.image)
-    thumbnails.save(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
-    grouping.save(out, whole.groups(answers))
+    thumbnails.save_thumbnails(out, pictures.take(shown).permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    provenance.save_groups(out, whole.groups(answers))
     own = [_rename_fold_metrics(one, number) for number, one in enumerate(each)]
     seconds = sum(one.seconds for one in each)
     places, views = whole.rows(answers), plan.recipe.views.count
     held_out.write_explanations(
         out, answers, chosen, lambda row: _map_input_for_row(whole, row, int(places[row])), seconds, views
     )
-    facts.write(
+    provenance.write_facts(
         out,
         dataclasses.replace(
             first,
             title=f"{first.title}, {len(folds)} folds",
             counts=tuple(
-                facts.SplitCount(
+                provenance.SplitCount(
                     split=one.split, n=one.n, origin=f"in {run.path.name}, by a model that has not seen them"
                 )
                 for one, run in zip(own, folds, strict=True)
@@ -306,7 +306,7 @@ def _write_folds_report(out: Path, whole: OutOfFoldPredictions, answers: TaskPre
             notes=(*first.notes, f"Every picture is answered by the one model of {len(folds)} that has not seen it."),
         ),
     )
-    page.build(out)
+    page.build_report(out)
 
 
 def _map_input_for_row(whole: OutOfFoldPredictions, row: int, at: int) -> MapInput:
@@ -321,7 +321,7 @@ def _map_input_for_row(whole: OutOfFoldPredictions, row: int, at: int) -> MapInp
     return MapInput(kept.model, kept.spec, preprocess_image(whole.dataset.source.pictures[at], kept.spec))
 
 
-def _rename_fold_metrics(known: facts.ReportFacts, number: int) -> TaskMetrics:
+def _rename_fold_metrics(known: provenance.ReportFacts, number: int) -> TaskMetrics:
     """The figures of a fold's held-out pictures under the fold's name."""
     figures = known.measured(known.held_out)
     assert figures is not None

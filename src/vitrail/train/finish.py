@@ -29,7 +29,7 @@ from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
 from ..model.vit import ViT, parameter_count
 from ..plural import counted
-from ..report import choice, facts, grouping, model_card, page, thumbnails
+from ..report import cards, image_selection, page, provenance, thumbnails
 from . import contamination, phases
 from . import held_out as held_out_module
 from .dataset import Dataset
@@ -44,7 +44,7 @@ from .plan import Plan
 from .planning.planner import choose_attention_paths
 from .run_folder import RunFolder, describe_environment
 
-MAX_THUMBNAILS = thumbnails.MOST
+MAX_THUMBNAILS = thumbnails.MAX_THUMBNAILS
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def finish_run(
     pictures = there[judged[-1].said.split].pictures
     write_report(run, plan, reasons, learner, dataset, judged, pictures, spent, decided)
     yield from map(Note, _doubt_notes(judged[-1].figures))
-    yield FinishEvent(run.path, run.path / page.NAME, judged[-1].figures, spent.seconds)
+    yield FinishEvent(run.path, run.path / page.REPORT_FILE, judged[-1].figures, spent.seconds)
 
 
 def _evaluation_note(views: int) -> str:
@@ -227,10 +227,10 @@ def write_report(
         pictures: that the split's rows are of.
     """
     held_out, rows = judged[-1].said, dataset.splits[judged[-1].said.split]
-    chosen = choice.with_worst(held_out, decided, MAX_THUMBNAILS)
+    chosen = image_selection.select_with_worst(held_out, decided, MAX_THUMBNAILS)
     images = pictures.take(rows[chosen])  # uint8 [k, C, H, W]
     aspects = dataset.aspects(rows[chosen], plan.image)
-    thumbnails.save(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
+    thumbnails.save_thumbnails(run.path, images.permute(0, 2, 3, 1).numpy(), chosen, aspects)
     assert isinstance(learner.model, ViT)
     with use_ema_weights(learner.model, learner.average):
         given = {
@@ -239,14 +239,16 @@ def write_report(
         held_out_module.write_explanations(
             run.path, held_out, chosen, given.__getitem__, spent.seconds, plan.recipe.views.count
         )
-    grouping.save(run.path, _split_groups(dataset, held_out.split))
-    facts.write(run.path, _report_facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided))
-    page.build(run.path)
+    provenance.save_groups(run.path, _split_groups(dataset, held_out.split))
+    provenance.write_facts(
+        run.path, _report_facts(run, plan, reasons, dataset, [one.figures for one in judged], spent, decided)
+    )
+    page.build_report(run.path)
 
 
-def _split_counts(dataset: Dataset, plan: Plan) -> tuple[facts.SplitCount, ...]:
+def _split_counts(dataset: Dataset, plan: Plan) -> tuple[provenance.SplitCount, ...]:
     return tuple(
-        facts.SplitCount(split=name, n=len(rows), origin=_split_origin(name, dataset.source.splits, plan))
+        provenance.SplitCount(split=name, n=len(rows), origin=_split_origin(name, dataset.source.splits, plan))
         for name, rows in dataset.splits.items()
     )
 
@@ -259,11 +261,11 @@ def _report_facts(
     figures: Sequence[TaskMetrics],
     spent: TrainingTotals,
     decided: Decisions,
-) -> facts.ReportFacts:
+) -> provenance.ReportFacts:
     around = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in describe_environment().items()
     }
-    return facts.ReportFacts(
+    return provenance.ReportFacts(
         title=f"{dataset.source.name}: {plan.model_name}",
         source=dataset.source.name,
         counts=_split_counts(dataset, plan),
@@ -277,8 +279,8 @@ def _report_facts(
         command=f"vitrail train --plan {run.plan_file}",
         plan=run.plan_file.read_text(encoding="utf-8"),
         created=f"{datetime.now():%Y-%m-%d %H:%M}",
-        reasons=facts.entries(dict(reasons)),
-        environment=facts.entries(around),
+        reasons=provenance.to_entries(dict(reasons)),
+        environment=provenance.to_entries(around),
         task=dataset.source.task,
         metrics=tuple(each for each in figures if isinstance(each, ClassificationMetrics)),
         label_metrics=tuple(each for each in figures if isinstance(each, MultilabelMetrics)),
@@ -337,7 +339,9 @@ def _model_card_section(plan: Plan, dataset: Dataset, decided: Decisions, judged
         return ""
     said, figures = judged[-1]
     source = dataset.source
-    return model_card.section(figures, said, decided, source.name, _split_counts(dataset, plan), source.fingerprint())
+    return cards.performance_section(
+        figures, said, decided, source.name, _split_counts(dataset, plan), source.fingerprint()
+    )
 
 
 def _has_targets(dataset: Dataset, split: str) -> bool:

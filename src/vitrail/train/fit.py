@@ -16,7 +16,7 @@ from ..files.atomic import write_json
 from ..files.lock import Lock
 from ..model.vit import ViT, create_model, parameter_count
 from ..plural import counted
-from ..report.page import SHEET
+from ..report.page import CONTACT_SHEET_FILE
 from . import contact_sheet, phases
 from . import plan as tracking
 from .batch_augment import make_crop
@@ -302,7 +302,9 @@ def _start_run(
             write_json(run.path / "check.json", findings.to_json())
             run.write_plan(plan, reasons)  # last: a folder with a plan can be resumed
         try:
-            contact_sheet.write_contact_sheet(run.path / SHEET, dataset.source, pictures, plan, dataset.brought)
+            contact_sheet.write_contact_sheet(
+                run.path / CONTACT_SHEET_FILE, dataset.source, pictures, plan, dataset.brought
+            )
         except DataError as error:  # pictures that the check had no time for; the training decides about them
             yield Note(f"There is no sheet of what the model sees: {error}")
     yield from _run_training(run, plan, reasons, dataset, pictures, team)

@@ -30,8 +30,8 @@ from ..explain.attribution import AttributionMap, EmptyMapError
 from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
 from ..model.config import ViTConfig
 from ..model.vit import ViT
-from ..report import explanations
-from ..report.explanations import About, Explanations
+from ..report import saliency
+from ..report.saliency import MapInfo, StoredExplanations
 from ..spec import ImageSpec
 from .dataset import Dataset, class_indices
 from .loop import TrainState
@@ -178,7 +178,7 @@ def write_explanations(
     found: list[_ExplainedImage] = []
     nothing: list[str] = []
     shape: ViTConfig | None = None
-    for row, of in explanations.wanted(answers, rows):
+    for row, of in saliency.select_rows_to_explain(answers, rows):
         if found and time.perf_counter() - began > limit:
             break
         given = shown(row)
@@ -189,7 +189,7 @@ def write_explanations(
             nothing.append(f"{answers.paths[row] or answers.ids[row]}: {problem}")
     if shape is not None:
         remarks = (methods.AVERAGED_NOTE.format(views),) if views > 1 else ()
-        explanations.save(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
+        saliency.save_explanations(folder, _stack_maps(found, shape, remarks, tuple(nothing)))
 
 
 def _explain_image(row: int, of: int, given: MapInput) -> _ExplainedImage:
@@ -203,12 +203,12 @@ def _explain_image(row: int, of: int, given: MapInput) -> _ExplainedImage:
 
 def _stack_maps(
     found: list[_ExplainedImage], shape: ViTConfig, remarks: tuple[str, ...], nothing: tuple[str, ...]
-) -> Explanations:
+) -> StoredExplanations:
     """All maps as arrays; of none, arrays of no pictures, so that the page can say why."""
     size = (len(found), *shape.grid)
     one = found[0].made if found else None
-    return Explanations(
-        about=About(
+    return StoredExplanations(
+        about=MapInfo(
             method=methods.default_method(shape),
             layer=one.layer if one else "",
             line=one.line if one else "",

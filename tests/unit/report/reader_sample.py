@@ -16,7 +16,7 @@ from vitrail.evaluate.prediction_tables import TaskPredictions
 from vitrail.evaluate.predictions import ClassificationPredictions, MultilabelPredictions
 from vitrail.evaluate.task_metrics import compute_metrics
 from vitrail.evaluate.thresholds import PredictionSettings
-from vitrail.report import choice, facts, grouping, thumbnails
+from vitrail.report import image_selection, provenance, thumbnails
 
 HASH, FINGERPRINT = "ab" * 32, "cd" * 32
 
@@ -57,13 +57,13 @@ def stored(
     task = "labels" if isinstance(test, MultilabelPredictions) else "classes"
     assert isinstance(test, ClassificationPredictions | MultilabelPredictions)
     own = {"metrics": (), "task": task, f"{'label_' if task == 'labels' else ''}metrics": (figures,)}
-    environment = facts.entries({"cpu": "a slow one", "versions": '{"vitrail": "0.1.0"}'})
+    environment = provenance.to_entries({"cpu": "a slow one", "versions": '{"vitrail": "0.1.0"}'})
     more = {"classes": test.classes, "decisions": by, "environment": environment, "created": "2026-11-22 06:00"}
-    facts.write(folder, facts.ReportFacts(**{**vars(known), **own, **more}))
-    chosen = choice.with_worst(test, by, thumbnails.MOST)
+    provenance.write_facts(folder, provenance.ReportFacts(**{**vars(known), **own, **more}))
+    chosen = image_selection.select_with_worst(test, by, thumbnails.MAX_THUMBNAILS)
     images = np.random.default_rng(0).integers(0, 256, (len(chosen), sizes, sizes, 1), dtype=np.uint8)
-    thumbnails.save(folder, images, chosen, np.ones(len(chosen)))
-    grouping.save(folder, groups)
+    thumbnails.save_thumbnails(folder, images, chosen, np.ones(len(chosen)))
+    provenance.save_groups(folder, groups)
     write(folder / "check.json", CHECK)
     write(folder / "data.json", {"fingerprint": FINGERPRINT})
     write(folder / "model" / "manifest.json", {"files": {"model.safetensors": {"size": 1, "sha256": HASH}}})

@@ -9,8 +9,8 @@ import numpy as np
 
 from vitrail.evaluate.metrics import compute_classification_metrics
 from vitrail.evaluate.predictions import ClassificationPredictions
-from vitrail.report import facts, thumbnails
-from vitrail.report.facts import ReportFacts, SplitCount
+from vitrail.report import provenance, thumbnails
+from vitrail.report.provenance import ReportFacts, SplitCount
 
 CLASSES = ("cat", "dog & <b>bold</b>", "fish")
 
@@ -43,8 +43,8 @@ def facts_of(predictions: ClassificationPredictions, splits: tuple[str, ...] = (
         images_per_second=2054.6,
         command="vitrail train zoo --minutes 10",
         plan='[data]\nsource = "zoo"  # asked for',
-        reasons=facts.entries({"recipe.steps": "812 images/s were measured"}),
-        environment=facts.entries({"PyTorch": "2.13.0"}),
+        reasons=provenance.to_entries({"recipe.steps": "812 images/s were measured"}),
+        environment=provenance.to_entries({"PyTorch": "2.13.0"}),
         metrics=(compute_classification_metrics(predictions, samples=10),),
         notes=("Two pictures were skipped.",),
     )
@@ -55,10 +55,10 @@ def run_folder(folder: Path, split: str = "test") -> Path:
     predictions = predictions_of(split)
     (folder / "predictions").mkdir(parents=True)
     predictions.write_csv(folder / "predictions" / f"{split}.csv")
-    facts.write(folder, facts_of(predictions, ("train", split)))
-    chosen = thumbnails.choose(predictions, 3)
+    provenance.write_facts(folder, facts_of(predictions, ("train", split)))
+    chosen = thumbnails.select_class_images(predictions, 3)
     images = np.random.default_rng(0).integers(0, 256, (len(chosen), 8, 8, 1), dtype=np.uint8)
-    thumbnails.save(folder, images, chosen, np.ones(len(chosen)))
+    thumbnails.save_thumbnails(folder, images, chosen, np.ones(len(chosen)))
     lines = [{"step": s, "loss": 2.0 / s, "lr": 0.01, "images_per_second": 800.0} for s in range(1, 30)]
     lines += [{"step": 10, "val_accuracy": 0.8, "val_loss": 0.5}, {"step": 20, "val_accuracy": 0.9, "val_loss": 0.4}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -14,16 +14,16 @@ from unit.report.test_first_pages import plain
 from vitrail.errors import DamagedFileError
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.task_metrics import compute_metrics
-from vitrail.report import data_card, page
-from vitrail.report.facts import SplitCount
-from vitrail.report.model_card import section
+from vitrail.report import cards, page
+from vitrail.report.cards import performance_section
+from vitrail.report.provenance import SplitCount
 
 COUNTS = (SplitCount(split="train", n=80, origin="official"), SplitCount(split="test", n=40))
 
 
 def test_the_report_says_what_the_pictures_are(tmp_path):
     test, valid, decided = two_classes()
-    html = page.build(stored(tmp_path, test, valid, decided)).read_text()
+    html = page.build_report(stored(tmp_path, test, valid, decided)).read_text()
     text = plain(html)
     for words in (
         "zoo 120 pictures, 1 of them cannot be used",
@@ -44,33 +44,33 @@ def test_the_report_says_what_the_pictures_are(tmp_path):
 def test_of_many_classes_the_rarest_are_counted(tmp_path):
     write(tmp_path / "check.json", {**CHECK, "class_counts": {"train": {f"c{k}": 100 - k for k in range(50)}}})
     figures = facts_of(predictions_of()).metrics[0]
-    card = data_card.data_card(tmp_path, facts_of(predictions_of()), figures)
+    card = cards.read_data_card(tmp_path, facts_of(predictions_of()), figures)
     assert [name for name, _ in card.counts[:2]] == ["c49", "c48"] and card.left_out == 20
 
 
 def test_several_folds_have_the_card_of_the_first_whose_splits_do_not_count(tmp_path):
     write(tmp_path / "fold-0" / "check.json", CHECK)
     known = facts_of(predictions_of())
-    card = data_card.data_card(tmp_path, known, known.metrics[0])
+    card = cards.read_data_card(tmp_path, known, known.metrics[0])
     assert card.splits == ["all"] and card.counts == [("cat", [50]), ("dog", [29])]
     assert [one.text for one in card.concerns] == ["2 pictures are long."]
 
 
 def test_a_run_without_a_check_says_so_and_a_damaged_one_is_named(tmp_path):
     folder = run_folder(tmp_path)
-    assert "there is no check.json in the run folder" in page.build(folder).read_text()
+    assert "there is no check.json in the run folder" in page.build_report(folder).read_text()
     (folder / "check.json").write_text("{")
     with pytest.raises(DamagedFileError, match=r"check\.json must be JSON"):
-        page.build(folder)
+        page.build_report(folder)
     (folder / "check.json").write_text("[]")
     with pytest.raises(DamagedFileError, match=r"check\.json must hold a JSON object\. Got a list"):
-        page.build(folder)
+        page.build_report(folder)
 
 
 def test_the_model_card_has_the_figures_of_the_report_with_their_intervals():
     test, _, decided = two_classes()
     figures = compute_metrics(test)
-    text = section(figures, test, decided, "zoo", COUNTS, FINGERPRINT)
+    text = performance_section(figures, test, decided, "zoo", COUNTS, FINGERPRINT)
     low, high = figures.accuracy_interval
     assert f"| Accuracy | {100 * figures.accuracy:.1f} % | {100 * low:.1f} % to {100 * high:.1f} % |" in text
     assert f"| AUROC | {figures.auroc:.4g} |" in text and f"| defect | {figures.per_class[0].n:,} |" in text
@@ -84,17 +84,17 @@ def test_the_model_card_has_the_figures_of_the_report_with_their_intervals():
 def test_the_model_card_says_what_is_left_unanswered_and_speaks_of_labels_and_numbers():
     test, _ = labels()
     figures = compute_metrics(test)
-    text = section(figures, test, Decisions(unlike=3.0), "zoo", COUNTS, FINGERPRINT)
+    text = performance_section(figures, test, Decisions(unlike=3.0), "zoo", COUNTS, FINGERPRINT)
     assert "of 400 pictures 0 `unlike`, 0 `unsure`" in text
     assert f"| AUROC, mean of 2 labels | {figures.auroc:.4g} |" in text and "| rare | " in text
     given = test_number_predictions.table([1, 2, 3, 4, 5], [1, 2, 3, 5, 5], ("a|b",))
-    text = section(compute_metrics(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
+    text = performance_section(compute_metrics(given), given, Decisions(), "zoo", COUNTS, FINGERPRINT)
     assert "| a\\|b | 5 | 0.2 (" in text
 
 
 def test_the_table_of_a_json_is_read_whole(tmp_path):
-    from vitrail.report import stored as tables
+    from vitrail.report import provenance as tables
 
-    assert tables.table(tmp_path / "none.json") is None
+    assert tables.read_json_table(tmp_path / "none.json") is None
     (tmp_path / "a.json").write_text(json.dumps({"a": 1}))
-    assert tables.table(tmp_path / "a.json") == {"a": 1}
+    assert tables.read_json_table(tmp_path / "a.json") == {"a": 1}

@@ -15,23 +15,23 @@ from unit.report.test_page import Balanced
 from vitrail.errors import DamagedFileError
 from vitrail.evaluate.decisions import Decisions
 from vitrail.explain.overlay import blend_map
-from vitrail.report import choice, explanations, heat, page, thumbnails
-from vitrail.report.asked import Asked
-from vitrail.report.explanations import About, Explanations
+from vitrail.report import image_selection, page, saliency, thumbnails
+from vitrail.report.audience import AudienceRequest
+from vitrail.report.saliency import MapInfo, StoredExplanations
 
-ABOUT = About(
+ABOUT = MapInfo(
     method="legrad", layer="blocks 0 to 3", line="Where <more> attention helps.", scale="positive", patch=(4, 2)
 )
 
 
-def maps(answers, rows, side=(2, 4)) -> Explanations:
+def maps(answers, rows, side=(2, 4)) -> StoredExplanations:
     """A drawn map for each of the wanted rows; the first hides its strongest patch."""
-    pairs = explanations.wanted(answers, rows)
+    pairs = saliency.select_rows_to_explain(answers, rows)
     values = np.random.default_rng(0).random((len(pairs), *side)).astype(np.float32)
     hidden = np.zeros(values.shape, bool)
     hidden[0].flat[values[0].argmax()] = True
     found = np.array(pairs, np.int64)
-    return Explanations(about=ABOUT, rows=found[:, 0], of=found[:, 1], values=values, artefacts=hidden)
+    return StoredExplanations(about=ABOUT, rows=found[:, 0], of=found[:, 1], values=values, artefacts=hidden)
 
 
 @pytest.fixture
@@ -43,27 +43,27 @@ def run(tmp_path):
 
 def explained(run) -> str:
     folder, test = run
-    explanations.save(folder, maps(test, thumbnails.load(folder)[1]))
-    return page.build(folder).read_text(encoding="utf-8")
+    saliency.save_explanations(folder, maps(test, thumbnails.load_thumbnails(folder)[1]))
+    return page.build_report(folder).read_text(encoding="utf-8")
 
 
 def test_worst_answers_and_others_take_turns_and_the_answer_is_explained():
     test, _, decided = two_classes()
-    rows = choice.with_worst(test, decided, thumbnails.MOST)
-    pairs = explanations.wanted(test, rows)
+    rows = image_selection.select_with_worst(test, decided, thumbnails.MAX_THUMBNAILS)
+    pairs = saliency.select_rows_to_explain(test, rows)
     assert len(pairs) == 12 and pairs[0][0] == rows[0], "the worst comes first"
     truth = [bool(test.targets[row] == test.labels[row]) for row, _ in pairs]
     assert truth == [False, True] * 6
     assert all(of == test.labels[row] for row, of in pairs)
-    assert explanations.wanted(test, rows[:0]) == []
+    assert saliency.select_rows_to_explain(test, rows[:0]) == []
 
 
 def test_of_labels_the_one_that_is_most_wrong_is_explained_and_else_the_likeliest_that_is_there():
     test, _ = labels()
-    pairs = explanations.wanted(test, choice.choose(test, 12))
+    pairs = saliency.select_rows_to_explain(test, image_selection.select_images(test, 12))
     for place, (row, of) in enumerate(pairs):
         truth, chances = test.targets[row], test.probabilities[row]
-        bad = choice.wrong_labels(test)[row]
+        bad = image_selection.wrong_label_mask(test)[row]
         assert bad.any() == (place % 2 == 0)
         if bad.any():
             assert bad[of] and abs(chances[of] - truth[of]) == np.abs(chances - truth)[bad].max()
@@ -77,18 +77,18 @@ def test_of_numbers_the_largest_errors_come_first_and_the_first_known_column_is_
     truth = np.column_stack([np.arange(40.0), np.arange(40.0)])
     truth[:, 0][::3] = np.nan
     test = test_number_predictions.table(truth, np.nan_to_num(truth) + np.arange(40)[:, None] / 9)
-    rows = choice.choose(test, 12)
-    assert explanations.wrong(test, rows).tolist() == [True] * 12 + [False] * 12
-    for row, of in explanations.wanted(test, rows):
+    rows = image_selection.select_images(test, 12)
+    assert saliency.wrong_row_mask(test, rows).tolist() == [True] * 12 + [False] * 12
+    for row, of in saliency.select_rows_to_explain(test, rows):
         assert of == (1 if np.isnan(truth[row, 0]) else 0)
 
 
 def test_what_is_stored_comes_back(tmp_path):
     test, _, decided = two_classes()
-    kept = maps(test, choice.with_worst(test, decided, 12))
+    kept = maps(test, image_selection.select_with_worst(test, decided, 12))
     kept = replace(kept, about=replace(ABOUT, remarks=("One.",), nothing=("a.png: why.", "b.png: why.")))
-    explanations.save(tmp_path, kept)
-    again = explanations.load(tmp_path)
+    saliency.save_explanations(tmp_path, kept)
+    again = saliency.load_explanations(tmp_path)
     assert again.about == kept.about
     for name in ("rows", "of", "values", "artefacts"):
         np.testing.assert_array_equal(getattr(again, name), getattr(kept, name))
@@ -100,11 +100,11 @@ def test_every_map_stands_beside_its_picture_with_method_class_probability_and_o
     assert "Where &lt;more&gt; attention helps." in built and "by legrad (blocks 0 to 3)" in built
     assert "cannot be compared" in built and "notes of the model instead of picture" in built
     assert built.count('<div class="two">') == 12 == built.count('alt="the picture"')
-    kept = explanations.load(folder)
+    kept = saliency.load_explanations(folder)
     for at, (row, of) in enumerate(zip(kept.rows.tolist(), kept.of.tolist(), strict=True)):
         name, chance = test.classes[of], f"{100 * test.probabilities[row, of]:.1f}\u202f%"
         shown = np.where(kept.artefacts[at], 0, kept.values[at])
-        place = heat.strongest(shown)
+        place = saliency.describe_peak_location(shown)
         assert f'alt="map by legrad of {name}, {chance}, strongest {place}"' in built
         wrong = ' class="wrong"' if test.targets[row] != of else ""
         assert f"legrad for <b{wrong}>{name}</b>, {chance}" in built
@@ -113,12 +113,12 @@ def test_every_map_stands_beside_its_picture_with_method_class_probability_and_o
 def test_the_map_is_the_one_that_explain_draws(run):
     folder, test = run
     built = explained(run)
-    images, rows = thumbnails.load(folder)
-    kept = explanations.load(folder)
+    images, rows = thumbnails.load_thumbnails(folder)
+    kept = saliency.load_explanations(folder)
     image = images[rows.tolist().index(int(kept.rows[3]))].image
-    mixed = blend_map(image, kept.values[3], "positive", (4, 2), kept.artefacts[3], heat.SIDE)
-    assert mixed.shape == (168, 168, 3) and thumbnails.data_uri(mixed) in built
-    assert heat.heat(kept, test, images, rows).hidden == 1
+    mixed = blend_map(image, kept.values[3], "positive", (4, 2), kept.artefacts[3], saliency.SALIENCY_SIDE)
+    assert mixed.shape == (168, 168, 3) and thumbnails.to_data_uri(mixed) in built
+    assert saliency.build_saliency_section(kept, test, images, rows).hidden == 1
 
 
 def test_the_page_is_whole_silent_about_nothing_and_the_same_every_time(run):
@@ -129,34 +129,36 @@ def test_the_page_is_whole_silent_about_nothing_and_the_same_every_time(run):
     assert reader.open == [] and outline.silent == []
     own = re.sub(r"data:image/[a-z]+;base64,[^\"]+", "", built)
     assert not re.search(r"<script|<link|@import|url\(|https?://|//[a-z]|\bNone\b|\bnan\b", own)
-    assert page.build(run[0]).read_text(encoding="utf-8") == built
+    assert page.build_report(run[0]).read_text(encoding="utf-8") == built
 
 
 def test_a_run_without_maps_has_no_such_section(run):
-    assert "Where its answers come from" not in page.build(run[0]).read_text(encoding="utf-8")
+    assert "Where its answers come from" not in page.build_report(run[0]).read_text(encoding="utf-8")
 
 
 def test_pictures_without_a_map_are_named_with_the_reason(run):
     folder, test = run
-    none = maps(test, thumbnails.load(folder)[1])
+    none = maps(test, thumbnails.load_thumbnails(folder)[1])
     empty = {name: getattr(none, name)[:0] for name in ("rows", "of", "values", "artefacts")}
     about = replace(ABOUT, line="", layer="", nothing=("a&b.png: it is zero everywhere.",))
-    explanations.save(folder, replace(none, about=about, **empty))
-    built = page.build(folder).read_text(encoding="utf-8")
+    saliency.save_explanations(folder, replace(none, about=about, **empty))
+    built = page.build_report(folder).read_text(encoding="utf-8")
     assert "No map: a&amp;b.png: it is zero everywhere." in built and '<div class="two">' not in built
 
 
 def test_labels_and_numbers_say_what_is_the_case(tmp_path):
     test, valid = labels()
     stored(tmp_path, test, valid, Decisions(thresholds=(0.5, 0.5, 0.5)))
-    explanations.save(tmp_path, maps(test, thumbnails.load(tmp_path)[1]))
-    built = page.build(tmp_path).read_text(encoding="utf-8")
+    saliency.save_explanations(tmp_path, maps(test, thumbnails.load_thumbnails(tmp_path)[1]))
+    built = page.build_report(tmp_path).read_text(encoding="utf-8")
     assert built.count("legrad for <b") == 12
     assert "has <b>" in built and "has no <b>" in built and 'legrad for <b class="wrong">' in built
     truth = np.arange(40.0)
     numbers = test_number_predictions.table(truth, truth + 0.25, ("age",))
-    rows = choice.choose(numbers, 6)
-    found = heat.heat(maps(numbers, rows), numbers, [thumbnails.Kept(np.zeros((8, 8, 1), np.uint8), 1.0)] * 12, rows)
+    rows = image_selection.select_images(numbers, 6)
+    found = saliency.build_saliency_section(
+        maps(numbers, rows), numbers, [thumbnails.StoredThumbnail(np.zeros((8, 8, 1), np.uint8), 1.0)] * 12, rows
+    )
     assert len(found.worst) == len(found.others) == 6
     row = int(rows[0])
     said = [(line.before, line.name, line.after, line.wrong) for line in found.worst[0].lines]
@@ -175,36 +177,36 @@ def test_labels_and_numbers_say_what_is_the_case(tmp_path):
 def test_the_strongest_patch_is_told_in_words(row, column, words):
     values = np.zeros((3, 4) if column == 3 else (3, 3), np.float32)
     values[row, column] = 1
-    assert heat.strongest(values) == words
+    assert saliency.describe_peak_location(values) == words
 
 
 def test_the_scale_goes_from_nothing_to_the_strongest_colour():
-    stops = heat.gradient("positive").split(", ")
-    assert len(stops) == heat.STOPS and stops[0].endswith("/ 0.00)") and stops[-1].endswith("/ 0.75)")
-    assert heat.gradient("signed").split(", ")[0].endswith("/ 0.75)")
+    stops = saliency.css_gradient("positive").split(", ")
+    assert len(stops) == saliency.GRADIENT_STOPS and stops[0].endswith("/ 0.00)") and stops[-1].endswith("/ 0.75)")
+    assert saliency.css_gradient("signed").split(", ")[0].endswith("/ 0.75)")
 
 
 def test_a_damaged_file_is_named_and_so_are_arrays_that_do_not_belong_together(run):
     folder, test = run
-    path = folder / explanations.NAME
+    path = folder / saliency.EXPLANATIONS_FILE
     path.write_bytes(b"nothing")
     with pytest.raises(DamagedFileError, match=r"explanations\.npz must hold the arrays about, rows, of, values"):
-        page.build(folder)
-    kept = maps(test, thumbnails.load(folder)[1])
-    explanations.save(folder, kept)
+        page.build_report(folder)
+    kept = maps(test, thumbnails.load_thumbnails(folder)[1])
+    saliency.save_explanations(folder, kept)
     with np.load(path) as arrays:
         stored_arrays = dict(arrays)
     np.savez(path, **{**stored_arrays, "rows": kept.rows[:2]})
     with pytest.raises(DamagedFileError, match=r"Got rows \[2\], outputs \[12\], maps \[12, 2, 4\] and artefacts"):
-        page.build(folder)
+        page.build_report(folder)
 
 
 @pytest.mark.parametrize("reader", ["radiology", "inspection"])
 def test_a_first_page_leads_to_the_maps_where_there_are_any(run, reader):
     link = '<a href="#maps">'
-    assert link not in page.build(run[0], Asked(reader=reader)).read_text(encoding="utf-8")
+    assert link not in page.build_report(run[0], AudienceRequest(reader=reader)).read_text(encoding="utf-8")
     explained(run)
-    built = page.build(run[0], Asked(reader=reader)).read_text(encoding="utf-8")
+    built = page.build_report(run[0], AudienceRequest(reader=reader)).read_text(encoding="utf-8")
     outline = Outline()
     outline.feed(built)
     assert link in built and "maps" in outline.ids

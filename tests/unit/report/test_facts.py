@@ -8,13 +8,13 @@ import pytest
 
 from unit.report.report_sample import facts_of, predictions_of
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.report import facts
+from vitrail.report import provenance
 
 
 def test_facts_survive_the_file(tmp_path):
     given = facts_of(predictions_of())
-    facts.write(tmp_path, given)
-    assert facts.read(tmp_path) == given
+    provenance.write_facts(tmp_path, given)
+    assert provenance.read_facts(tmp_path) == given
 
 
 def test_the_headline_is_of_the_test_split_and_else_of_val():
@@ -28,19 +28,19 @@ def test_the_headline_is_of_the_test_split_and_else_of_val():
 
 def test_a_run_that_has_not_ended_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"There is none in .*a run writes it when it ends"):
-        facts.read(tmp_path)
+        provenance.read_facts(tmp_path)
 
 
 def test_damaged_and_unknown_contents_are_refused(tmp_path):
-    path = facts.write(tmp_path, facts_of(predictions_of()))
+    path = provenance.write_facts(tmp_path, facts_of(predictions_of()))
     whole = json.loads(path.read_text())
     path.write_text(json.dumps({**whole, "titel": "x"}))
     with pytest.raises(UsageError, match=r"report\.json.*titel.*title"):
-        facts.read(tmp_path)
+        provenance.read_facts(tmp_path)
     path.write_text("{")
     with pytest.raises(DamagedFileError, match=r"report\.json must be JSON"):
-        facts.read(tmp_path)
+        provenance.read_facts(tmp_path)
 
 
 def test_entries_keep_their_order():
-    assert [(e.name, e.text) for e in facts.entries({"b": "1", "a": "2"})] == [("b", "1"), ("a", "2")]
+    assert [(e.name, e.text) for e in provenance.to_entries({"b": "1", "a": "2"})] == [("b", "1"), ("a", "2")]

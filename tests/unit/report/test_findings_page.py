@@ -10,7 +10,7 @@ import pytest
 from unit.data.doctored import as_jpeg, of_arrays, textures
 from unit.report.test_page import Balanced
 from vitrail.data.checks.check_dataset import check_dataset
-from vitrail.report import findings as page
+from vitrail.report import check_page as page
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=8, width=8, channels=1)
@@ -23,7 +23,7 @@ def built() -> str:
     ids = tuple(f"<b>{number}.png" for number in range(24))
     source = of_arrays(*pictures, ids=ids, classes=("cat", "dog & <i>"))
     splits = {"train": np.arange(20), "val": np.arange(0), "test": np.arange(20, 24)}
-    return page.render(check_dataset(source, splits, SPEC), source, SPEC)
+    return page.render_check_page(check_dataset(source, splits, SPEC), source, SPEC)
 
 
 def test_the_page_is_whole(built):
@@ -53,7 +53,7 @@ def test_copies_stand_side_by_side_and_the_unreadable_is_named(built):
 def test_a_page_without_findings_says_so(tmp_path):
     source = of_arrays(*textures(2, side=70), targets=np.array([0, 1]), ids=("x", "y"))
     splits = {"train": np.arange(2), "val": np.arange(0), "test": np.arange(0)}
-    page.write(tmp_path / "check.html", check_dataset(source, splits, SPEC), source, SPEC)
+    page.write_check_page(tmp_path / "check.html", check_dataset(source, splits, SPEC), source, SPEC)
     built = (tmp_path / "check.html").read_text(encoding="utf-8")
     assert "reasons to stop a training." in built
 
@@ -62,13 +62,13 @@ def test_labels_are_told_in_words():
     targets = np.array([[1, 0.2], [0.6, np.nan]], np.float32)
     pictures = np.zeros((2, 4, 4), np.uint8)
     labels = of_arrays(pictures=pictures, targets=targets, task="labels", ids=("x", "y"))
-    assert [page.label_of(labels, row) for row in range(2)] == ["a", "a"]
+    assert [page.describe_label(labels, row) for row in range(2)] == ["a", "a"]
     numbers = of_arrays(pictures=pictures, targets=targets, task="number", ids=("x", "y"))
-    assert page.label_of(numbers, 0) == "1, 0.2"
+    assert page.describe_label(numbers, 0) == "1, 0.2"
     soft = of_arrays(pictures=pictures, targets=np.array([[0.3, 0.7]] * 2, np.float32), ids=("x", "y"))
-    assert page.label_of(soft, 0) == "b"
+    assert page.describe_label(soft, 0) == "b"
 
 
 def test_large_thumbnails_are_jpeg_and_small_ones_png():
-    assert page.thumbnail(np.zeros((400, 300, 3), np.uint8)).startswith("data:image/jpeg")
-    assert page.thumbnail(np.zeros((28, 28, 1), np.uint8)).startswith("data:image/png")
+    assert page.thumbnail_data_uri(np.zeros((400, 300, 3), np.uint8)).startswith("data:image/jpeg")
+    assert page.thumbnail_data_uri(np.zeros((28, 28, 1), np.uint8)).startswith("data:image/png")

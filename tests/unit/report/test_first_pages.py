@@ -18,12 +18,11 @@ from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate import thresholds
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.thresholds import ThresholdRule
-from vitrail.report import beside, hundred, page
-from vitrail.report.asked import Asked
-from vitrail.report.chooser import choices
-from vitrail.report.sought import sought
+from vitrail.report import charts, extra_findings, page
+from vitrail.report.audience import AudienceRequest
+from vitrail.report.operating_points import binary_targets, compute_operating_points
 
-RADIOLOGY, INSPECTION = Asked(reader="radiology"), Asked(reader="inspection")
+RADIOLOGY, INSPECTION = AudienceRequest(reader="radiology"), AudienceRequest(reader="inspection")
 
 
 def plain(html: str) -> str:
@@ -34,11 +33,11 @@ def plain(html: str) -> str:
 
 def rate(share: float) -> str:
     """A share as `plain` leaves it."""
-    return page.rate(share).replace("\u202f", " ")
+    return page.format_rate(share).replace("\u202f", " ")
 
 
 def built(folder, asked) -> str:
-    return page.build(folder, asked).read_text(encoding="utf-8")
+    return page.build_report(folder, asked).read_text(encoding="utf-8")
 
 
 def whole(html: str) -> None:
@@ -60,14 +59,14 @@ def test_radiology_says_misses_false_alarms_and_what_an_answer_is_worth_at_a_sta
     html = built(cells, replace(RADIOLOGY, prevalence="0.05"))
     whole(html)
     test, _, decided = two_classes()
-    (thing,) = sought(test, decided, prevalences={"defect": 0.05})
+    (thing,) = binary_targets(test, decided, prevalences={"defect": 0.05})
     for share in (thing.missed, thing.alarms):
-        assert f'<p class="big{" bad" if share is thing.missed else ""}">{page.rate(share.value)}</p>' in html
-        assert f"{page.rate(share.interval.low)} to&nbsp;{page.rate(share.interval.high)}" in html
+        assert f'<p class="big{" bad" if share is thing.missed else ""}">{page.format_rate(share.value)}</p>' in html
+        assert f"{page.format_rate(share.interval.low)} to&nbsp;{page.format_rate(share.interval.high)}" in html
     worth = thing.worth.positive
     said = f"{rate(worth.value)} {rate(worth.interval.low)} to {rate(worth.interval.high)}"
     assert said in plain(html) and f"{rate(0.05)} as given" in plain(html)
-    some = hundred.people(thing)
+    some = charts.expected_counts(thing)
     assert f"5 of 100 have it: {some.found} found, {some.missed} missed. {some.alarmed} of the others" in plain(html)
     assert "Not a medical device." in html
 
@@ -83,7 +82,7 @@ def test_V15_why_it_abstains_the_worst_failure_and_what_it_is_are_on_the_first_p
         worst = missed[np.argmin(test.probabilities[missed, 0])]
         card = re.search(r"<h3>Worst failure</h3>(.*?)</div>", first, re.DOTALL)[1]
         assert f">{worst}</span>" in card and "<img " in card
-        assert page.rate(float(test.probabilities[worst, 0])) in card
+        assert page.format_rate(float(test.probabilities[worst, 0])) in card
         assert HASH in first and FINGERPRINT in first and "Vitrail 0.1.0" in text
         assert first.count("not available, because") >= 4
 
@@ -122,24 +121,27 @@ def test_inspection_counts_escapes_and_false_rejects_in_a_shift(cells):
     html = built(cells, asked)
     whole(html)
     test, _, decided = two_classes()
-    (thing,) = sought(test, decided)
+    (thing,) = binary_targets(test, decided)
     escapes, rejects = 86_400 * 0.01 * thing.missed.value, 86_400 * 0.99 * thing.alarms.value
     text = plain(html)
     assert "in a shift of 8 hours at 180 parts a minute: 86,400 parts" in text
-    assert f"{page.about(escapes)} in a shift" in text and f"{page.about(rejects)} good parts in a shift" in text
+    assert (
+        f"{page.format_count(escapes)} in a shift" in text
+        and (f"{page.format_count(rejects)} good parts in a shift") in text
+    )
     without = plain(built(cells, INSPECTION))
     _, valid, _ = two_classes()
     assert (
         f"Chosen on {(valid.targets == 0).sum()} pictures with it and {(valid.targets == 1).sum()} without" in without
     )
-    assert f"{page.about(1000 * thing.prevalence * thing.missed.value)} in 1,000 parts" in without
+    assert f"{page.format_count(1000 * thing.prevalence * thing.missed.value)} in 1,000 parts" in without
     assert "At most 4 ms" not in without and "ms: the whole evaluation" in without and "a slow one" in without
 
 
 def test_thresholds_are_chosen_on_validation_pictures_and_measured_on_the_others():
     test, valid, decided = two_classes()
-    (thing,), (basis,) = sought(test, decided), sought(valid, decided)
-    found = choices(thing, basis)
+    (thing,), (basis,) = binary_targets(test, decided), binary_targets(valid, decided)
+    found = compute_operating_points(thing, basis)
     by_rule = {row.rule: row for row in found.rows}
     for rule in ("specificity 0.98", "sensitivity 0.99", "cost 10"):
         cut = thresholds.choose_threshold(
@@ -155,8 +157,8 @@ def test_thresholds_are_chosen_on_validation_pictures_and_measured_on_the_others
 
 def test_a_grey_zone_leaves_few_failures_and_says_how_much_is_looked_at_again():
     test, valid, decided = two_classes()
-    (thing,), (basis,) = sought(test, decided, prevalences={"defect": 0.1}), sought(valid, decided)
-    for zone in choices(thing, basis).zones:
+    (thing,), (basis,) = binary_targets(test, decided, prevalences={"defect": 0.1}), binary_targets(valid, decided)
+    for zone in compute_operating_points(thing, basis).zones:
         between = (thing.chances >= zone.low) & (thing.chances < zone.high)
         assert zone.low < zone.high and not zone.empty
         assert zone.missed.value == pytest.approx((thing.chances < zone.low)[thing.present].mean())
@@ -177,8 +179,8 @@ def test_where_one_threshold_does_both_there_is_no_grey_zone(tmp_path):
 
 def test_too_few_validation_pictures_offer_no_threshold():
     test, valid, decided = two_classes()
-    basis = sought(replace(valid, targets=np.ones(1000, np.int64)), decided)[0]
-    found = choices(sought(test, decided)[0], basis)
+    basis = binary_targets(replace(valid, targets=np.ones(1000, np.int64)), decided)[0]
+    found = compute_operating_points(binary_targets(test, decided)[0], basis)
     assert found.why_not.startswith("thresholds need 10 validation pictures with defect and 10 without it")
     assert found.why_not.endswith("there are 0 and 1,000") and len(found.rows) == 1
 
@@ -191,7 +193,7 @@ def test_labels_have_a_line_each_and_a_rare_one_is_called_so(tmp_path):
         whole(html)
         first = plain(html.partition('id="report"')[0])
         assert "fewer than 10 pictures of a kind: rare" in first and "the highest of 3" in first
-        for thing in sought(test, Decisions()):
+        for thing in binary_targets(test, Decisions()):
             assert f"{thing.positives} with, {thing.negatives} without" in first
     assert "each label is answered by itself" in first
     only = built(folder, replace(RADIOLOGY, positive="mass", prevalence="0.001")).partition('id="report"')[0]
@@ -211,7 +213,7 @@ def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path
     groups = np.argsort(np.argsort(test.probabilities[:, 0])) // 8  # pictures of one patient look alike
     folder = stored(tmp_path, test, valid, decided, groups=groups)
     assert "come in 125 groups, such as patients, and intervals count groups" in plain(built(folder, RADIOLOGY))
-    (thing,), (alone,) = sought(test, decided, groups=groups), sought(test, decided)
+    (thing,), (alone,) = binary_targets(test, decided, groups=groups), binary_targets(test, decided)
     span, narrow = thing.alarms.interval, alone.alarms.interval
     assert span.high - span.low > 1.5 * (narrow.high - narrow.low)
     assert rate(span.high) in plain(built(folder, RADIOLOGY))
@@ -220,11 +222,11 @@ def test_patients_widen_the_intervals_and_the_page_says_what_they_count(tmp_path
 
 
 def test_the_page_is_the_same_bytes_when_it_is_built_again_and_without_a_reader_as_it_was(cells):
-    plainly = page.build(cells).read_bytes()
+    plainly = page.build_report(cells).read_bytes()
     for asked in (RADIOLOGY, INSPECTION):
-        first = page.build(cells, asked).read_bytes()
-        assert page.build(cells, asked).read_bytes() == first != plainly
-    assert page.build(cells).read_bytes() == plainly and b"The whole report" not in plainly
+        first = page.build_report(cells, asked).read_bytes()
+        assert page.build_report(cells, asked).read_bytes() == first != plainly
+    assert page.build_report(cells).read_bytes() == plainly and b"The whole report" not in plainly
 
 
 def test_numbers_and_runs_without_a_manifest_or_validation_answers(tmp_path):
@@ -235,26 +237,26 @@ def test_numbers_and_runs_without_a_manifest_or_validation_answers(tmp_path):
     assert "there is no bundle beside this page" in text and "the run did not note what its evaluation took" in text
     assert "No other pictures are stored" in text and "has no data.json" in text
     with pytest.raises(UsageError, match="--positive must be one of the classes cat"):
-        page.build(folder, replace(RADIOLOGY, positive="cow"))
+        page.build_report(folder, replace(RADIOLOGY, positive="cow"))
 
 
 def test_what_evaluate_kept_beside_the_run_is_shown(cells):
     one = {"value": "night", "n": 40, "few": False, "worst": True, "figure": 0.5, "interval": [0.4, 0.6]}
     column = {"name": "shift", "slices": [one, {"value": "day", "n": 5, "few": True}]}
     slices = {"figure": "accuracy", "higher_is_better": True, "split": "test", "n": 45, "overall": 0.9, "judged": 1}
-    write(cells / beside.FILES["slices"], {"slices": {**slices, "columns": [column]}})
+    write(cells / extra_findings.FINDING_FILES["slices"], {"slices": {**slices, "columns": [column]}})
     lines = ["id,path,given,suggested,score,reason", "7,7.png,good,defect,0.9,because"]
-    (cells / beside.SUSPECTS).write_text("\n".join(lines) + "\n")
+    (cells / extra_findings.SUSPECTS_FILE).write_text("\n".join(lines) + "\n")
     html = built(cells, INSPECTION)
     whole(html)
     text = plain(html)
     assert "shift night worst 40 0.500 0.400 to 0.600" in text and "7: given good, rather defect" in text
     assert "1 label is likely to be wrong" in text
-    write(cells / beside.FILES["slices"], {"metrics": {}})
+    write(cells / extra_findings.FINDING_FILES["slices"], {"metrics": {}})
     with pytest.raises(DamagedFileError, match=r"slices\.json must hold slices, as vitrail evaluate --keep"):
         built(cells, INSPECTION)
-    (cells / beside.FILES["slices"]).unlink()
-    (cells / beside.SUSPECTS).write_text("id,path\n")
+    (cells / extra_findings.FINDING_FILES["slices"]).unlink()
+    (cells / extra_findings.SUSPECTS_FILE).write_text("id,path\n")
     with pytest.raises(DamagedFileError, match=r"suspects\.csv must have the columns id,path,given"):
         built(cells, INSPECTION)
 
@@ -264,7 +266,7 @@ def test_disturbance_is_on_every_page_and_the_most_harmful_comes_first(cells):
     kinds.append({"kind": "jpeg", "by_severity": [0.5, 0.4, 0.3, 0.2, 0.1], "mean": 0.3})
     stood = {"suite": "films", "split": "test", "n": 500, "seed": 0, "figure": "accuracy", "higher_is_better": True}
     stood |= {"clean": 0.9, "mean": 0.55, "disturbances": kinds}
-    write(cells / beside.FILES["robustness"], {"robustness": stood})
+    write(cells / extra_findings.FINDING_FILES["robustness"], {"robustness": stood})
     for asked in (None, RADIOLOGY):
         html = built(cells, asked)
         whole(html)
@@ -274,18 +276,18 @@ def test_disturbance_is_on_every_page_and_the_most_harmful_comes_first(cells):
 def test_what_the_border_tells_is_on_every_page(cells):
     seen = {"figure": "accuracy", "split": "test", "n": 500, "guess": 0.5, "whole": 0.9, "whole_interval": [0.88, 0.92]}
     seen |= {"border": 0.8, "centre": 0.6, "kept_by_border": 0.75, "kept_by_centre": 0.25, "alarm": True}
-    write(cells / beside.FILES["shortcuts"], {"shortcuts": seen})
+    write(cells / extra_findings.FINDING_FILES["shortcuts"], {"shortcuts": seen})
     html = built(cells, RADIOLOGY)
     whole(html)
     text = plain(html)
     assert "Alarm. The border alone tells much" in text and "whole pictures 0.900 0.880 to 0.920" in text
     assert "their border, the outer eighth of each side 0.800 – 75" in text and "nothing (guessing) 0.500" in text
-    write(cells / beside.FILES["shortcuts"], {"shortcuts": {**seen, "alarm": False}})
+    write(cells / extra_findings.FINDING_FILES["shortcuts"], {"shortcuts": {**seen, "alarm": False}})
     assert "No alarm: by the border alone the model knows little." in plain(built(cells, INSPECTION))
 
 
 def test_panes_are_a_hundred_and_say_what_they_show():
-    drawing = hundred.draw(hundred.People(100, 6, 2, 5, 87), "a & b")
+    drawing = charts.draw_icon_array(charts.IconArrayCounts(100, 6, 2, 5, 87), "a & b")
     assert drawing.count("M") == 100 and drawing.count("<path") == 4
     assert "Of 100, 8 have a &amp; b: 6 are found and 2 missed." in drawing
 
@@ -294,11 +296,11 @@ def test_panes_are_a_hundred_and_say_what_they_show():
     ("number", "words"), [(0, "0"), (0.43, "0.43"), (9.96, "10"), (43.7, "44"), (86400, "86,400"), (3.0, "3")]
 )
 def test_expected_counts_are_said_as_people_do(number, words):
-    assert page.about(number) == words
+    assert page.format_count(number) == words
 
 
 def test_rates_near_none_and_near_all_have_a_digit_more():
-    words = [page.rate(share) for share in (0.00432, 0.0123, 0.0, 0.9987)]
+    words = [page.format_rate(share) for share in (0.00432, 0.0123, 0.0, 0.9987)]
     assert words == ["0.43\u202f%", "1.2\u202f%", "0.0\u202f%", "99.87\u202f%"]
 
 
@@ -306,13 +308,13 @@ def test_a_run_that_answers_with_numbers_has_no_first_page(tmp_path):
     truth = np.arange(40.0)
     stored_number(tmp_path, test_number_predictions.table(truth, truth + 1, ("age",)))
     with pytest.raises(UsageError, match=r"--for inspection speaks of .* answers with numbers\. Leave --for out"):
-        page.build(tmp_path, INSPECTION)
+        page.build_report(tmp_path, INSPECTION)
 
 
 def test_costs_are_weighed_at_the_stated_share_and_an_aim_that_is_not_kept_is_marked():
     test, valid, decided = two_classes()
-    (thing,), (basis,) = sought(test, decided, prevalences={"defect": 0.01}), sought(valid, decided)
-    rows = {row.aim: row for row in choices(thing, basis).rows}
+    (thing,), (basis,) = binary_targets(test, decided, prevalences={"defect": 0.01}), binary_targets(valid, decided)
+    rows = {row.aim: row for row in compute_operating_points(thing, basis).rows}
     for cost, words in ((1.0, "an escape costs 1 false reject"), (100.0, "an escape costs 100 false rejects")):
         cuts = np.concatenate([basis.chances, [0.0, 1.1]])
         missed = np.array([(basis.chances < cut)[basis.present].mean() for cut in cuts])

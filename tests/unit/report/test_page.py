@@ -11,12 +11,12 @@ import pytest
 
 from unit.report.report_sample import facts_of, predictions_of, run_folder
 from vitrail.errors import UsageError
-from vitrail.report import classes_page, facts, page, thumbnails
+from vitrail.report import page, provenance, task_sections, thumbnails
 
 
 @pytest.fixture
 def built(tmp_path) -> str:
-    return page.build(run_folder(tmp_path)).read_text(encoding="utf-8")
+    return page.build_report(run_folder(tmp_path)).read_text(encoding="utf-8")
 
 
 class Balanced(HTMLParser):
@@ -52,9 +52,9 @@ def test_nothing_is_loaded_from_outside_and_nothing_runs(built):
 
 def test_the_headline_is_the_accuracy_of_the_held_out_split_with_its_interval(built):
     metrics = facts_of(predictions_of()).metrics[0]
-    assert f'<div class="figure">{page.percent(metrics.accuracy)}</div>' in built
+    assert f'<div class="figure">{page.format_percent(metrics.accuracy)}</div>' in built
     low, high = metrics.accuracy_interval
-    assert f"between {page.percent(low)} and {page.percent(high)}" in built
+    assert f"between {page.format_percent(low)} and {page.format_percent(high)}" in built
     assert "of 40 held-out test pictures" in built
 
 
@@ -75,41 +75,41 @@ def test_every_setting_stands_with_its_value_and_its_reason(tmp_path):
     plan = 'model_name = "vit"\n[recipe]\nsteps = 12000\nnesterov = true\nrate = 0.5\nnone = ""\nsizes = [3, 4]\n'
     names = ("model_name", "recipe.steps", "recipe.nesterov", "recipe.rate", "recipe.none", "recipe.sizes", "x.gone")
     folder = run_folder(tmp_path)
-    reasons = facts.entries({name: f"why {name}" for name in names})
-    facts.write(folder, dataclasses.replace(facts.read(folder), plan=plan, reasons=reasons))
-    built = page.build(folder).read_text(encoding="utf-8")
+    reasons = provenance.to_entries({name: f"why {name}" for name in names})
+    provenance.write_facts(folder, dataclasses.replace(provenance.read_facts(folder), plan=plan, reasons=reasons))
+    built = page.build_report(folder).read_text(encoding="utf-8")
     said = re.findall(r"<code>([^<]*)</code></th><td>([^<]*)</td><td>why \1<", built)
     assert said == list(zip(names, ("vit", "12,000", "true", "0.5", "\u2013", "3 x 4", "\u2013"), strict=True))
 
 
 def test_of_few_pictures_no_calibration_error_is_claimed(tmp_path):
-    built = page.build(run_folder(tmp_path)).read_text(encoding="utf-8")
+    built = page.build_report(run_folder(tmp_path)).read_text(encoding="utf-8")
     assert "\u2013<small>it takes 100 pictures to show one" in built
     assert "Intervals" in built and "confidence against accuracy" not in built
 
 
 def test_the_sheet_of_what_the_model_sees_is_named_where_it_is_there(tmp_path):
     folder = run_folder(tmp_path)
-    assert page.SHEET not in page.build(folder).read_text(encoding="utf-8")
-    (folder / page.SHEET).parent.mkdir()
-    (folder / page.SHEET).touch()
-    assert f"<code>{page.SHEET}</code> shows some" in page.build(folder).read_text(encoding="utf-8")
+    assert page.CONTACT_SHEET_FILE not in page.build_report(folder).read_text(encoding="utf-8")
+    (folder / page.CONTACT_SHEET_FILE).parent.mkdir()
+    (folder / page.CONTACT_SHEET_FILE).touch()
+    assert f"<code>{page.CONTACT_SHEET_FILE}</code> shows some" in page.build_report(folder).read_text(encoding="utf-8")
 
 
 def test_mistakes_and_right_answers_are_shown_with_their_confidence(built):
     predictions = predictions_of()
-    chosen = thumbnails.choose(predictions, 3)
+    chosen = thumbnails.select_class_images(predictions, 3)
     assert built.count("<img ") == len(chosen) == 6
-    assert f"at {page.percent(float(predictions.confidences[chosen[0]]))}" in built
+    assert f"at {page.format_percent(float(predictions.confidences[chosen[0]]))}" in built
 
 
 def test_a_run_without_history_thumbnails_or_stored_metrics_has_a_page_too(tmp_path):
     folder = run_folder(tmp_path, "val")
     (folder / "metrics.jsonl").unlink()
-    (folder / thumbnails.NAME).unlink()
-    known = facts.read(folder)
-    facts.write(folder, facts.ReportFacts(**{**vars(known), "metrics": (), "notes": (), "reasons": ()}))
-    built = page.build(folder).read_text(encoding="utf-8")
+    (folder / thumbnails.THUMBNAILS_FILE).unlink()
+    known = provenance.read_facts(folder)
+    provenance.write_facts(folder, provenance.ReportFacts(**{**vars(known), "metrics": (), "notes": (), "reasons": ()}))
+    built = page.build_report(folder).read_text(encoding="utf-8")
     assert "of 40 validation pictures" in built
     assert "How it learned" not in built and "mistakes</h2>" not in built
 
@@ -117,7 +117,7 @@ def test_a_run_without_history_thumbnails_or_stored_metrics_has_a_page_too(tmp_p
 def test_many_classes_get_a_list_of_confusions_and_no_matrix(tmp_path):
     from vitrail.evaluate.predictions import ClassificationPredictions
 
-    K = classes_page.MOST_CLASSES + 1
+    K = task_sections.MAX_MATRIX_CLASSES + 1
     n = 3 * K
     generator = np.random.default_rng(0)
     many = ClassificationPredictions(
@@ -128,14 +128,14 @@ def test_many_classes_get_a_list_of_confusions_and_no_matrix(tmp_path):
         probabilities=generator.dirichlet(np.ones(K), n),
         classes=tuple(f"c{k}" for k in range(K)),
     )
-    built = page.render(facts_of(many), many, tmp_path)
+    built = page.render_report(facts_of(many), many, tmp_path)
     assert 'class="matrix"' not in built
     assert "Most frequent mistakes" in built
 
 
 def test_confusions_are_the_largest_off_the_diagonal():
     metrics = facts_of(predictions_of()).metrics[0]
-    found = classes_page.largest_confusions(metrics, 2)
+    found = task_sections.find_largest_confusions(metrics, 2)
     matrix = np.array(metrics.confusion)
     np.fill_diagonal(matrix, 0)
     assert found[0].n == matrix.max()
@@ -147,17 +147,19 @@ def test_a_perfect_model_says_so(tmp_path):
 
     given = predictions_of()
     perfect = replace(given, probabilities=np.eye(3)[given.targets])
-    assert "Not one mistake among the 40 held-out test pictures." in page.render(facts_of(perfect), perfect, tmp_path)
+    assert "Not one mistake among the 40 held-out test pictures." in page.render_report(
+        facts_of(perfect), perfect, tmp_path
+    )
 
 
 def test_missing_predictions_and_thumbnails_of_another_run_are_named(tmp_path):
     folder = run_folder(tmp_path)
-    thumbnails.save(folder, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
+    thumbnails.save_thumbnails(folder, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
     with pytest.raises(UsageError, match=r"below the 40 rows.*Got 99"):
-        page.build(folder)
+        page.build_report(folder)
     (folder / "predictions" / "test.csv").unlink()
     with pytest.raises(UsageError, match=r"speaks of the test split and needs .*test\.csv"):
-        page.build(folder)
+        page.build_report(folder)
 
 
 @pytest.mark.parametrize(
@@ -165,9 +167,9 @@ def test_missing_predictions_and_thumbnails_of_another_run_are_named(tmp_path):
     [(3.14, "3.1 s"), (42.0, "42 s"), (598.4, "9 min 58 s"), (12010.0, "3 h 20 min"), (59.7, "1 min 0 s")],
 )
 def test_durations_are_said_as_people_do(seconds, words):
-    assert page.duration(seconds) == words
+    assert page.format_duration(seconds) == words
 
 
 def test_shares_have_a_narrow_space_and_unknown_ones_a_dash():
-    assert page.percent(0.5) == "50.0\u202f%"
-    assert page.percent(None) == "–"
+    assert page.format_percent(0.5) == "50.0\u202f%"
+    assert page.format_percent(None) == "–"

@@ -11,16 +11,16 @@ from unit.report.reader_sample import labels, two_classes
 from unit.report.report_sample import predictions_of
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.decisions import Decisions
-from vitrail.report import grouping
-from vitrail.report.asked import Asked
-from vitrail.report.shares import share_of
-from vitrail.report.sought import sought
+from vitrail.report import provenance
+from vitrail.report.audience import AudienceRequest
+from vitrail.report.operating_points import binary_targets
+from vitrail.report.proportions import estimate_proportion
 from vitrail.stats.intervals import wilson_interval
 
 
 def test_the_named_class_of_two_is_looked_for_with_its_threshold():
     test, _, decided = two_classes()
-    (thing,) = sought(test, decided)
+    (thing,) = binary_targets(test, decided)
     assert (thing.name, thing.threshold) == ("defect", decided.thresholds[0])
     has_it, said = test.targets == 0, test.labels == 0
     assert thing.missed.value == pytest.approx((~said)[has_it].mean()) and thing.missed.n == has_it.sum()
@@ -34,10 +34,10 @@ def test_of_two_classes_without_a_name_the_rarer_one_is_looked_for_and_of_severa
     few = np.flatnonzero(test.targets == 0)[::4]
     kept = np.sort(np.concatenate([few, np.flatnonzero(test.targets == 1)]))
     part = predictions_like(test, kept)
-    (thing,) = sought(part, decided)
+    (thing,) = binary_targets(part, decided)
     assert (thing.name, thing.threshold, thing.otherwise) == ("defect", None, "where likeliest")
-    assert [one.name for one in sought(part, decided, "good")] == ["good"]
-    three = sought(predictions_of(), Decisions())
+    assert [one.name for one in binary_targets(part, decided, "good")] == ["good"]
+    three = binary_targets(predictions_of(), Decisions())
     assert len(three) == 3 and [one.positives + one.negatives for one in three] == [40, 40, 40]
 
 
@@ -55,7 +55,7 @@ def predictions_like(test, rows):
 
 def test_of_labels_only_known_pictures_count_and_a_stated_prevalence_counts_more_than_theirs():
     test, _ = labels()
-    things = sought(test, Decisions(thresholds=(0.5, 0.5, 0.5)), prevalences={"mass": 0.02})
+    things = binary_targets(test, Decisions(thresholds=(0.5, 0.5, 0.5)), prevalences={"mass": 0.02})
     for place, thing in enumerate(things):
         known = test.known[:, place]
         assert thing.rows.tolist() == np.flatnonzero(known).tolist()
@@ -67,32 +67,32 @@ def test_of_labels_only_known_pictures_count_and_a_stated_prevalence_counts_more
 
 def test_a_threshold_that_the_answers_do_not_follow_is_not_shown():
     test, _ = labels()
-    assert sought(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].otherwise == "by each model's own"
+    assert binary_targets(test, Decisions(thresholds=(0.9, 0.5, 0.5)))[0].otherwise == "by each model's own"
 
 
 def test_a_share_has_wilsons_interval_and_with_groups_a_wider_one():
     generator = np.random.default_rng(0)
     groups = np.repeat(np.arange(60), 5)
     which = np.repeat(generator.random(60) < 0.3, 5)  # all pictures of a patient alike
-    alone, together = share_of(which), share_of(which, groups)
+    alone, together = estimate_proportion(which), estimate_proportion(which, groups)
     assert alone.interval == wilson_interval(int(which.sum()), 300)
     assert together.value == alone.value
     width, wide = (one.interval.high - one.interval.low for one in (alone, together))
     assert 1.8 < wide / width < 2.7  # the square root of 5
-    assert share_of(np.zeros(300, bool), groups).interval == wilson_interval(0, 60)
-    assert share_of(np.zeros(0, bool)) is None
+    assert estimate_proportion(np.zeros(300, bool), groups).interval == wilson_interval(0, 60)
+    assert estimate_proportion(np.zeros(0, bool)) is None
 
 
 def test_groups_come_back_as_numbers_and_others_are_refused(tmp_path):
-    grouping.save(tmp_path, np.array(["b", "a", "b"]))
-    assert grouping.load(tmp_path, 3).tolist() == [1, 0, 1]
+    provenance.save_groups(tmp_path, np.array(["b", "a", "b"]))
+    assert provenance.load_groups(tmp_path, 3).tolist() == [1, 0, 1]
     with pytest.raises(DamagedFileError, match=r"each of 4 rows of predictions\. Got int64 \[3\]"):
-        grouping.load(tmp_path, 4)
-    (tmp_path / grouping.NAME).write_bytes(b"no")
+        provenance.load_groups(tmp_path, 4)
+    (tmp_path / provenance.GROUPS_FILE).write_bytes(b"no")
     with pytest.raises(DamagedFileError, match="one whole number for each of 3 rows"):
-        grouping.load(tmp_path, 3)
-    grouping.save(tmp_path / "none", None)
-    assert grouping.load(tmp_path / "none", 3) is None
+        provenance.load_groups(tmp_path, 3)
+    provenance.save_groups(tmp_path / "none", None)
+    assert provenance.load_groups(tmp_path / "none", 3) is None
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_groups_come_back_as_numbers_and_others_are_refused(tmp_path):
 )
 def test_what_makes_no_sense_together_is_refused(words, said):
     with pytest.raises(UsageError, match=said):
-        Asked(**words)
+        AudienceRequest(**words)
 
 
 def test_a_run_is_asked_what_it_can_answer():
-    asked = Asked(reader="radiology", positive="mass")
+    asked = AudienceRequest(reader="radiology", positive="mass")
     with pytest.raises(UsageError, match=r"--for radiology speaks of .* and this run answers with numbers"):
         asked.check("number", ("age",))
     with pytest.raises(UsageError, match=r"--positive must be one of the labels oedema, rare\. Got 'mass'"):
@@ -128,11 +128,13 @@ def test_a_run_is_asked_what_it_can_answer():
 )
 def test_a_prevalence_that_says_nothing_is_refused(text, names, said):
     with pytest.raises(UsageError, match=said):
-        Asked(reader="radiology", prevalence=text).prevalences(names)
+        AudienceRequest(reader="radiology", prevalence=text).prevalences(names)
 
 
 def test_prevalences_are_read_by_name():
-    both = Asked(reader="radiology", prevalence="mass=0.1, rare=0.001").prevalences(("mass", "oedema", "rare"))
+    both = AudienceRequest(reader="radiology", prevalence="mass=0.1, rare=0.001").prevalences(
+        ("mass", "oedema", "rare")
+    )
     assert both == {"mass": 0.1, "rare": 0.001}
-    assert Asked(reader="radiology", prevalence="0.2").prevalences(("mass",)) == {"mass": 0.2}
-    assert Asked(reader="inspection", parts_per_minute=180.0, hours=16.0).parts == 172_800
+    assert AudienceRequest(reader="radiology", prevalence="0.2").prevalences(("mass",)) == {"mass": 0.2}
+    assert AudienceRequest(reader="inspection", parts_per_minute=180.0, hours=16.0).parts == 172_800

@@ -13,7 +13,7 @@ from unit.report.report_sample import facts_of, predictions_of
 from unit.report.test_page import Balanced
 from vitrail.evaluate import multilabel_metrics, regression_metrics
 from vitrail.evaluate.predictions import MultilabelPredictions, RegressionPredictions
-from vitrail.report import choice, dots, facts, numbers_page, page, thumbnails
+from vitrail.report import charts, image_selection, page, provenance, task_sections, thumbnails
 
 NAN = float("nan")
 
@@ -34,10 +34,10 @@ def stored(folder: Path, answers: MultilabelPredictions | RegressionPredictions,
         }
     (folder / "predictions").mkdir()
     answers.write_csv(folder / "predictions" / "test.csv")
-    facts.write(folder, facts.ReportFacts(**{**known, **measured}))
-    chosen = choice.choose(answers, k)
-    thumbnails.save(folder, np.zeros((len(chosen), 8, 8, 1), np.uint8), chosen, np.ones(len(chosen)))
-    return page.build(folder).read_text(encoding="utf-8")
+    provenance.write_facts(folder, provenance.ReportFacts(**{**known, **measured}))
+    chosen = image_selection.select_images(answers, k)
+    thumbnails.save_thumbnails(folder, np.zeros((len(chosen), 8, 8, 1), np.uint8), chosen, np.ones(len(chosen)))
+    return page.build_report(folder).read_text(encoding="utf-8")
 
 
 def whole(built: str) -> None:
@@ -98,30 +98,30 @@ def test_the_page_of_several_numbers_has_a_line_and_a_scatter_for_each(tmp_path)
 
 def test_the_same_files_give_the_same_page(tmp_path):
     built = stored(tmp_path, test_label_metrics.drawn())
-    assert page.build(tmp_path).read_text(encoding="utf-8") == built
+    assert page.build_report(tmp_path).read_text(encoding="utf-8") == built
 
 
 def test_a_large_scatter_is_thinned_evenly():
-    n = 5 * numbers_page.MOST_POINTS
+    n = 5 * task_sections.MAX_SCATTER_POINTS
     given = test_number_predictions.table(np.arange(n), np.arange(n), ("age",))
-    assert numbers_page.scatter(given, 0).count("<circle") == numbers_page.MOST_POINTS
+    assert task_sections.draw_scatter(given, 0).count("<circle") == task_sections.MAX_SCATTER_POINTS
 
 
 def test_the_most_confidently_wrong_label_comes_first_then_pictures_with_none_wrong():
     targets = [[1, 0], [1, NAN], [0, 1], [NAN, NAN], [0, 0], [1, 1], [0, 0]]
     chances = [[0.4, 0.1], [0.6, 0.9], [0.1, 0.05], [0.9, 0.9], [0.1, 0.2], [0.9, 0.8], [0.9, 0.1]]
     given = test_label_predictions.table(targets, chances)
-    assert choice.choose(given, 2).tolist() == [2, 6, 1, 4]
-    assert choice.choose(given, 9).tolist() == [2, 6, 0, 1, 4, 5]
-    assert len(choice.choose(test_label_predictions.table(None, chances), 3)) == 0
+    assert image_selection.select_images(given, 2).tolist() == [2, 6, 1, 4]
+    assert image_selection.select_images(given, 9).tolist() == [2, 6, 0, 1, 4, 5]
+    assert len(image_selection.select_images(test_label_predictions.table(None, chances), 3)) == 0
 
 
 def test_the_largest_errors_come_first_then_pictures_from_all_along_the_truth():
     targets = [[10], [0], [NAN], [5], [7], [2], [20]]
     given = test_number_predictions.table(targets, [[10], [9], [0], [5], [6], [2], [14]], ("a",))
-    assert choice.choose(given, 2).tolist() == [1, 6, 5, 0]
-    assert choice.choose(given, 9).tolist() == [1, 6, 4, 0, 3, 5]
-    assert len(choice.choose(test_number_predictions.table(None, targets, ("a",)), 3)) == 0
+    assert image_selection.select_images(given, 2).tolist() == [1, 6, 5, 0]
+    assert image_selection.select_images(given, 9).tolist() == [1, 6, 4, 0, 3, 5]
+    assert len(image_selection.select_images(test_number_predictions.table(None, targets, ("a",)), 3)) == 0
 
 
 @pytest.mark.parametrize("kind", ["labels", "numbers"])
@@ -130,15 +130,15 @@ def test_thumbnails_of_another_run_are_refused(kind, tmp_path):
 
     given = test_label_metrics.drawn(30) if kind == "labels" else test_number_metrics.drawn(30)
     stored(tmp_path, given)
-    thumbnails.save(tmp_path, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
+    thumbnails.save_thumbnails(tmp_path, np.zeros((1, 2, 2, 1), np.uint8), np.array([99]), np.ones(1))
     with pytest.raises(UsageError, match=r"below the 30 rows.*Got 99"):
-        page.build(tmp_path)
+        page.build_report(tmp_path)
 
 
 def test_dots_stand_where_their_figures_are():
-    rows = [dots.Dot("a very long name of a label", 1.0, (0.5, 1.0)), dots.Dot("b", 0.25, None)]
-    drawn = dots.draw(rows, (0.0, 1.0), "Figures", guide=0.5)
-    left, right = dots.LEFT, dots.WIDTH - dots.RIGHT
+    rows = [charts.DotPlotRow("a very long name of a label", 1.0, (0.5, 1.0)), charts.DotPlotRow("b", 0.25, None)]
+    drawn = charts.draw_dot_plot(rows, (0.0, 1.0), "Figures", guide=0.5)
+    left, right = charts.DOT_LEFT, charts.DOT_WIDTH - charts.DOT_RIGHT
     assert f'cx="{right:.1f}"' in drawn and f'cx="{left + (right - left) / 4:.1f}"' in drawn
     assert f'x1="{(left + right) / 2:.1f}" x2="{right:.1f}"' in drawn and "a very long name of a l…" in drawn
     assert drawn.count('class="span"') == 1 and 'aria-label="Figures"' in drawn

@@ -11,7 +11,13 @@ from PIL import Image
 
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.predictions import ClassificationPredictions
-from vitrail.report.thumbnails import NAME, choose, data_uri, load, save
+from vitrail.report.thumbnails import (
+    THUMBNAILS_FILE,
+    load_thumbnails,
+    save_thumbnails,
+    select_class_images,
+    to_data_uri,
+)
 
 
 def table(targets, labels, confidences) -> ClassificationPredictions:
@@ -29,24 +35,24 @@ def table(targets, labels, confidences) -> ClassificationPredictions:
 
 def test_the_most_confident_mistakes_come_first_then_right_answers_class_by_class():
     given = table([0, 0, 0, 1, 1, 2, 2, -1], [0, 0, 1, 1, 0, 2, 0, 1], [0.9, 0.8, 0.6, 0.7, 0.99, 0.5, 0.7, 0.9])
-    assert choose(given, 2).tolist() == [4, 6, 0, 3]
-    assert choose(given, 9).tolist() == [4, 6, 2, 0, 3, 5, 1]
+    assert select_class_images(given, 2).tolist() == [4, 6, 0, 3]
+    assert select_class_images(given, 9).tolist() == [4, 6, 2, 0, 3, 5, 1]
 
 
 def test_nothing_is_shown_without_targets_or_rows():
-    assert len(choose(table(None, [0, 1], [0.5, 0.5]), 4)) == 0
-    assert len(choose(table([], np.zeros(0, int), []), 4)) == 0
+    assert len(select_class_images(table(None, [0, 1], [0.5, 0.5]), 4)) == 0
+    assert len(select_class_images(table([], np.zeros(0, int), []), 4)) == 0
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_survive_the_file_and_the_page(channels, tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (2, 5, 7, channels), dtype=np.uint8)
-    save(tmp_path, images, np.array([4, 9]), np.array([1.4, 0.5]))
-    again, indices = load(tmp_path)
+    save_thumbnails(tmp_path, images, np.array([4, 9]), np.array([1.4, 0.5]))
+    again, indices = load_thumbnails(tmp_path)
     np.testing.assert_array_equal([one.image for one in again], images)
     assert indices.tolist() == [4, 9] and [one.aspect for one in again] == pytest.approx([1.4, 0.5])
-    assert again[0].uri == data_uri(images[0]) and again[0].small
-    np.testing.assert_array_equal(drawn(data_uri(images[0]), "png"), images[0].squeeze())
+    assert again[0].uri == to_data_uri(images[0]) and again[0].small
+    np.testing.assert_array_equal(drawn(to_data_uri(images[0]), "png"), images[0].squeeze())
 
 
 def drawn(uri: str, kind: str) -> np.ndarray:
@@ -58,33 +64,33 @@ def drawn(uri: str, kind: str) -> np.ndarray:
 
 def test_a_picture_that_was_squashed_is_drawn_in_its_own_shape():
     tiny = np.random.default_rng(0).integers(0, 256, (8, 8, 1), dtype=np.uint8)
-    wide = drawn(data_uri(tiny, 2.0), "png")
+    wide = drawn(to_data_uri(tiny, 2.0), "png")
     assert wide.shape == (128, 256)
     np.testing.assert_array_equal(wide, tiny[..., 0].repeat(16, 0).repeat(32, 1), "sharp rectangles")
-    tall = drawn(data_uri(tiny, 0.25), "png")
+    tall = drawn(to_data_uri(tiny, 0.25), "png")
     assert tall.shape == (512, 128)
     photo = np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8)
-    assert drawn(data_uri(photo, 4 / 3), "jpeg").shape == (168, 224, 3)
-    assert drawn(data_uri(photo, 1.005), "jpeg").shape == (224, 224, 3)
+    assert drawn(to_data_uri(photo, 4 / 3), "jpeg").shape == (168, 224, 3)
+    assert drawn(to_data_uri(photo, 1.005), "jpeg").shape == (224, 224, 3)
 
 
 def test_thumbnails_of_before_aspects_were_kept_have_the_models_shape(tmp_path):
-    np.savez_compressed(tmp_path / NAME, images=np.zeros((2, 5, 7, 1), np.uint8), indices=np.array([4, 9]))
-    again, indices = load(tmp_path)
+    np.savez_compressed(tmp_path / THUMBNAILS_FILE, images=np.zeros((2, 5, 7, 1), np.uint8), indices=np.array([4, 9]))
+    again, indices = load_thumbnails(tmp_path)
     assert [one.aspect for one in again] == [1.4, 1.4] and indices.tolist() == [4, 9]
 
 
 def test_a_run_without_thumbnails_shows_none(tmp_path):
-    assert [len(part) for part in load(tmp_path)] == [0, 0]
+    assert [len(part) for part in load_thumbnails(tmp_path)] == [0, 0]
 
 
 def test_wrong_thumbnails_are_refused(tmp_path):
     with pytest.raises(UsageError, match=r"Got float32 \[2, 3, 3, 1\], 2 indices and 2 aspects"):
-        save(tmp_path, np.zeros((2, 3, 3, 1), np.float32), np.zeros(2, int), np.ones(2))
+        save_thumbnails(tmp_path, np.zeros((2, 3, 3, 1), np.float32), np.zeros(2, int), np.ones(2))
     with pytest.raises(UsageError, match=r"Got uint8 \[2, 3, 3, 1\], 1 indices and 2 aspects"):
-        save(tmp_path, np.zeros((2, 3, 3, 1), np.uint8), np.zeros(1, int), np.ones(2))
+        save_thumbnails(tmp_path, np.zeros((2, 3, 3, 1), np.uint8), np.zeros(1, int), np.ones(2))
     with pytest.raises(UsageError, match=r"Got uint8 \[2, 3, 3, 1\], 2 indices and 1 aspects"):
-        save(tmp_path, np.zeros((2, 3, 3, 1), np.uint8), np.zeros(2, int), np.ones(1))
-    (tmp_path / NAME).write_bytes(b"not an archive")
+        save_thumbnails(tmp_path, np.zeros((2, 3, 3, 1), np.uint8), np.zeros(2, int), np.ones(1))
+    (tmp_path / THUMBNAILS_FILE).write_bytes(b"not an archive")
     with pytest.raises(DamagedFileError, match=r"thumbnails\.npz must hold the arrays"):
-        load(tmp_path)
+        load_thumbnails(tmp_path)

@@ -14,24 +14,24 @@ from unit.report.report_sample import predictions_of
 from vitrail.evaluate.calibration import debiased_calibration_error
 from vitrail.evaluate.decisions import Decisions, fit_decisions
 from vitrail.evaluate.thresholds import PredictionSettings
-from vitrail.report import trust
+from vitrail.report import uncertainty
 
 CLASSES = ("defect", "good")
 
 
 def test_a_few_pictures_show_no_charts():
-    found = trust.of(predictions_of(n=60), Decisions())
+    found = uncertainty.uncertainty_context(predictions_of(n=60), Decisions())
     assert found["calibrated"] is found["answering"] is found["held"] is found["silent"] is None
 
 
 def test_calibration_is_shown_before_and_after():
     outputs, targets = answered(n=2000)
     decided = fit_decisions("classes", PredictionSettings(), CLASSES, outputs, targets)
-    found = trust.of(table_of(decided, outputs, targets), decided)["calibrated"]
+    found = uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["calibrated"]
     assert found.before > 5 * found.error and found.temperature == decided.temperature[0]
     root = xml.fromstring(found.chart)
     assert len(list(root.iter("circle"))) == 20 and found.chart.count('class="bar second"') == 10
-    plain = trust.of(table_of(None, outputs, targets), Decisions())["calibrated"]
+    plain = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["calibrated"]
     assert plain.before is None and plain.error == pytest.approx(found.before, abs=1e-4)
 
 
@@ -39,7 +39,10 @@ def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_o
     given = test_label_metrics.drawn(800)
     logits = np.log(given.probabilities.clip(0.01, 0.99) / (1 - given.probabilities.clip(0.01, 0.99)))
     mild = replace(given, probabilities=(1 / (1 + np.exp(-logits / 3))).astype(np.float32))
-    found = {one.name: one for one in trust.of(mild, Decisions(temperature=(3.0, 1.0, 1.0)))["by_label"]}
+    found = {
+        one.name: one
+        for one in uncertainty.uncertainty_context(mild, Decisions(temperature=(3.0, 1.0, 1.0)))["by_label"]
+    }
     assert set(found) == {"mass", "oedema"} and [one.error for one in found.values()] == sorted(
         (one.error for one in found.values()), reverse=True
     )
@@ -52,7 +55,7 @@ def test_every_label_shows_how_often_it_is_there_by_its_probability_and_a_rare_o
 
 def test_errors_fall_where_the_least_sure_are_left_out():
     outputs, targets = answered(n=2000)
-    found = trust.of(table_of(None, outputs, targets), Decisions())["answering"]
+    found = uncertainty.uncertainty_context(table_of(None, outputs, targets), Decisions())["answering"]
     table = table_of(None, outputs, targets)
     wrong = table.labels != targets
     assert found.rows[0][1].value == pytest.approx(wrong.mean())
@@ -64,9 +67,9 @@ def test_errors_fall_where_the_least_sure_are_left_out():
 def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
     outputs, targets = answered(n=1000)
     decided = fit_decisions("classes", PredictionSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
-    assert trust.of(table_of(decided, outputs, targets), decided)["answering"] is None
+    assert uncertainty.uncertainty_context(table_of(decided, outputs, targets), decided)["answering"] is None
     fresh, truth = answered(n=1000, seed=9)
-    found = trust.of(table_of(decided, fresh, truth), decided)
+    found = uncertainty.uncertainty_context(table_of(decided, fresh, truth), decided)
     assert found["held"].promised == 0.95 and found["held"].kept.value == pytest.approx(0.95, abs=0.03)
     assert sum(share for _, share in found["held"].sizes) == pytest.approx(1)
     (cut,) = found["cuts"]
@@ -78,7 +81,7 @@ def test_sets_and_the_threshold_of_two_classes_are_measured_on_these_pictures():
 def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
     given = test_label_metrics.drawn()
     given = replace(given, abstained=("unlike",) * 4 + ("",) * 396)
-    found = trust.of(given, Decisions(thresholds=(0.2, 0.5, 0.9), unlike=3.0))
+    found = uncertainty.uncertainty_context(given, Decisions(thresholds=(0.2, 0.5, 0.9), unlike=3.0))
     assert [(cut.name, cut.threshold) for cut in found["cuts"]] == [("mass", 0.2), ("oedema", 0.5), ("rare", 0.9)]
     assert found["unlike"].value == found["silent"].value == 0.01
 
@@ -86,7 +89,7 @@ def test_every_label_has_its_cut_and_unlike_pictures_are_counted():
 def test_numbers_have_ranges_and_their_differences_drawn():
     truth = np.arange(200.0)
     given = test_number_predictions.table(truth, truth + np.random.default_rng(0).normal(0, 3, 200), ("age",))
-    found = trust.of(given, Decisions(reach=(6.0,)))
+    found = uncertainty.uncertainty_context(given, Decisions(reach=(6.0,)))
     ((name, reach, promised, kept),) = found["ranges"]
     assert (name, reach, promised) == ("age", 6.0, 0.95) and kept.value == pytest.approx(0.95, abs=0.03)
     ((_, drawing),) = found["agreement"]
@@ -98,7 +101,7 @@ def test_thresholds_and_sets_have_wider_intervals_where_pictures_of_a_group_are_
     decided = fit_decisions("classes", PredictionSettings(positive="defect", rule="youden"), CLASSES, outputs, targets)
     table = table_of(decided, outputs, targets)
     groups = np.argsort(np.argsort(table.probabilities[:, 0])) // 8
-    alone, together = (trust.of(table, decided, by) for by in (None, groups))
+    alone, together = (uncertainty.uncertainty_context(table, decided, by) for by in (None, groups))
     for one, other in zip(alone["cuts"], together["cuts"], strict=True):
         for share, wider in ((one.sensitivity, other.sensitivity), (one.specificity, other.specificity)):
             assert share.value == wider.value

@@ -14,7 +14,7 @@ from vitrail.data.preprocess import normalize
 from vitrail.evaluate.predictions import ClassificationPredictions
 from vitrail.explain.methods import explain_images
 from vitrail.model.vit import create_model
-from vitrail.report import explanations
+from vitrail.report import saliency
 from vitrail.spec import ImageSpec
 from vitrail.train import held_out
 from vitrail.train.held_out import MapInput
@@ -46,7 +46,7 @@ def kept(folder, model, seconds=1e9, views=1, pictures=PICTURES):
         return MapInput(model, SPEC, pictures[row])
 
     held_out.write_explanations(folder, answers(), np.arange(24), shown, seconds, views)
-    return explanations.load(folder), asked
+    return saliency.load_explanations(folder), asked
 
 
 @pytest.mark.parametrize("changes", [{}, {"class_token": False, "pool": "mean"}])
@@ -93,4 +93,4 @@ def test_without_pictures_there_is_no_file(tmp_path):
     held_out.write_explanations(
         tmp_path, table(np.zeros((3, 1)), np.zeros((3, 1)), ("age",)), none, lambda row: None, 1.0
     )
-    assert not (tmp_path / explanations.NAME).exists()
+    assert not (tmp_path / saliency.EXPLANATIONS_FILE).exists()

@@ -15,7 +15,7 @@ from vitrail.data.preprocess import preprocess_image
 from vitrail.data.source import Source
 from vitrail.errors import UsageError
 from vitrail.model.config import ViTConfig
-from vitrail.report.page import SHEET
+from vitrail.report.page import CONTACT_SHEET_FILE
 from vitrail.spec import ImageSpec
 from vitrail.train import contact_sheet
 from vitrail.train.batch_augment import augment_batch, make_crop
@@ -76,7 +76,7 @@ def test_mixed_views_show_another_picture_of_the_sheet():
 
 def test_a_sheet_is_written_for_a_run(tmp_path: Path):
     plan = plan_of(Recipe(augment="trivial", mixup=0.2))
-    path = tmp_path / SHEET
+    path = tmp_path / CONTACT_SHEET_FILE
     contact_sheet.write_contact_sheet(path, SOURCE, held(plan, np.arange(2, 20)), plan)
     with Image.open(path) as image:
         assert image.size == (8 * (96 + 4) + 4, 8 * (96 + 16 + 4) + 4)

@@ -105,11 +105,11 @@ class Check(Command):
     def _write(self, folder: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
         from ...data.checks import findings as findings_module
         from ...files.atomic import write_json
-        from ...report import findings as page
+        from ...report import check_page as page
 
         write_json(folder / "check.json", findings.to_json())
         findings_module.write_exclude_list(folder / "exclude.csv", source, findings.leave_out())
-        page.write(folder / "check.html", findings, source, spec)
+        page.write_check_page(folder / "check.html", findings, source, spec)
 
     def _tell(self, findings: DataCheckReport, splits: Splits) -> None:
         """What to type next."""

@@ -135,9 +135,9 @@ class Evaluate(Command):
         return 0
 
     def _keep(self, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
-        from ...report import beside
+        from ...report import extra_findings
 
-        for path in beside.keep(Path(self.model), found) if self.keep else ():
+        for path in extra_findings.save_extra_findings(Path(self.model), found) if self.keep else ():
             print(printable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _check_one_thing(self) -> None:

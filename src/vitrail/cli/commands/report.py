@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...report.asked import Asked
+    from ...report.audience import AudienceRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,26 +54,29 @@ class Report(Command):
     def run(self) -> int:
         """Build it and say where it is."""
         from ...report import claim
-        from ...report.page import build
+        from ...report.page import build_report
         from ..output import print_json
 
-        path = build(self.run_folder, self._asked())
-        appendix = claim.build(self.run_folder) if self.claim else None
+        path = build_report(self.run_folder, self._asked())
+        appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None
         if self.json:
             beside = {} if appendix is None else {"claim": str(appendix.page), "claim_open": appendix.open}
             print_json({"report": str(path), **beside})
             return 0
         print(path)
         if appendix is not None:
-            counts = f"{appendix.known} items from the run, {appendix.told} from {claim.OWN}, {appendix.open} open"
+            counts = (
+                f"{appendix.known} items from the run, {appendix.told} from {claim.AUTHOR_ANSWERS_FILE}, "
+                f"{appendix.open} open"
+            )
             print(f"{appendix.page}  ({counts})")
         return 0
 
-    def _asked(self) -> Asked | None:
-        from ...report.asked import Asked
+    def _asked(self) -> AudienceRequest | None:
+        from ...report.audience import AudienceRequest
 
         if self.for_ is not None:
-            return Asked(
+            return AudienceRequest(
                 reader=self.for_,
                 positive=self.positive,
                 prevalence=self.prevalence,

@@ -15,7 +15,7 @@ from ...data.loader import ImageStore
 from ...evaluate.inference import run_inference
 from ...model.attention import choose_path, device_capability, should_recompute_weights
 from ...model.vit import ViT, create_model, parameter_count
-from ...report.explanations import MOST
+from ...report.saliency import MAX_EXPLANATIONS
 from .. import events as events_module
 from ..dataset import Dataset
 from ..distributed import prefetch
@@ -100,7 +100,7 @@ def estimate_cost(
     tuned = plan.start.from_checkpoint and plan.recipe.steps > 0
     finalists = 2 * val if val > MAX_COMPARED_IMAGES else 0
     compared = min(val, MAX_COMPARED_IMAGES) * (1 + len(plan.start.average)) + finalists if tuned else 0
-    maps = min(2 * MOST * MAP_PASSES * answer, max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * training))
+    maps = min(2 * MAX_EXPLANATIONS * MAP_PASSES * answer, max(MIN_MAP_SECONDS, MAP_TIME_FRACTION * training))
     on_gpu = torch.device(plan.compute.device).type != "cpu"
     return RunCost(
         preparation=watch.elapsed(),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int64, Shaped
 
 from .. import config
 from ..data.source import Task
@@ -15,8 +20,9 @@ from ..evaluate.multilabel_metrics import MultilabelMetrics
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics
 from ..files import atomic
+from ..files.checksums import MANIFEST
 
-NAME = "report.json"
+FACTS_FILE = "report.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +38,7 @@ class SplitCount:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class FactEntry:
     """A name and a short text: one line of a table on the page."""
 
     name: str
@@ -71,9 +77,9 @@ class ReportFacts:
     """When the run ended, as 2026-11-21 14:05."""
     start: str = "from scratch"
     """What training began from: "from scratch", or a checkpoint's name."""
-    reasons: tuple[Entry, ...] = ()
+    reasons: tuple[FactEntry, ...] = ()
     """Dotted setting and why it has its value."""
-    environment: tuple[Entry, ...] = ()
+    environment: tuple[FactEntry, ...] = ()
     """Versions, device, number format, threads."""
     task: Task = "classes"
     """What the model answers, which decides the page."""
@@ -104,26 +110,26 @@ class ReportFacts:
         return next((figures for figures in self.figures if figures.split == split), None)
 
 
-def entries(pairs: dict[str, str]) -> tuple[Entry, ...]:
+def to_entries(pairs: dict[str, str]) -> tuple[FactEntry, ...]:
     """A dictionary as lines of a table."""
-    return tuple(Entry(name=name, text=text) for name, text in pairs.items())
+    return tuple(FactEntry(name=name, text=text) for name, text in pairs.items())
 
 
-def write(run_folder: Path, facts: ReportFacts) -> Path:
+def write_facts(run_folder: Path, facts: ReportFacts) -> Path:
     """Write report.json into a run folder in one step."""
-    path = Path(run_folder) / NAME
+    path = Path(run_folder) / FACTS_FILE
     atomic.write_json(path, config.write(facts))
     return path
 
 
-def read(run_folder: Path) -> ReportFacts:
+def read_facts(run_folder: Path) -> ReportFacts:
     """Read the report.json of a run folder.
 
     Raises:
         UsageError: there is none, or it has a field that this version does not know.
         DamagedFileError: it is not JSON.
     """
-    path = Path(run_folder) / NAME
+    path = Path(run_folder) / FACTS_FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as problem:
@@ -133,3 +139,109 @@ def read(run_folder: Path) -> ReportFacts:
     except ValueError as problem:
         raise DamagedFileError(f"{path} must be JSON. {problem}.") from problem
     return config.read(ReportFacts, values, str(path))
+
+
+# Which held-out pictures belong together, such as those of one patient: kept as numbers that name nobody.
+
+GROUPS_FILE = "groups.npy"
+
+
+def save_groups(folder: Path, groups: Shaped[np.ndarray, " n"] | None) -> None:
+    """Write groups.npy into a run folder in one step; nothing where pictures stand alone.
+
+    Args:
+        groups: of each row of the held-out split's predictions file.
+    """
+    if groups is None:
+        return
+    data = io.BytesIO()
+    np.save(data, np.unique(groups, return_inverse=True)[1].astype(np.int64))
+    atomic.write_bytes(Path(folder) / GROUPS_FILE, data.getvalue())
+
+
+def load_groups(folder: Path, rows: int) -> Int64[np.ndarray, " n"] | None:
+    """The group of each row; None where nobody has stored any.
+
+    Raises:
+        DamagedFileError: the file cannot be read, or is of another number of rows.
+    """
+    path = Path(folder) / GROUPS_FILE
+    if not path.exists():
+        return None
+    try:
+        groups = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as problem:
+        raise DamagedFileError(f"{path} must hold one whole number for each of {rows} rows. {problem}.") from problem
+    if not isinstance(groups, np.ndarray) or groups.dtype != np.int64 or groups.shape != (rows,):
+        raise DamagedFileError(
+            f"{path} must hold one whole number for each of {rows} rows of predictions. Got "
+            f"{groups.dtype} {list(groups.shape)}; are both of one run?"
+        )
+    return groups
+
+
+# Which model, which pictures and which software a page speaks of: hashes and versions, as the run folder has them.
+
+WEIGHTS_FILE = "model.safetensors"
+
+
+class Provenance(NamedTuple):
+    """What is not known is empty."""
+
+    models: tuple[str, ...]
+    """SHA-256 of the weights, of each member of an ensemble."""
+    data: str
+    """Fingerprint of the source: its names, targets, groups and splits."""
+    version: str
+    """Of Vitrail, when the run was trained."""
+    created: str
+
+
+def read_provenance(folder: Path, known: ReportFacts) -> Provenance:
+    """Read from a run folder.
+
+    Raises:
+        DamagedFileError: a file that is there and is not JSON.
+    """
+    data = read_json_table(folder / "data.json") or {}
+    return Provenance(
+        models=_model_hashes(folder / "model" / MANIFEST),
+        data=str(data.get("fingerprint", "")),
+        version=_vitrail_version(known),
+        created=known.created,
+    )
+
+
+def _model_hashes(path: Path) -> tuple[str, ...]:
+    files = (read_json_table(path) or {}).get("files", {})
+    names = sorted(name for name in files if name.rpartition("/")[2] == WEIGHTS_FILE)
+    return tuple(str(files[name]["sha256"]) for name in names)
+
+
+def _vitrail_version(known: ReportFacts) -> str:
+    words = next((line.text for line in known.environment if line.name == "versions"), "{}")
+    try:
+        versions = json.loads(words)
+    except ValueError:
+        return ""
+    return str(versions.get("vitrail", "")) if isinstance(versions, dict) else ""
+
+
+# JSON tables that a run folder may hold beside its report.
+
+
+def read_json_table(path: Path) -> dict[str, Any] | None:
+    """What a JSON file holds; None where there is none.
+
+    Raises:
+        DamagedFileError: it is not a JSON object.
+    """
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise DamagedFileError(f"{path} must be JSON. {problem}.") from problem
+    if not isinstance(found, dict):
+        raise DamagedFileError(f"{path} must hold a JSON object. Got a {type(found).__name__}.")
+    return found

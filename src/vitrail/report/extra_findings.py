@@ -18,16 +18,16 @@ from ..evaluate.robustness import RobustnessReport
 from ..evaluate.shortcut_reliance import ShortcutReport
 from ..evaluate.subgroups import SubgroupReport
 from ..files import atomic
-from . import stored
+from . import provenance
 
-FILES = {"slices": "slices.json", "shortcuts": "shortcuts.json", "robustness": "corruptions.json"}
+FINDING_FILES = {"slices": "slices.json", "shortcuts": "shortcuts.json", "robustness": "corruptions.json"}
 """Where each kind of finding lies in a run folder, under its name."""
-SUSPECTS = "suspects.csv"
-Kind = TypeVar("Kind")
-COLUMNS = ("id", "path", "given", "suggested", "score", "reason")
+SUSPECTS_FILE = "suspects.csv"
+FindingT = TypeVar("FindingT")
+SUSPECT_COLUMNS = ("id", "path", "given", "suggested", "score", "reason")
 
 
-class Suspect(NamedTuple):
+class SuspectRow(NamedTuple):
     """A label that is likely to be wrong."""
 
     id: str
@@ -36,47 +36,49 @@ class Suspect(NamedTuple):
     reason: str
 
 
-class Beside(NamedTuple):
+class ExtraFindings(NamedTuple):
     """None of what is not there."""
 
     slices: SubgroupReport | None
     shortcuts: ShortcutReport | None
     robustness: RobustnessReport | None
-    suspects: tuple[Suspect, ...] | None
+    suspects: tuple[SuspectRow, ...] | None
     """The worst first, all of them."""
 
 
-def read(folder: Path) -> Beside:
+def read_extra_findings(folder: Path) -> ExtraFindings:
     """Everything of a run folder.
 
     Raises:
         DamagedFileError: a file that is there and is not what the command writes.
         UsageError: one that this version does not know in full.
     """
-    return Beside(
-        slices=_part(folder, "slices", SubgroupReport),
-        shortcuts=_part(folder, "shortcuts", ShortcutReport),
-        robustness=_part(folder, "robustness", RobustnessReport),
-        suspects=_suspects(folder / SUSPECTS),
+    return ExtraFindings(
+        slices=_read_finding(folder, "slices", SubgroupReport),
+        shortcuts=_read_finding(folder, "shortcuts", ShortcutReport),
+        robustness=_read_finding(folder, "robustness", RobustnessReport),
+        suspects=_read_suspects(folder / SUSPECTS_FILE),
     )
 
 
-def keep(folder: Path, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> list[Path]:
+def save_extra_findings(
+    folder: Path, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]
+) -> list[Path]:
     """Write findings by their names, each into its file of a run folder, in the place of older ones.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    kept = [folder / FILES[name] for name in found]
+    kept = [folder / FINDING_FILES[name] for name in found]
     for path, (name, one) in zip(kept, found.items(), strict=True):
         atomic.write_json(path, {name: one.to_json()})
     return kept
 
 
-def _part(folder: Path, name: str, kind: type[Kind]) -> Kind | None:
+def _read_finding(folder: Path, name: str, kind: type[FindingT]) -> FindingT | None:
     """One finding, also where it is what `vitrail evaluate --json` printed."""
-    path = folder / FILES[name]
-    found = stored.table(path)
+    path = folder / FINDING_FILES[name]
+    found = provenance.read_json_table(path)
     if found is None:
         return None
     part: Any = found.get(name)
@@ -85,12 +87,12 @@ def _part(folder: Path, name: str, kind: type[Kind]) -> Kind | None:
     return config.read(kind, part, str(path))
 
 
-def _suspects(path: Path) -> tuple[Suspect, ...] | None:
+def _read_suspects(path: Path) -> tuple[SuspectRow, ...] | None:
     if not path.is_file():
         return None
     rows = list(csv.reader(io.StringIO(path.read_bytes().decode("utf-8", "surrogateescape"), newline="")))
-    if not rows or tuple(rows[0]) != COLUMNS or any(len(row) != len(COLUMNS) for row in rows):
+    if not rows or tuple(rows[0]) != SUSPECT_COLUMNS or any(len(row) != len(SUSPECT_COLUMNS) for row in rows):
         raise DamagedFileError(
-            f"{path} must have the columns {','.join(COLUMNS)}, as vitrail evaluate --suspects writes them."
+            f"{path} must have the columns {','.join(SUSPECT_COLUMNS)}, as vitrail evaluate --suspects writes them."
         )
-    return tuple(Suspect(*(unescape_cell(row[k]) for k in (0, 2, 3, 5))) for row in rows[1:])
+    return tuple(SuspectRow(*(unescape_cell(row[k]) for k in (0, 2, 3, 5))) for row in rows[1:])

@@ -18,21 +18,21 @@ from ..errors import DataError
 from ..files import atomic
 from ..plural import counted
 from ..spec import ImageSpec
-from .page import percent
+from .page import format_percent
 
-SIDE = 144
+THUMBNAIL_SIDE = 144
 """Longer side of a thumbnail in pixels."""
-SHARP = 64
+MAX_SHARP_SIDE = 64
 """Smaller pictures are stored as they are, and drawn with sharp pixels."""
-MOST_PICTURES = 12
-MOST_GROUPS = 6
-MOST_OF_A_GROUP = 4
-MOST_BAD = 500
+MAX_IMAGES = 12
+MAX_GROUPS = 6
+MAX_IMAGES_PER_GROUP = 4
+MAX_UNREADABLE = 500
 """Unusable pictures that the page names; check.json names all."""
-WORDS = {"stop": "stops a training", "warning": "warning", "hint": "to be known"}
+CHECK_SEVERITY_WORDS = {"stop": "stops a training", "warning": "warning", "hint": "to be known"}
 
 
-class Tile(NamedTuple):
+class ImageTile(NamedTuple):
     """One picture on the page."""
 
     uri: str
@@ -42,23 +42,23 @@ class Tile(NamedTuple):
     small: bool
 
 
-class Section(NamedTuple):
+class IssueSection(NamedTuple):
     """One concern with its pictures."""
 
     concern: DataIssue
     word: str
-    groups: list[list[Tile]]
-    pictures: list[Tile]
+    groups: list[list[ImageTile]]
+    pictures: list[ImageTile]
     more: int
     """Pictures or groups that are not shown."""
 
 
-def write(path: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
+def write_check_page(path: Path, findings: DataCheckReport, source: Source, spec: ImageSpec) -> None:
     """Replace the page at once. Pictures are decoded again, as `spec` says."""
-    atomic.write_bytes(path, render(findings, source, spec).encode("utf-8", "replace"))
+    atomic.write_bytes(path, render_check_page(findings, source, spec).encode("utf-8", "replace"))
 
 
-def render(findings: DataCheckReport, source: Source, spec: ImageSpec) -> str:
+def render_check_page(findings: DataCheckReport, source: Source, spec: ImageSpec) -> str:
     """The page as text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -69,49 +69,51 @@ def render(findings: DataCheckReport, source: Source, spec: ImageSpec) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    room.filters.update(percent=percent, count="{:,}".format)
-    album = _Album(source, spec)
+    room.filters.update(percent=format_percent, count="{:,}".format)
+    album = _ThumbnailCache(source, spec)
     return room.get_template("findings.html.j2").render(
         findings=findings,
         counted=counted,
-        bad=findings.bad[:MOST_BAD],
-        sections=[_section(concern, album) for concern in findings.concerns],
-        counts=_counts(findings),
+        bad=findings.bad[:MAX_UNREADABLE],
+        sections=[_make_section(concern, album) for concern in findings.concerns],
+        counts=_count_rows(findings),
         stops=len(findings.bad) + len(findings.stops),
         warnings=sum(concern.severity == "warning" for concern in findings.concerns),
     )
 
 
-class _Album:
+class _ThumbnailCache:
     """Thumbnails, each made once."""
 
     def __init__(self, source: Source, spec: ImageSpec):
         self.source = source
         self.spec = spec
-        self.made: dict[int, Tile] = {}
+        self.made: dict[int, ImageTile] = {}
 
-    def tile(self, row: int) -> Tile:
+    def tile(self, row: int) -> ImageTile:
         if row not in self.made:
             self.made[row] = self._make(row)
         return self.made[row]
 
-    def _make(self, row: int) -> Tile:
-        name, label = self.source.ids[row], label_of(self.source, row)
+    def _make(self, row: int) -> ImageTile:
+        name, label = self.source.ids[row], describe_label(self.source, row)
         try:
             values = decode_image(self.source.pictures[row], self.spec)
         except DataError:
-            return Tile("", name, label, False)
-        return Tile(thumbnail(values), name, label, max(values.shape[:2]) < SHARP)
+            return ImageTile("", name, label, False)
+        return ImageTile(thumbnail_data_uri(values), name, label, max(values.shape[:2]) < MAX_SHARP_SIDE)
 
 
-def _section(concern: DataIssue, album: _Album) -> Section:
-    groups = [[album.tile(row) for row in group[:MOST_OF_A_GROUP]] for group in concern.groups[:MOST_GROUPS]]
-    rows = () if groups else concern.rows[:MOST_PICTURES]
+def _make_section(concern: DataIssue, album: _ThumbnailCache) -> IssueSection:
+    groups = [[album.tile(row) for row in group[:MAX_IMAGES_PER_GROUP]] for group in concern.groups[:MAX_GROUPS]]
+    rows = () if groups else concern.rows[:MAX_IMAGES]
     more = len(concern.groups) - len(groups) if groups else len(concern.rows) - len(rows)
-    return Section(concern, WORDS[concern.severity], groups, [album.tile(row) for row in rows], more)
+    return IssueSection(
+        concern, CHECK_SEVERITY_WORDS[concern.severity], groups, [album.tile(row) for row in rows], more
+    )
 
 
-def label_of(source: Source, row: int) -> str:
+def describe_label(source: Source, row: int) -> str:
     """What a picture is labelled, in a few words."""
     target = source.targets[row]
     if source.task == "classes":
@@ -121,11 +123,11 @@ def label_of(source: Source, row: int) -> str:
     return ", ".join("not known" if value != value else f"{value:g}" for value in target.tolist())
 
 
-def thumbnail(values: np.ndarray) -> str:
+def thumbnail_data_uri(values: np.ndarray) -> str:
     """A picture inside a text, from uint8 [H, W, C], at most 144 pixels long: JPEG, or PNG where it is small."""
     image = Image.fromarray(values if values.shape[-1] == 3 else np.ascontiguousarray(values[..., 0]))
-    small = max(image.size) < SHARP
-    image.thumbnail((SIDE, SIDE))
+    small = max(image.size) < MAX_SHARP_SIDE
+    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     data = io.BytesIO()
     if small:
         image.save(data, "PNG", optimize=True)
@@ -135,7 +137,7 @@ def thumbnail(values: np.ndarray) -> str:
     return f"data:image/{kind};base64," + base64.b64encode(data.getvalue()).decode("ascii")
 
 
-def _counts(findings: DataCheckReport) -> list[tuple[str, Sequence[Any]]]:
+def _count_rows(findings: DataCheckReport) -> list[tuple[str, Sequence[Any]]]:
     """Classes with their counts, one per split; the splits themselves come first, under an empty name."""
     splits = list(findings.class_counts)
     if not splits:

@@ -12,32 +12,36 @@ from ..evaluate.predictions import (
     MultilabelPredictions,
     RegressionPredictions,
 )
-from . import thumbnails, worst
-from .sought import sought
+from . import operating_points, thumbnails
+from .operating_points import binary_targets
 
 
-def with_worst(answers: TaskPredictions, decided: Decisions, k: int) -> np.ndarray:
+def select_with_worst(answers: TaskPredictions, decided: Decisions, k: int) -> np.ndarray:
     """`choose`, then the worst misses and false alarms of what is looked for, where they are not among those."""
-    rows = choose(answers, k)
+    rows = select_images(answers, k)
     if isinstance(answers, RegressionPredictions) or answers.targets is None:
         return rows
-    more = worst.rows_of(sought(answers, decided))
+    more = operating_points.worst_rows(binary_targets(answers, decided))
     return np.concatenate([rows, more[~np.isin(more, rows)]]).astype(np.int64)
 
 
-def choose(answers: TaskPredictions, k: int) -> np.ndarray:
+def select_images(answers: TaskPredictions, k: int) -> np.ndarray:
     """Rows worth showing: the k worst answers, then up to k others; rows without a known target are never shown."""
     if isinstance(answers, ClassificationPredictions):
-        return thumbnails.choose(answers, k)
-    return of_labels(answers, k) if isinstance(answers, MultilabelPredictions) else of_numbers(answers, k)
+        return thumbnails.select_class_images(answers, k)
+    return (
+        select_multilabel_images(answers, k)
+        if isinstance(answers, MultilabelPredictions)
+        else select_regression_images(answers, k)
+    )
 
 
-def of_labels(answers: MultilabelPredictions, k: int) -> np.ndarray:
+def select_multilabel_images(answers: MultilabelPredictions, k: int) -> np.ndarray:
     """The pictures with the most confidently wrong label, then some with none wrong.
 
     Those take turns by the first label that they have: the first picture of each in the table's order, then the second.
     """
-    wrong = wrong_labels(answers)  # [n, K]
+    wrong = wrong_label_mask(answers)  # [n, K]
     if answers.targets is None or not len(answers):
         return np.zeros(0, np.int64)
     far = np.where(wrong, np.abs(answers.probabilities - (answers.targets >= LABEL_THRESHOLD)), -1).max(1)
@@ -53,19 +57,19 @@ def of_labels(answers: MultilabelPredictions, k: int) -> np.ndarray:
     return np.concatenate([worst[:k], right[:k]]).astype(np.int64)
 
 
-def wrong_labels(answers: MultilabelPredictions) -> np.ndarray:
+def wrong_label_mask(answers: MultilabelPredictions) -> np.ndarray:
     """Whether each known label of each picture is answered wrongly, bool [n, K]."""
     if answers.targets is None:
         return np.zeros(answers.probabilities.shape, bool)
     return np.asarray(answers.known & ((answers.targets >= LABEL_THRESHOLD) != answers.labels))
 
 
-def of_numbers(answers: RegressionPredictions, k: int) -> np.ndarray:
+def select_regression_images(answers: RegressionPredictions, k: int) -> np.ndarray:
     """The pictures with the largest errors, in deviations of their column, then some from all along the true values."""
     known = np.asarray(answers.known.any(1))
     if answers.targets is None or not known.any():
         return np.zeros(0, np.int64)
-    spread = np.array([_deviation(column) for column in answers.targets.astype(np.float64).T])
+    spread = np.array([_std_or_one(column) for column in answers.targets.astype(np.float64).T])
     errors = np.abs(answers.values.astype(np.float64) - answers.targets) / spread
     far = np.where(answers.known, errors, -1).max(1)
     order = np.argsort(-far, kind="stable")
@@ -77,6 +81,6 @@ def of_numbers(answers: RegressionPredictions, k: int) -> np.ndarray:
     return np.concatenate([worst, others[places]]).astype(np.int64)
 
 
-def _deviation(column: np.ndarray) -> float:
+def _std_or_one(column: np.ndarray) -> float:
     known = column[~np.isnan(column)]
     return float(known.std()) if len(known) and known.min() < known.max() else 1.0

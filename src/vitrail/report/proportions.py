@@ -11,7 +11,7 @@ from ..evaluate.metrics import proportion_interval
 from ..stats.intervals import Interval, bootstrap_interval
 
 
-class Share(NamedTuple):
+class Proportion(NamedTuple):
     """So many of n, with its 95 % interval."""
 
     value: float
@@ -19,20 +19,22 @@ class Share(NamedTuple):
     n: int
 
 
-def share_of(which: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None) -> Share | None:
+def estimate_proportion(
+    which: Bool[np.ndarray, " n"], groups: Shaped[np.ndarray, " n"] | None = None
+) -> Proportion | None:
     """Of some pictures those that are so; None of no pictures.
 
     The interval is Wilson's; with groups, such as patients, that of a bootstrap that draws whole groups.
     """
     if not len(which):
         return None
-    drawn = None if groups is None or which.all() or not which.any() else _drawn(which, groups)
+    drawn = None if groups is None or which.all() or not which.any() else _bootstrap_proportion(which, groups)
     interval = proportion_interval(which, groups, drawn)
     assert interval is not None
-    return Share(float(which.mean()), interval, len(which))
+    return Proportion(float(which.mean()), interval, len(which))
 
 
-def _drawn(which: np.ndarray, groups: np.ndarray) -> Interval:
+def _bootstrap_proportion(which: np.ndarray, groups: np.ndarray) -> Interval:
     """Of sums over groups, so that a sample is as cheap as there are groups."""
     _, places = np.unique(groups, return_inverse=True)
     sums = np.stack([np.bincount(places, which), np.bincount(places)], 1)  # [groups, 2]

@@ -1,0 +1,440 @@
+"""A first page for one reader: what is looked for, what is left unanswered, what is worst, what is not known.
+
+`radiology.py` and `inspection.py` add what their readers ask beyond that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+
+from ..data.source import Task
+from ..errors import UsageError
+from ..evaluate.metrics import ClassificationMetrics
+from ..evaluate.prediction_tables import TaskPredictions, output_names, read_predictions_csv
+from ..evaluate.predictions import ClassificationPredictions
+from ..evaluate.task_metrics import TaskMetrics
+from ..evaluate.thresholds import MIN_PER_SIDE
+from . import charts, extra_findings, provenance, saliency
+from .charts import IconArrayCounts
+from .extra_findings import ExtraFindings
+from .operating_points import (
+    BinaryTarget,
+    ThresholdChoices,
+    WrongPrediction,
+    binary_targets,
+    compute_operating_points,
+    find_worst_failures,
+    target_class_indices,
+)
+from .proportions import Proportion, estimate_proportion
+from .provenance import Provenance, ReportFacts, read_provenance
+from .task_sections import find_largest_confusions
+from .thumbnails import StoredThumbnail
+from .uncertainty import AbstentionSummary, summarize_abstention
+
+
+class MissingItem(NamedTuple):
+    """Something that a reader asks for and this report does not have."""
+
+    what: str
+    because: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FirstPage:
+    """What both readers are told."""
+
+    asked: AudienceRequest
+    things: list[BinaryTarget]
+    guessed: bool
+    """Whether nobody said which of two classes is looked for."""
+    silence: AbstentionSummary
+    misses: list[WrongPrediction]
+    alarms: list[WrongPrediction]
+    limits: list[str]
+    """Sentences."""
+    stamp: Provenance
+    beside: ExtraFindings
+    copies: int
+    """Pictures of the table that are the same, or nearly, as one that was learnt from."""
+    maps: bool
+    """Whether the report shows where answers come from."""
+
+    @property
+    def worst(self) -> WrongPrediction | None:
+        """The worst miss, or the worst false alarm where nothing was missed."""
+        return next(iter([*self.misses, *self.alarms]), None)
+
+    @property
+    def most_missed(self) -> BinaryTarget | None:
+        """What is missed most, among what is not too rare to say."""
+        return _highest_rate([(thing.missed.value, thing) for thing in self.things if thing.missed is not None])
+
+    @property
+    def most_alarmed(self) -> BinaryTarget | None:
+        """What is seen most often where it is not."""
+        return _highest_rate([(thing.alarms.value, thing) for thing in self.things if thing.alarms is not None])
+
+
+def build_first_page(
+    known: ReportFacts,
+    figures: TaskMetrics,
+    answers: TaskPredictions,
+    folder: Path,
+    asked: AudienceRequest,
+    images: Sequence[StoredThumbnail],
+    indices: Int64[np.ndarray, " k"],
+) -> FirstPage:
+    """From what a run has stored.
+
+    Args:
+        images, indices: the stored thumbnails, and their rows in the table.
+
+    Raises:
+        UsageError: the run cannot be asked so.
+        DamagedFileError: a stored file that cannot be read.
+    """
+    names, groups = output_names(answers), provenance.load_groups(folder, len(answers))
+    asked.check(known.task, names)
+    if isinstance(answers, ClassificationPredictions):
+        names = tuple(names[place] for place in target_class_indices(answers, known.decisions, asked.positive))
+    stated = asked.prevalences((asked.positive,) if asked.positive else names)
+    things = binary_targets(answers, known.decisions, asked.positive, stated, groups)
+    misses, alarms = find_worst_failures(things, answers, images, indices)
+    return FirstPage(
+        asked=asked,
+        things=things,
+        guessed=_is_target_guessed(known, asked),
+        silence=summarize_abstention(answers, known.decisions, groups),
+        misses=misses,
+        alarms=alarms,
+        limits=[*_describe_limits(known, figures, things, groups is not None), *_read_check_warnings(folder)],
+        stamp=read_provenance(folder, known),
+        beside=extra_findings.read_extra_findings(folder),
+        copies=_count_train_copies(folder, answers),
+        maps=(folder / saliency.EXPLANATIONS_FILE).is_file(),
+    )
+
+
+def _is_target_guessed(known: ReportFacts, asked: AudienceRequest) -> bool:
+    """Whether one of two classes is looked for without anybody having said so."""
+    return known.task == "classes" and len(known.classes) == 2 and not (asked.positive or known.decisions.positive)
+
+
+def _highest_rate(pairs: Sequence[tuple[float, BinaryTarget]]) -> BinaryTarget | None:
+    """The one with the highest rate; rare ones only where all are."""
+    often = [pair for pair in pairs if not _is_rare(pair[1])] or pairs
+    return max(often, key=lambda pair: pair[0])[1] if often else None
+
+
+def _is_rare(thing: BinaryTarget) -> bool:
+    return min(thing.positives, thing.negatives) < MIN_PER_SIDE
+
+
+def _describe_limits(
+    known: ReportFacts, figures: TaskMetrics, things: Sequence[BinaryTarget], grouped: bool
+) -> list[str]:
+    """What a reader must know before believing a figure."""
+    said = [f"All figures come from {figures.n:,} pictures of one source, {known.source}; no other was tested."]
+    if figures.groups is None:
+        said.append(
+            "Nobody said which pictures are of one patient, part or film (--group COLUMN). If some are, intervals are "
+            "narrower than they should be."
+        )
+    elif grouped:
+        said.append(f"The pictures come in {figures.groups:,} groups, such as patients, and intervals count groups.")
+    else:
+        said.append(
+            f"The pictures come in {figures.groups:,} groups, but this run has not stored which belong together, so "
+            "the intervals of this page count pictures and are narrower than they should be."
+        )
+    if rare := [thing.name for thing in things if _is_rare(thing)]:
+        more = f" and {len(rare) - 10} more" if len(rare) > 10 else ""
+        said.append(
+            f"Too few to say much, with fewer than {MIN_PER_SIDE} pictures of a kind: {', '.join(rare[:10])}{more}."
+        )
+    if known.decisions.temperature:
+        said.append("Probabilities were calibrated and thresholds chosen on the validation pictures, not on these.")
+    else:
+        said.append("Probabilities are not calibrated: the validation pictures were too few, or nobody wanted it.")
+    return said
+
+
+def _read_check_warnings(folder: Path) -> list[str]:
+    """Warnings of the data doctor, as they were before the training."""
+    return [str(one["text"]) for one in _read_issues(folder) if one.get("severity") == "warning"]
+
+
+def _count_train_copies(folder: Path, answers: TaskPredictions) -> int:
+    """How many pictures of the table the data doctor has found in the training pictures, too."""
+    codes = {f"{how}-copies-in-train-and-{answers.split}" for how in ("exact", "near")}
+    found = {name for one in _read_issues(folder) if one.get("code") in codes for name in one.get("pictures", [])}
+    return len(found & set(answers.ids))
+
+
+def _read_issues(folder: Path) -> list[dict[str, Any]]:
+    """What the data doctor has found, as stored."""
+    return list((provenance.read_json_table(folder / "check.json") or {}).get("concerns", []))
+
+
+# The first page for an inspection: escapes and false rejects of a shift, thresholds to choose from, worst failures.
+
+INSPECTION_TEMPLATE = "inspection.html.j2"
+DEFAULT_PARTS = 1000
+"""That are counted where nobody said how many a shift has."""
+MAX_CHOICES = 2
+"""Defects whose thresholds a page shows: those that escape most often."""
+
+
+class ExpectedCount(NamedTuple):
+    """Parts that are expected, with the interval of their share."""
+
+    value: float
+    low: float
+    high: float
+
+
+class ShiftDefect(NamedTuple):
+    """One defect in a shift."""
+
+    thing: BinaryTarget
+    escapes: ExpectedCount | None
+    rejects: ExpectedCount | None
+
+
+class PartsLot(NamedTuple):
+    """How many parts are counted."""
+
+    parts: float
+    words: str
+    """Such as "a shift"."""
+
+    def escapes(self, thing: BinaryTarget, missed: Proportion | None) -> ExpectedCount | None:
+        """Parts with it that pass."""
+        return _scale_to_parts(self.parts * thing.prevalence, missed)
+
+    def rejects(self, thing: BinaryTarget, alarms: Proportion | None) -> ExpectedCount | None:
+        """Parts without it that are rejected."""
+        return _scale_to_parts(self.parts * (1 - thing.prevalence), alarms)
+
+
+def inspection_context(first: FirstPage, known: ReportFacts, figures: TaskMetrics, folder: Path) -> dict[str, Any]:
+    """What `inspection.html.j2` needs.
+
+    Raises:
+        DataError, DamagedFileError: a stored file that cannot be read.
+    """
+    parts = first.asked.parts
+    lot = PartsLot(DEFAULT_PARTS, f"{DEFAULT_PARTS:,} parts") if parts is None else PartsLot(parts, "a shift")
+    defects = [ShiftDefect(one, lot.escapes(one, one.missed), lot.rejects(one, one.alarms)) for one in first.things]
+    order = sorted(defects, key=lambda one: -(one.escapes.value if one.escapes is not None else -1.0))
+    shown = [one.thing for one in order[:MAX_CHOICES]]
+    return {
+        "first": first,
+        "lot": lot,
+        "defects": defects,
+        "worst_defect": order[0] if order else None,
+        "choices": _all_operating_points(shown, first, known, folder),
+        "left_out": len(defects) - len(shown),
+        "confusions": find_largest_confusions(figures, 8) if isinstance(figures, ClassificationMetrics) else [],
+        "pace": _seconds_per_image(known, folder),
+        "missing": _missing_for_inspection(first, known),
+    }
+
+
+def _scale_to_parts(parts: float, share: Proportion | None) -> ExpectedCount | None:
+    return None if share is None else ExpectedCount(*(parts * value for value in (share.value, *share.interval)))
+
+
+def _all_operating_points(
+    things: Sequence[BinaryTarget], first: FirstPage, known: ReportFacts, folder: Path
+) -> list[ThresholdChoices]:
+    """By the validation pictures, where the run has stored its answers to them."""
+    path = folder / "predictions" / "val.csv"
+    if known.held_out == "val" or not path.is_file():
+        return [compute_operating_points(thing, None) for thing in things]
+    answers = read_predictions_csv(path, known.task)
+    return [
+        compute_operating_points(thing, binary_targets(answers, known.decisions, thing.name)[0]) for thing in things
+    ]
+
+
+def _seconds_per_image(known: ReportFacts, folder: Path) -> float | None:
+    """Seconds a picture took at most: those of the whole evaluation by the pictures that were answered."""
+    actual = (provenance.read_json_table(folder / "cost.json") or {}).get("actual")
+    pictures = sum(count.n for count in known.counts if count.split in ("val", "test"))
+    return actual["evaluation"] / pictures if isinstance(actual, dict) and pictures else None
+
+
+def _missing_for_inspection(first: FirstPage, known: ReportFacts) -> list[MissingItem]:
+    found = [
+        MissingItem("Drift of the scores", "no pictures from the line, or golden samples, are stored beside these"),
+    ]
+    if not first.maps:
+        found.insert(0, MissingItem("A map of the failures", "this run folder holds no explanation pictures"))
+    if first.beside.slices is None:
+        because = "none are stored: vitrail evaluate RUN --by camera,module,date --keep"
+        found.append(MissingItem("Failures by size, module, camera and date", because))
+    if first.beside.suspects is None:
+        because = "nobody has looked for any: vitrail evaluate RUN --suspects RUN/suspects.csv"
+        found.append(MissingItem("Labels to look at again", because))
+    if known.task == "labels":
+        found.append(MissingItem("Which defect was taken for which", "each label is answered by itself"))
+    return found
+
+
+# What a person asks of a report's first page: for whom it is, what is looked for, and where it will be used.
+
+Audience = Literal["radiology", "inspection"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudienceRequest:
+    """A first page for one reader."""
+
+    reader: Audience
+    positive: str = ""
+    """The only class or label that the page speaks of; empty: all labels, or the classes that make sense."""
+    prevalence: str = ""
+    """Where it will be used, the share that has what is looked for: "0.05", or "NAME=0.05,OTHER=0.01"."""
+    parts_per_minute: float | None = None
+    """Of an inspection."""
+    hours: float | None = None
+    """Of a shift."""
+
+    def __post_init__(self) -> None:
+        paced = (self.parts_per_minute, self.hours)
+        if self.reader != "inspection" and paced != (None, None):
+            raise UsageError("--parts-per-minute and --hours are for --for inspection. Leave them out.")
+        if (self.parts_per_minute is None) != (self.hours is None):
+            raise UsageError("--parts-per-minute and --hours make the parts of a shift together. Give both or neither.")
+        for name, value in (("--parts-per-minute", self.parts_per_minute), ("--hours", self.hours)):
+            if value is not None and not 0 < value < float("inf"):
+                raise UsageError(f"{name} must be above 0. Got {value:g}.")
+
+    @property
+    def parts(self) -> float | None:
+        """Of a shift."""
+        return None if self.parts_per_minute is None or self.hours is None else self.parts_per_minute * 60 * self.hours
+
+    def check(self, task: Task, names: Sequence[str]) -> None:
+        """Refuse what this run cannot be asked.
+
+        Raises:
+            UsageError: numbers, or a name that is none of its classes or labels.
+        """
+        if task == "number":
+            raise UsageError(
+                f"--for {self.reader} speaks of what is found and missed, and this run answers with numbers. "
+                "Leave --for out."
+            )
+        if self.positive and self.positive not in names:
+            what = "classes" if task == "classes" else "labels"
+            raise UsageError(f"--positive must be one of the {what} {_join_names(names)}. Got {self.positive!r}.")
+
+    def prevalences(self, names: Sequence[str]) -> dict[str, float]:
+        """Those that were stated.
+
+        Args:
+            names: what the page speaks of.
+
+        Raises:
+            UsageError: no share, a name that the page does not speak of, or one share for several.
+        """
+        words = [word.strip() for word in self.prevalence.split(",") if word.strip()]
+        found: dict[str, float] = {}
+        for word in words:
+            name, equals, share = word.rpartition("=")
+            if not equals and len(names) > 1:
+                raise UsageError(
+                    f"--prevalence {word} is one share, and this page speaks of {len(names)}: write "
+                    f"--prevalence {names[0]}={word},{names[1]}=..., or name one with --positive."
+                )
+            name = name if equals else names[0]
+            if name not in names:
+                raise UsageError(f"--prevalence must name one of {_join_names(names)}. Got {name!r}.")
+            found[name] = _parse_share(share)
+        return found
+
+
+def _parse_share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 1:
+        raise UsageError(f"--prevalence must be a share between 0 and 1, for example 0.05. Got {text!r}.")
+    return share
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+
+
+# The first page for radiology: what an answer means for a hundred similar patients, and when to distrust it.
+
+RADIOLOGY_TEMPLATE = "radiology.html.j2"
+PROBABILITY_RANGES = ((0.0, 0.2), (0.2, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))
+"""Of probabilities, with 0.7 in the middle of one; a range holds its lower end, and the last one both."""
+MAX_ICON_ARRAYS = 14
+"""Findings with a picture of a hundred patients; the table holds all."""
+
+
+class RadiologyFinding(NamedTuple):
+    """One finding."""
+
+    thing: BinaryTarget
+    people: IconArrayCounts | None
+    drawing: str
+    """A hundred panes as an SVG element; empty where it is too rare for a hundred, or there are too many findings."""
+    meaning: list[Proportion | None]
+    """Of the pictures with a probability of each range those that have it."""
+
+
+def radiology_context(first: FirstPage) -> dict[str, Any]:
+    """What `radiology.html.j2` needs."""
+    return {
+        "first": first,
+        "findings": [_make_finding(thing, len(first.things) <= MAX_ICON_ARRAYS) for thing in first.things],
+        "ranges": PROBABILITY_RANGES,
+        "missing": _missing_for_radiology(first),
+    }
+
+
+def _make_finding(thing: BinaryTarget, drawn: bool) -> RadiologyFinding:
+    some = charts.expected_counts(thing)
+    drawing = charts.draw_icon_array(some, thing.name) if some is not None and some.n == 100 and drawn else ""
+    return RadiologyFinding(thing, some, drawing, [_rate_in_range(thing, *span) for span in PROBABILITY_RANGES])
+
+
+def _rate_in_range(thing: BinaryTarget, low: float, high: float) -> Proportion | None:
+    inside = np.asarray((thing.chances >= low) & ((thing.chances < high) | (high == 1.0)))
+    return estimate_proportion(thing.present[inside], None if thing.groups is None else thing.groups[inside])
+
+
+def _missing_for_radiology(first: FirstPage) -> list[MissingItem]:
+    found = [
+        MissingItem(
+            "Similar confirmed cases",
+            "a model keeps what its training pictures look like, but not which pictures they are",
+        ),
+        MissingItem(
+            "A flag of its own for rotated, lateral, inverted or poor pictures",
+            "they are not told apart: such a picture is left unanswered if it is unlike those of the training"
+            if first.silence.can_be_unlike
+            else "no door of this model tells which pictures are unlike those of the training",
+        ),
+        MissingItem("Dates of the pictures", "no source states them"),
+    ]
+    if not first.maps:
+        found.insert(0, MissingItem("Picture and map side by side", "this run folder holds no explanation pictures"))
+    if first.beside.slices is None:
+        because = "none are stored: vitrail evaluate RUN --by age,sex,view --keep"
+        found.insert(0, MissingItem("Subgroups, such as age, sex, view and device", because))
+    return found

@@ -1,0 +1,316 @@
+"""What a model card says of a model's worth: the figures of the report, in Markdown, for the bundle's README.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
+from ..evaluate.metrics import ClassificationMetrics, PerClassMetrics
+from ..evaluate.multilabel_metrics import MultilabelMetrics, PerLabelMetrics
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.regression_metrics import PerColumnMetrics, RegressionMetrics
+from ..evaluate.task_metrics import TaskMetrics
+from . import provenance
+from .provenance import ReportFacts, SplitCount
+
+MAX_CARD_ROWS = 50
+"""Classes, labels or columns that a card lists."""
+SPLIT_DESCRIPTIONS = {"test": "test pictures that it has not learnt from", "val": "validation pictures"}
+
+
+class MetricLine(NamedTuple):
+    """A figure as words."""
+
+    name: str
+    value: str
+    interval: str
+
+
+def performance_section(
+    figures: TaskMetrics,
+    answers: TaskPredictions,
+    decided: Decisions,
+    source: str,
+    counts: Sequence[SplitCount],
+    fingerprint: str,
+) -> str:
+    """Figures with intervals, what is left unanswered, and the pictures, as the lines of a card.
+
+    Args:
+        figures: of the held-out pictures.
+        answers: the table that they were measured on.
+        counts: the splits of the source.
+    """
+    what = SPLIT_DESCRIPTIONS.get(figures.split, f"{figures.split} pictures")
+    grouped = "" if figures.groups is None else f", in {figures.groups:,} groups such as patients"
+    fitted = "" if figures.split == "test" else " Temperature and thresholds were fitted on them too."
+    return "\n".join(
+        [
+            f"Measured on {figures.n:,} {what} of {source}{grouped}; intervals are 95 %.{fitted}",
+            "",
+            *_markdown_table(
+                ["Figure", "Value", "95 % interval"], [list(line) for line in overall_metric_lines(figures)]
+            ),
+            "",
+            *_per_output_table(figures),
+            *_abstention_lines(answers, decided),
+            "",
+            *_markdown_table(
+                ["Pictures", "Number", "Where they come from"],
+                [[count.split, f"{count.n:,}", count.origin or "–"] for count in counts],
+            ),
+            "",
+            f"Fingerprint of the source, its names, targets, groups and splits: `{fingerprint}`.",
+            "No other source was tested; test the model on your own pictures before anything rests on it.",
+        ]
+    )
+
+
+def overall_metric_lines(figures: TaskMetrics) -> list[MetricLine]:
+    """The figures of all classes, labels or columns together."""
+    if isinstance(figures, ClassificationMetrics):
+        shares = [
+            _percent_line("Accuracy", figures.accuracy, figures.accuracy_interval),
+            _percent_line("Balanced accuracy", figures.balanced_accuracy, figures.balanced_accuracy_interval),
+            _percent_line("Macro F1", figures.macro_f1, figures.macro_f1_interval),
+        ]
+        return [
+            *shares,
+            _number_line("AUROC", figures.auroc, figures.auroc_interval),
+            _number_line("Log loss", figures.log_loss, figures.log_loss_interval),
+            _number_line("Brier score", figures.brier, figures.brier_interval),
+            _percent_line("Calibration error", figures.calibration_error, None),
+        ]
+    if isinstance(figures, MultilabelMetrics):
+        return [
+            _number_line(f"AUROC, mean of {figures.counted} labels", figures.auroc, figures.auroc_interval),
+            _number_line("Average precision", figures.average_precision, figures.average_precision_interval),
+            _number_line("Macro F1", figures.f1, figures.f1_interval),
+            _number_line("Log loss", figures.log_loss, figures.log_loss_interval),
+        ]
+    return [_number_line("R2, mean of the columns", figures.r2, None)]
+
+
+def format_with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    """A share with its interval, in per cent; a dash where nothing was measured."""
+    return (
+        _format_percent(value)
+        if interval is None
+        else (f"{_format_percent(value)} ({_format_bounds(*map(_format_percent, interval))})")
+    )
+
+
+def _per_output_table(figures: TaskMetrics) -> list[str]:
+    """A table of classes, labels or columns."""
+    if isinstance(figures, ClassificationMetrics):
+        heads = ["Class", "Pictures", "Recall", "Precision", "F1"]
+        rows = [_class_row(one) for one in figures.per_class[:MAX_CARD_ROWS]]
+    elif isinstance(figures, MultilabelMetrics):
+        heads = ["Label", "With it", "AUROC", "Sensitivity", "Specificity"]
+        rows = [_label_row(one) for one in figures.per_label[:MAX_CARD_ROWS]]
+    else:
+        assert isinstance(figures, RegressionMetrics)
+        heads = ["Column", "Pictures", "Mean absolute error", "RMSE", "R2"]
+        rows = [_column_row(one) for one in figures.per_column[:MAX_CARD_ROWS]]
+    return [*_markdown_table(heads, rows), ""]
+
+
+def _class_row(one: PerClassMetrics) -> list[str]:
+    rates = (one.recall, one.recall_interval), (one.precision, one.precision_interval)
+    return [one.name, f"{one.n:,}", *(format_with_interval(*pair) for pair in rates), _format_percent(one.f1)]
+
+
+def _label_row(one: PerLabelMetrics) -> list[str]:
+    rates = (one.sensitivity, one.sensitivity_interval), (one.specificity, one.specificity_interval)
+    found, left = (format_with_interval(*pair) for pair in rates)
+    return [
+        one.name,
+        f"{one.positives:,} of {one.n:,}",
+        _format_number_with_interval(one.auroc, one.auroc_interval),
+        found,
+        left,
+    ]
+
+
+def _column_row(one: PerColumnMetrics) -> list[str]:
+    mae, rmse = (
+        _format_number_with_interval(one.mae, one.mae_interval),
+        _format_number_with_interval(one.rmse, one.rmse_interval),
+    )
+    return [one.name, f"{one.n:,}", mae, rmse, _format_number_with_interval(one.r2, one.r2_interval)]
+
+
+def _abstention_lines(answers: TaskPredictions, decided: Decisions) -> list[str]:
+    """What is left unanswered, and why."""
+    rules = []
+    if decided.unlike is not None:
+        rules.append("pictures less like those of the training than 99 % of the validation pictures are (`unlike`)")
+    if decided.sure:
+        rules.append(f"pictures whose likeliest class has a probability below {decided.sure:.6g} (`unsure`)")
+    if not rules:
+        return ["Every picture is answered."]
+    counts = ", ".join(f"{sum(one == why for one in answers.abstained):,} `{why}`" for why in (UNLIKE, UNSURE))
+    return [f"Left unanswered are {' and '.join(rules)}: of {len(answers):,} pictures {counts}. The figures count all."]
+
+
+def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of Markdown."""
+    return [
+        f"| {' | '.join(heads)} |",
+        "|---" * len(heads) + "|",
+        *(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows),
+    ]
+
+
+def _percent_line(name: str, value: float | None, interval: tuple[float, float] | None) -> MetricLine:
+    return MetricLine(
+        name, _format_percent(value), "–" if interval is None else _format_bounds(*map(_format_percent, interval))
+    )
+
+
+def _number_line(name: str, value: float | None, interval: tuple[float, float] | None) -> MetricLine:
+    return MetricLine(
+        name, _format_number(value), "–" if interval is None else _format_bounds(*map(_format_number, interval))
+    )
+
+
+def _format_number_with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
+    return (
+        _format_number(value)
+        if interval is None
+        else (f"{_format_number(value)} ({_format_bounds(*map(_format_number, interval))})")
+    )
+
+
+def _format_bounds(low: str, high: str) -> str:
+    return f"{low} to {high}"
+
+
+def _format_percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _format_number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
+
+
+# The data card: what the pictures are, how many of each kind, and what the data doctor found, as the run stored it.
+
+MAX_CARD_CLASSES = 30
+"""Lines of the table; of more classes the rarest are shown."""
+SEVERITY_WORDS = {"stop": "would stop a training", "warning": "warning", "hint": "to be known"}
+ALL_CLASSES = "all"
+MAX_EXAMPLES = 3
+"""Examples of what the doctor found."""
+
+
+class DataCardIssue(NamedTuple):
+    """One thing that the doctor found."""
+
+    word: str
+    text: str
+    advice: str
+    examples: str
+    """Some of its pictures by id: copies joined by an equal sign."""
+
+
+class DataCard(NamedTuple):
+    """What is known of a source's pictures."""
+
+    pictures: int
+    looked_at: int
+    bad: int
+    """That cannot be used."""
+    smallest: str
+    largest: str
+    """Height x width and the id; empty where nothing was looked at."""
+    kinds: str
+    """Each file format, and how many of it where there are several."""
+    values: str
+    """The same of the types of stored values."""
+    remarks: str
+    """What the decoder noticed, and how often."""
+    splits: list[str]
+    counts: list[tuple[str, list[int]]]
+    """Of each class its pictures in each split."""
+    left_out: int
+    """Classes that the table does not show."""
+    groups: int | None
+    """Groups that the held-out pictures come in."""
+    concerns: list[DataCardIssue]
+    notes: list[str]
+    fingerprint: str
+
+
+def read_data_card(folder: Path, known: ReportFacts, figures: TaskMetrics) -> DataCard | None:
+    """From check.json and data.json; None where the run has no check.json.
+
+    A folder of several folds has those of its first one, whose splits count for nothing then.
+
+    Raises:
+        DamagedFileError: a file that is there and is not JSON.
+    """
+    found, first = provenance.read_json_table(folder / "check.json"), folder / "fold-0"
+    folds = found is None
+    if found is None:
+        found, folder = provenance.read_json_table(first / "check.json"), first
+    if found is None:
+        return None
+    splits, counts = _class_counts(found.get("class_counts", {}), folds)
+    if len(counts) > MAX_CARD_CLASSES:
+        counts.sort(key=lambda row: row[1][0])
+    return DataCard(
+        pictures=found["pictures"],
+        looked_at=found["looked_at"],
+        bad=len(found["bad"]),
+        smallest=_format_size(found.get("smallest")),
+        largest=_format_size(found.get("largest")),
+        kinds=_format_kinds(found.get("formats", {})),
+        values=_format_kinds(found.get("stored_values", {})),
+        remarks=_format_counts(found.get("remarks", {})),
+        splits=splits,
+        counts=counts[:MAX_CARD_CLASSES],
+        left_out=max(0, len(counts) - MAX_CARD_CLASSES),
+        groups=figures.groups,
+        concerns=[
+            DataCardIssue(
+                word=SEVERITY_WORDS.get(one["severity"], one["severity"]),
+                text=one["text"],
+                advice="" if folds else one.get("advice", ""),
+                examples=_format_examples(one.get("groups", []), one.get("pictures", [])),
+            )
+            for one in found.get("concerns", [])
+            if not folds or "in-train-and" not in one["code"]
+        ],
+        notes=[note for note in found.get("notes", []) if note not in known.notes],
+        fingerprint=str((provenance.read_json_table(folder / "data.json") or {}).get("fingerprint", "")),
+    )
+
+
+def _class_counts(table: Mapping[str, Mapping[str, int]], folds: bool) -> tuple[list[str], list[tuple[str, list[int]]]]:
+    """Split names, and for each class a number for each of them."""
+    splits = [split for split, counts in table.items() if any(counts.values())]
+    names = list(table[splits[0]]) if splits else []
+    rows = [(name, [table[split].get(name, 0) for split in splits]) for name in names]
+    return ([ALL_CLASSES], [(name, [sum(row)]) for name, row in rows]) if folds and splits else (splits, rows)
+
+
+def _format_examples(groups: Sequence[Sequence[str]], pictures: Sequence[str]) -> str:
+    """The first of the groups, or where there are none, of the pictures, and how many more there are."""
+    names = [" = ".join(group) for group in groups] or list(pictures)
+    more = f" and {len(names) - MAX_EXAMPLES:,} more, in check.json" if len(names) > MAX_EXAMPLES else ""
+    return f"{', '.join(names[:MAX_EXAMPLES])}{more}"
+
+
+def _format_size(size: Mapping[str, Any] | None) -> str:
+    return "" if size is None else f"{size['height']} x {size['width']} ({size['id']})"
+
+
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
+def _format_kinds(counts: Mapping[str, int]) -> str:
+    return next(iter(counts)) if len(counts) == 1 else _format_counts(counts)

@@ -1,0 +1,411 @@
+"""Small line charts as SVG text; the page's style sheet gives the colours, so they follow light and dark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from ..evaluate import calibration
+from ..evaluate.calibration import MIN_IMAGES_PER_SIDE
+from ..evaluate.decisions import Decisions
+from ..evaluate.inference import softmax
+from ..evaluate.predictions import LABEL_THRESHOLD, MultilabelPredictions
+from .operating_points import BinaryTarget
+
+CHART_WIDTH, CHART_HEIGHT = 460, 250
+CHART_LEFT, CHART_RIGHT, CHART_TOP, CHART_BOTTOM = 52, 22, 12, 42
+AxisRange = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartLine:
+    """One curve. Points that are not finite are left out."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    """(x, y), x rising."""
+    style: Literal["first", "second", "faint", "guide", "points"] = "first"
+    """How the style sheet draws it; points are not joined."""
+    dots: bool = False
+    """Mark every point: for figures that were measured a few times only."""
+    spans: Sequence[tuple[float, float]] = ()
+    """Of each point where its true height may lie."""
+
+
+def draw_line_chart(
+    lines: Sequence[ChartLine], x_label: str, y_format: Callable[[float], str], x: AxisRange, y: AxisRange, title: str
+) -> str:
+    """An SVG element with axes, round ticks and the given lines; `title` is what a screen reader says."""
+    x_ticks, y_ticks = axis_ticks(x, 5), axis_ticks(y, 5)
+    place = _AxisTransform(x, y)
+    parts = [f'<svg class="chart" viewBox="0 0 {CHART_WIDTH} {CHART_HEIGHT}" role="img" aria-label="{escape(title)}">']
+    for tick in y_ticks:
+        high = place.y(tick)
+        parts.append(
+            f'<line class="grid" x1="{CHART_LEFT}" x2="{CHART_WIDTH - CHART_RIGHT}" y1="{high:.1f}" y2="{high:.1f}"/>'
+        )
+        parts.append(
+            f'<text class="tick" x="{CHART_LEFT - 8}" y="{high + 4:.1f}" text-anchor="end">{y_format(tick)}</text>'
+        )
+    for tick in x_ticks:
+        across, base = place.x(tick), CHART_HEIGHT - CHART_BOTTOM
+        parts.append(f'<text class="tick" x="{across:.1f}" y="{base + 17}" text-anchor="middle">{tick:,.6g}</text>')
+    parts.append(
+        f'<line class="axis" x1="{CHART_LEFT}" x2="{CHART_WIDTH - CHART_RIGHT}" '
+        f'y1="{CHART_HEIGHT - CHART_BOTTOM}" y2="{CHART_HEIGHT - CHART_BOTTOM}"/>'
+    )
+    middle = (CHART_LEFT + CHART_WIDTH - CHART_RIGHT) / 2
+    parts.append(
+        f'<text class="tick" x="{middle}" y="{CHART_HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>'
+    )
+    parts.extend(_draw_curve(line, place) for line in lines)
+    return "\n".join([*parts, "</svg>"])
+
+
+def axis_range(values: Sequence[float], floor: float | None = None, ceiling: float | None = None) -> AxisRange:
+    """A range around the finite values with a little air, held inside floor and ceiling; never empty."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
+    air = 0.06 * (high - low) or abs(high) * 0.1 or 0.5
+    low, high = low - air, high + air
+    return (low if floor is None else max(low, floor)), (high if ceiling is None else min(high, ceiling))
+
+
+def axis_ticks(span: AxisRange, about: int) -> list[float]:
+    """Round numbers inside a range: steps of 1, 2 or 5 times a power of ten."""
+    low, high = span
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * k for k in (1, 2, 5, 10) if power * k >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(k * step, 12) for k in range(first, last + 1)]
+
+
+@dataclass(frozen=True)
+class _AxisTransform:
+    """From figures to points of the drawing."""
+
+    x_range: AxisRange
+    y_range: AxisRange
+
+    def x(self, value: float) -> float:
+        low, high = self.x_range
+        return CHART_LEFT + (value - low) / (high - low) * (CHART_WIDTH - CHART_LEFT - CHART_RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_range
+        return (
+            CHART_HEIGHT
+            - CHART_BOTTOM
+            - (min(max(value, low), high) - low) / (high - low) * (CHART_HEIGHT - CHART_TOP - CHART_BOTTOM)
+        )
+
+
+def _draw_curve(line: ChartLine, place: _AxisTransform) -> str:
+    points = [(place.x(x), place.y(y)) for x, y in line.points if math.isfinite(y)]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    bars = [
+        f'<line class="bar {line.style}" x1="{place.x(x):.1f}" x2="{place.x(x):.1f}" y1="{place.y(low):.1f}" '
+        f'y2="{place.y(high):.1f}"/>'
+        for (x, _), (low, high) in zip(line.points, line.spans, strict=bool(line.spans))
+    ]
+    parts = (
+        [f'<polyline class="line {line.style}" points="{path}"/>'] if len(points) > 1 and line.style != "points" else []
+    )
+    if line.dots or len(points) == 1:
+        parts.extend(f'<circle class="dot {line.style}" cx="{x:.1f}" cy="{y:.1f}" r="2.6"/>' for x, y in points)
+    return "".join([*bars, *parts])
+
+
+# The learning curves of a run, from metrics.jsonl.
+
+MAX_CURVE_POINTS = 240
+"""Points of one curve on the page; longer histories are averaged in stretches."""
+
+CurvePoints = list[tuple[float, float]]
+
+
+def read_history(path: Path) -> dict[str, CurvePoints]:
+    """Every figure of metrics.jsonl as (step, value), steps rising.
+
+    A step that is written twice, as after a resume, keeps its last value. Lines that are not JSON, such as the torn
+    last one of a run that lost its power, are passed over, and so is a missing file.
+    """
+    found: dict[str, dict[float, float]] = {}
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines() if Path(path).exists() else []
+    for line in lines:
+        try:
+            figures = json.loads(line)
+            step = float(figures.pop("step"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        for name, value in figures.items():
+            if isinstance(value, int | float) and math.isfinite(value):
+                found.setdefault(name, {})[step] = float(value)
+    return {name: sorted(values.items()) for name, values in found.items()}
+
+
+def draw_loss_chart(figures: dict[str, CurvePoints]) -> str | None:
+    """Training loss, faint as measured and firm when smoothed, and validation loss; None without a history."""
+    train, val = downsample_points(figures.get("loss", [])), figures.get("val_loss", [])
+    lines = [
+        ChartLine(name="training", points=train, style="faint"),
+        ChartLine(name="training, smoothed", points=smooth_points(train), style="first"),
+        ChartLine(name="validation", points=val, style="second", dots=len(val) <= 40),
+    ]
+    values = [y for _, y in smooth_points(train) + val]
+    return _draw_step_chart(lines, axis_range(values, floor=0.0), "{:g}", "Loss by training step") if values else None
+
+
+def draw_accuracy_chart(figures: dict[str, CurvePoints]) -> str | None:
+    """Validation accuracy as it rose; None where it was not measured."""
+    points = [(step, 100 * share) for step, share in figures.get("val_accuracy", [])]
+    line = ChartLine(name="validation", points=points, style="second", dots=len(points) <= 40)
+    span = axis_range([y for _, y in points], floor=0.0, ceiling=100.0)
+    return _draw_step_chart([line], span, "{:g} %", "Accuracy on the validation split by step") if points else None
+
+
+def draw_score_chart(figures: dict[str, CurvePoints], name: str) -> str | None:
+    """Another validation figure of at most 1, such as `AUROC` or `R2`, as it rose; None where it was not measured."""
+    points = figures.get(f"val_{name.lower()}", [])
+    line = ChartLine(name="validation", points=points, style="second", dots=len(points) <= 40)
+    span = axis_range([y for _, y in points], ceiling=1.0)
+    return _draw_step_chart([line], span, "{:g}", f"{name} on the validation split by step") if points else None
+
+
+def draw_lr_chart(figures: dict[str, CurvePoints]) -> str | None:
+    """The learning rate as it was; None where it was not written down."""
+    points = downsample_points(figures.get("lr", []))
+    line = ChartLine(name="rate", points=points)
+    span = (0.0, 1.06 * max((y for _, y in points), default=1.0) or 1.0)
+    return _draw_step_chart([line], span, "{:g}", "Learning rate by step") if points else None
+
+
+def downsample_points(points: CurvePoints) -> CurvePoints:
+    """At most `MOST_POINTS` points: means of equal stretches, each at its last step."""
+    if len(points) <= MAX_CURVE_POINTS:
+        return points
+    stretches = np.array_split(np.array(points), MAX_CURVE_POINTS)
+    return [(float(part[-1, 0]), float(part[:, 1].mean())) for part in stretches]
+
+
+def smooth_points(points: CurvePoints, reach: int = 4) -> CurvePoints:
+    """Each value replaced by the mean of itself and up to `reach` neighbours on either side, so nothing lags."""
+    values = [value for _, value in points]
+    near = (values[max(0, i - reach) : i + reach + 1] for i in range(len(values)))
+    return [(step, sum(some) / len(some)) for (step, _), some in zip(points, near, strict=True)]
+
+
+def _draw_step_chart(lines: Sequence[ChartLine], y: AxisRange, text: str, title: str) -> str:
+    last = max([x for line in lines for x, _ in line.points] + [1.0])
+    return draw_line_chart(lines, "step", text.format, (0.0, last), y, title)
+
+
+# Do probabilities mean what they say: how often answers come true by their probability, as charts.
+
+MIN_IMAGES = 100
+"""Pictures that a chart of shares needs; with fewer it would show noise."""
+NUM_CHART_BINS = 10
+MAX_LABEL_CHARTS = 6
+"""Labels with a chart: those that are farthest off."""
+
+
+class CalibrationChart(NamedTuple):
+    """Calibration with and without the temperature."""
+
+    name: str
+    """Of a label; empty for classes."""
+    chart: str
+    error: float
+    before: float | None
+    temperature: float | None
+
+
+def classification_calibration(
+    probabilities: Float64[np.ndarray, "n K"], right: Bool[np.ndarray, " n"], by: Decisions
+) -> CalibrationChart:
+    """How often the likeliest class is right.
+
+    The temperature is taken off again by what it does: it raises every probability to the power 1 / temperature.
+    """
+    plain, temperature = None, None
+    if by.temperature:
+        (temperature,) = by.temperature
+        plain = softmax(temperature * np.log(np.maximum(probabilities, np.finfo(np.float32).tiny))).max(1)
+    title = "Accuracy of the answers by their confidence"
+    return _make_calibration_chart("", probabilities.max(1), right, plain, temperature, ("confidence, %", title))
+
+
+def multilabel_calibration(answers: MultilabelPredictions, by: Decisions) -> list[CalibrationChart]:
+    """How often each label is there, for labels with enough known pictures of either kind; the farthest off first."""
+    assert answers.targets is not None
+    found = []
+    for k, name in enumerate(answers.classes):
+        known = answers.known[:, k]
+        chances, there = (
+            answers.probabilities[known, k].astype(np.float64),
+            answers.targets[known, k] >= LABEL_THRESHOLD,
+        )
+        if len(there) < MIN_IMAGES or min(there.sum(), (~there).sum()) < MIN_IMAGES_PER_SIDE:
+            continue
+        temperature = by.temperature[k] if by.temperature else None
+        temperature = None if temperature == 1 else temperature  # one that nobody fitted
+        plain = None if temperature is None else _undo_temperature(chances, temperature)
+        words = ("probability, %", f"Share of pictures with {name} by its probability")
+        found.append(_make_calibration_chart(name, chances, there, plain, temperature, words))
+    return sorted(found, key=lambda one: -one.error)
+
+
+def _undo_temperature(chances: np.ndarray, temperature: float) -> np.ndarray:
+    """The sigmoid of the logits as they were before they were divided."""
+    inside = np.clip(chances, np.finfo(np.float32).tiny, 1 - np.finfo(np.float32).eps / 2)
+    return np.asarray(1 / (1 + ((1 - inside) / inside) ** temperature))
+
+
+def _make_calibration_chart(
+    name: str,
+    chances: np.ndarray,
+    true: np.ndarray,
+    plain: np.ndarray | None,
+    temperature: float | None,
+    words: tuple[str, str],
+) -> CalibrationChart:
+    """Args: words: below the axis, and for a screen reader."""
+    lines, before = [], None
+    if plain is not None:
+        before = calibration.debiased_calibration_error(plain, true)
+        points = [
+            (100 * one.chance, 100 * one.share) for one in calibration.reliability_curve(plain, true, NUM_CHART_BINS)
+        ]
+        lines.append(ChartLine(name="before", points=points, style="faint", dots=True))
+    bins = calibration.reliability_curve(chances, true, NUM_CHART_BINS)
+    points = [(100 * one.chance, 100 * one.share) for one in bins]
+    spans = [(100 * one.interval.low, 100 * one.interval.high) for one in bins]
+    lines.append(ChartLine(name="measured", points=points, style="second", dots=True, spans=spans))
+    least = min(min(pair) for line in lines for pair in line.points)
+    lowest = max(0.0, 10.0 * math.floor(least / 10) - 5)
+    guide = ChartLine(name="perfect", points=[(lowest, lowest), (100.0, 100.0)], style="guide")
+    span = (lowest, 102.0)
+    drawing = draw_line_chart([guide, *lines], words[0], "{:g} %".format, span, span, words[1])
+    return CalibrationChart(name, drawing, calibration.debiased_calibration_error(chances, true), before, temperature)
+
+
+# A chart of figures with their intervals, one line each, as SVG text; the page's style sheet gives the colours.
+
+DOT_WIDTH, DOT_ROW_HEIGHT = 680, 24
+DOT_LEFT, DOT_RIGHT, DOT_TOP, DOT_BOTTOM = 170, 66, 8, 30
+MAX_NAME_LENGTH = 24
+"""Letters of a name; the whole of a longer one is told when it is pointed at."""
+
+
+class DotPlotRow(NamedTuple):
+    """One line of the chart."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+
+
+def draw_dot_plot(rows: Sequence[DotPlotRow], span: AxisRange, title: str, guide: float) -> str:
+    """An SVG element: names on the left, dots and intervals, values on the right, and a dashed line at `guide`.
+
+    Args:
+        span: what the axis shows; figures beyond it stand at its ends.
+        title: what a screen reader says.
+    """
+    height = DOT_TOP + DOT_ROW_HEIGHT * len(rows) + DOT_BOTTOM
+    base = height - DOT_BOTTOM
+    parts = [f'<svg class="chart dots" viewBox="0 0 {DOT_WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    for tick in axis_ticks(span, 6):
+        across = _dot_x(tick, span)
+        parts.append(f'<line class="grid" x1="{across:.1f}" x2="{across:.1f}" y1="{DOT_TOP}" y2="{base}"/>')
+        parts.append(f'<text class="tick" x="{across:.1f}" y="{base + 18}" text-anchor="middle">{tick:g}</text>')
+    middle = _dot_x(guide, span)
+    parts.append(f'<polyline class="line guide" points="{middle:.1f},{DOT_TOP} {middle:.1f},{base}"/>')
+    for number, row in enumerate(rows):
+        parts += _draw_dot_row(row, DOT_TOP + DOT_ROW_HEIGHT * (number + 0.5), span)
+    return "\n".join([*parts, "</svg>"])
+
+
+def _draw_dot_row(row: DotPlotRow, high: float, span: AxisRange) -> list[str]:
+    name = row.name if len(row.name) <= MAX_NAME_LENGTH else f"{row.name[: MAX_NAME_LENGTH - 1]}…"
+    where = f'y="{high + 4:.1f}"'
+    parts = [f'<text class="tick name" x="{DOT_LEFT - 12}" {where} text-anchor="end">{escape(name)}</text>']
+    if row.interval is not None:
+        low, top = (_dot_x(value, span) for value in row.interval)
+        parts.append(f'<line class="span" x1="{low:.1f}" x2="{top:.1f}" y1="{high:.1f}" y2="{high:.1f}"/>')
+    kind = "dot" if row.interval is not None else "dot faint"
+    parts.append(f'<circle class="{kind}" cx="{_dot_x(row.value, span):.1f}" cy="{high:.1f}" r="4"/>')
+    parts.append(f'<text class="tick" x="{DOT_WIDTH - DOT_RIGHT + 16}" {where}>{row.value:.3f}</text>')
+    return parts
+
+
+def _dot_x(value: float, span: AxisRange) -> float:
+    low, high = span
+    return DOT_LEFT + (min(max(value, low), high) - low) / (high - low) * (DOT_WIDTH - DOT_LEFT - DOT_RIGHT)
+
+
+# What happens to a hundred people, each a pane of a window: found, missed, alarmed for nothing, rightly left alone.
+
+PANE_SIDE, PANE_GAP, PANES_PER_ROW = 13, 3, 20
+MIN_PRESENT = 2.0
+"""Of so many people at least one in a round number must have what is looked for, or the number is made larger."""
+POPULATION_SIZES = (100, 1000, 10000, 100000)
+
+
+class IconArrayCounts(NamedTuple):
+    """A round number of people, in whole ones."""
+
+    n: int
+    found: int
+    missed: int
+    alarmed: int
+    left: int
+
+    @property
+    def present(self) -> int:
+        """Those who have it."""
+        return self.found + self.missed
+
+    @property
+    def answered(self) -> int:
+        """Those who are said to have it."""
+        return self.found + self.alarmed
+
+
+def expected_counts(thing: BinaryTarget) -> IconArrayCounts | None:
+    """What becomes of a hundred people, or of more where it is rare; None where a rate could not be measured."""
+    if thing.missed is None or thing.alarms is None:
+        return None
+    least = min(thing.prevalence, 1 - thing.prevalence)
+    n = next((lot for lot in POPULATION_SIZES if lot * least >= MIN_PRESENT), POPULATION_SIZES[-1])
+    present = round(n * thing.prevalence)
+    missed, alarmed = round(present * thing.missed.value), round((n - present) * thing.alarms.value)
+    return IconArrayCounts(n, present - missed, missed, alarmed, n - present - alarmed)
+
+
+def draw_icon_array(some: IconArrayCounts, name: str) -> str:
+    """An SVG element with a hundred panes in rows of twenty; the page's style sheet gives the colours."""
+    step = PANE_SIDE + PANE_GAP
+    width, height = PANES_PER_ROW * step - PANE_GAP, 100 // PANES_PER_ROW * step - PANE_GAP
+    says = (
+        f"Of 100, {some.present} have {name}: {some.found} are found and {some.missed} missed. "
+        f"Of the others {some.alarmed} get a false alarm and {some.left} are rightly left alone."
+    )
+    parts = [f'<svg class="panes-of-people" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(says)}">']
+    start = 0
+    kinds = {"found": some.found, "missed": some.missed, "alarmed": some.alarmed, "left": some.left}
+    for kind, count in kinds.items():
+        places = [divmod(place, PANES_PER_ROW) for place in range(start, start + count)]
+        path = "".join(f"M{column * step} {row * step}h{PANE_SIDE}v{PANE_SIDE}h-{PANE_SIDE}z" for row, column in places)
+        parts += [f'<path class="{kind}" d="{path}"/>'] if path else []
+        start += count
+    return "".join([*parts, "</svg>"])

@@ -1,0 +1,426 @@
+"""What is looked for: each label, or a class against all others, on the pictures of which it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64, Shaped
+
+from ..evaluate import thresholds
+from ..evaluate.decisions import Decisions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import LABEL_THRESHOLD, UNKNOWN_CLASS, ClassificationPredictions, MultilabelPredictions
+from ..evaluate.thresholds import MIN_PER_SIDE, ThresholdRule
+from ..stats.predictive import PredictiveValues, Rate, predictive_values
+from .proportions import Proportion, estimate_proportion
+from .thumbnails import StoredThumbnail
+
+ARGMAX_WORDS = "where likeliest"
+"""When a class is answered that has no threshold."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BinaryTarget:
+    """One label or class, over the m pictures of which it is known."""
+
+    name: str
+    rows: Int64[np.ndarray, " m"]
+    """Their rows in the table."""
+    present: Bool[np.ndarray, " m"]
+    """Which of them have it."""
+    chances: Float64[np.ndarray, " m"]
+    """The probability that each is given."""
+    said: Bool[np.ndarray, " m"]
+    """Which are answered with it."""
+    groups: Shaped[np.ndarray, " m"] | None
+    """Such as their patients."""
+    threshold: float | None
+    """From which probability on it is answered; None where no single one says so."""
+    otherwise: str
+    """What says so then, in words."""
+    prevalence: float
+    """Share that has it, between 0 and 1."""
+    stated: bool
+    """Whether a person has said so; otherwise it is the share of these pictures."""
+
+    @cached_property
+    def missed(self) -> Proportion | None:
+        """Of the pictures with it those that are not answered so; None where none has it."""
+        return self.of_present(~self.said)
+
+    @cached_property
+    def alarms(self) -> Proportion | None:
+        """Of the pictures without it those that are answered so; None where all have it."""
+        return self.of_absent(self.said)
+
+    def of_present(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
+        """A share of the pictures with it."""
+        return estimate_proportion(which[self.present], None if self.groups is None else self.groups[self.present])
+
+    def of_absent(self, which: Bool[np.ndarray, " m"]) -> Proportion | None:
+        """A share of the pictures without it."""
+        return estimate_proportion(which[~self.present], None if self.groups is None else self.groups[~self.present])
+
+    @cached_property
+    def worth(self) -> PredictiveValues:
+        """What its answers are worth at the prevalence."""
+        if self.missed is None or self.alarms is None:
+            return PredictiveValues(None, None)
+        return predictive_values(_complement_rate(self.missed), _complement_rate(self.alarms), self.prevalence)
+
+    @property
+    def positives(self) -> int:
+        """Pictures that have it."""
+        return int(self.present.sum())
+
+    @property
+    def negatives(self) -> int:
+        """Pictures that are known not to have it."""
+        return int((~self.present).sum())
+
+
+def binary_targets(
+    answers: TaskPredictions,
+    decided: Decisions,
+    positive: str = "",
+    prevalences: Mapping[str, float] | None = None,
+    groups: Shaped[np.ndarray, " n"] | None = None,
+) -> list[BinaryTarget]:
+    """Everything that a table of classes or labels looks for, in the order of the model's outputs.
+
+    Args:
+        positive: only this class or label.
+        prevalences: those that a person has stated, by name.
+        groups: of each picture of the table.
+    """
+    stated = prevalences or {}
+    if isinstance(answers, MultilabelPredictions):
+        places = [answers.classes.index(positive)] if positive else list(range(len(answers.classes)))
+        return [_label_target(answers, decided, place, stated, groups) for place in places]
+    assert isinstance(answers, ClassificationPredictions)
+    return [
+        _class_target(answers, decided, place, stated, groups)
+        for place in target_class_indices(answers, decided, positive)
+    ]
+
+
+def target_class_indices(answers: ClassificationPredictions, decided: Decisions, positive: str = "") -> list[int]:
+    """Which classes are looked for: one that is named, of two the rarer one, else each against all others."""
+    named = positive or decided.positive
+    if named:
+        return [answers.classes.index(named)]
+    if len(answers.classes) != 2 or answers.targets is None:
+        return list(range(len(answers.classes)))
+    counts = [int((answers.targets == place).sum()) for place in range(2)]
+    return [int(counts[1] < counts[0])]
+
+
+def _label_target(
+    answers: MultilabelPredictions,
+    decided: Decisions,
+    place: int,
+    stated: Mapping[str, float],
+    groups: np.ndarray | None,
+) -> BinaryTarget:
+    rows = np.flatnonzero(answers.known[:, place])
+    targets = answers.targets if answers.targets is not None else np.zeros(answers.probabilities.shape)
+    return _make_binary_target(
+        answers.classes[place],
+        rows,
+        targets[rows, place] >= LABEL_THRESHOLD,
+        answers.probabilities[rows, place],
+        answers.labels[rows, place],
+        decided.thresholds[place] if decided.thresholds else LABEL_THRESHOLD,
+        "by each model's own",
+        stated,
+        groups,
+    )
+
+
+def _class_target(
+    answers: ClassificationPredictions,
+    decided: Decisions,
+    place: int,
+    stated: Mapping[str, float],
+    groups: np.ndarray | None,
+) -> BinaryTarget:
+    targets = np.full(len(answers), UNKNOWN_CLASS) if answers.targets is None else answers.targets
+    rows, name = np.flatnonzero(targets != UNKNOWN_CLASS), answers.classes[place]
+    cut = decided.thresholds[0] if decided.thresholds else None
+    other = f"where not {decided.positive}" if cut is not None and name != decided.positive else ARGMAX_WORDS
+    return _make_binary_target(
+        name,
+        rows,
+        targets[rows] == place,
+        answers.probabilities[rows, place],
+        answers.labels[rows] == place,
+        cut if name == decided.positive else None,
+        other,
+        stated,
+        groups,
+    )
+
+
+def _make_binary_target(
+    name: str,
+    rows: np.ndarray,
+    present: np.ndarray,
+    chances: np.ndarray,
+    said: np.ndarray,
+    threshold: float | None,
+    otherwise: str,
+    stated: Mapping[str, float],
+    groups: np.ndarray | None,
+) -> BinaryTarget:
+    exact, n, positives = chances.astype(np.float64), len(present), int(present.sum())
+    follows = threshold is not None and bool(((exact >= threshold) == said).all())
+    inside = positives / n if 0 < positives < n else (positives + 0.5) / (n + 1)  # never none, and never all
+    return BinaryTarget(
+        name=name,
+        rows=rows,
+        present=present.astype(bool),
+        chances=exact,
+        said=said.astype(bool),
+        groups=None if groups is None else groups[rows],
+        threshold=threshold if follows else None,
+        otherwise=otherwise,
+        prevalence=stated.get(name, inside),
+        stated=name in stated,
+    )
+
+
+def _complement_rate(share: Proportion) -> Rate:
+    low, high = share.interval
+    return Rate(1 - share.value, type(share.interval)(1 - high, 1 - low))
+
+
+# Thresholds to choose from: each found on the validation pictures by a rule, and measured on the held-out ones.
+#
+# A single threshold parts what is passed from what is rejected; two leave a grey zone between them, whose parts are
+# inspected again.
+
+TARGET_ERROR_RATES = (0.05, 0.02, 0.01, 0.005)
+"""Shares of false rejects, or of escapes, that are aimed at."""
+MISS_COSTS = (1.0, 10.0, 100.0)
+"""Of an escape, in false rejects."""
+
+
+class OperatingPoint(NamedTuple):
+    """One threshold."""
+
+    aim: str
+    """What it was chosen for, in words."""
+    rule: str
+    """As `--answers.rule` takes it; empty for the threshold that the model has."""
+    threshold: float | None
+    """None where the likeliest class is answered."""
+    missed: Proportion | None
+    alarms: Proportion | None
+    kept: bool = True
+    """Whether the aim is kept on the pictures that it is measured on."""
+
+
+class GrayZone(NamedTuple):
+    """Two thresholds: below the lower one a part passes, from the upper one on it is rejected."""
+
+    aim: float
+    """Share of misses, and of false alarms, that it was chosen for."""
+    low: float
+    high: float
+    missed: Proportion | None
+    """Of those with it, the share that passes."""
+    alarms: Proportion | None
+    """Of those without it, the share that is rejected."""
+    grey: float
+    """Of all parts at the stated prevalence, the share between the two."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether one threshold does what the two were to do."""
+        return self.low >= self.high
+
+
+class ThresholdChoices(NamedTuple):
+    """What can be chosen for one class or label."""
+
+    thing: BinaryTarget
+    rows: list[OperatingPoint]
+    zones: list[GrayZone]
+    why_not: str
+    """Why there is nothing to choose by; empty otherwise."""
+    basis: BinaryTarget | None
+    """The pictures that thresholds were chosen on; None where these are the same that they are measured on."""
+
+
+def compute_operating_points(thing: BinaryTarget, basis: BinaryTarget | None) -> ThresholdChoices:
+    """Every threshold worth a look.
+
+    Args:
+        basis: the same class or label on the validation pictures; None where there are none stored.
+    """
+    as_it_is = OperatingPoint("as the model answers", "", thing.threshold, thing.missed, thing.alarms)
+    chosen_on = thing if basis is None else basis
+    if min(chosen_on.positives, chosen_on.negatives) < MIN_PER_SIDE:
+        why = (
+            f"thresholds need {MIN_PER_SIDE} validation pictures with {thing.name} and {MIN_PER_SIDE} without it, "
+            f"and there are "
+            f"{chosen_on.positives:,} and {chosen_on.negatives:,}"
+        )
+        return ThresholdChoices(thing, [as_it_is], [], why, basis)
+    rows = [as_it_is]
+    for target in TARGET_ERROR_RATES:
+        aim = f"false rejects at most {100 * target:g}\u202f%"
+        row = _measure_operating_point(aim, ThresholdRule("specificity", 1 - target), thing, chosen_on)
+        rows.append(row._replace(kept=row.alarms is None or row.alarms.value <= target))
+    for target in TARGET_ERROR_RATES:
+        aim = f"escapes at most {100 * target:g}\u202f%"
+        row = _measure_operating_point(aim, ThresholdRule("sensitivity", 1 - target), thing, chosen_on)
+        rows.append(row._replace(kept=row.missed is None or row.missed.value <= target))
+    for cost in MISS_COSTS:
+        aim = f"an escape costs {cost:g} false reject{'s' if cost > 1 else ''}"
+        rows.append(
+            _measure_operating_point(
+                aim,
+                ThresholdRule("cost", float(f"{cost * _prevalence_odds_ratio(thing, chosen_on):.3g}")),
+                thing,
+                chosen_on,
+            )
+        )
+    return ThresholdChoices(
+        thing, rows, [_compute_gray_zone(target, thing, chosen_on) for target in TARGET_ERROR_RATES], "", basis
+    )
+
+
+def _measure_operating_point(aim: str, rule: ThresholdRule, thing: BinaryTarget, basis: BinaryTarget) -> OperatingPoint:
+    value = thresholds.choose_threshold(rule, basis.present, basis.chances).value
+    said = thing.chances >= value
+    return OperatingPoint(aim, str(rule), value, thing.of_present(~said), thing.of_absent(said))
+
+
+def _compute_gray_zone(target: float, thing: BinaryTarget, basis: BinaryTarget) -> GrayZone:
+    low = thresholds.choose_threshold(ThresholdRule("sensitivity", 1 - target), basis.present, basis.chances).value
+    high = thresholds.choose_threshold(ThresholdRule("specificity", 1 - target), basis.present, basis.chances).value
+    passed, rejected = thing.chances < min(low, high), thing.chances >= high
+    between = ~passed & ~rejected
+    return GrayZone(
+        aim=target,
+        low=low,
+        high=high,
+        missed=thing.of_present(passed),
+        alarms=thing.of_absent(rejected),
+        grey=thing.prevalence * _mean_or_zero(between[thing.present])
+        + (1 - thing.prevalence) * _mean_or_zero(between[~thing.present]),
+    )
+
+
+def _prevalence_odds_ratio(thing: BinaryTarget, basis: BinaryTarget) -> float:
+    """What a miss among the pictures chosen on weighs where the stated share has it: odds by odds; 1 if none was
+    stated. With one defect in a hundred parts an escape is rare, and false rejects are what costs.
+    """
+    if not thing.stated:
+        return 1.0
+    return thing.prevalence / (1 - thing.prevalence) * basis.negatives / basis.positives
+
+
+def _mean_or_zero(which: np.ndarray) -> float:
+    return float(which.mean()) if len(which) else 0.0
+
+
+# The worst failures: what is looked for and was missed with the least doubt, and what was seen where it is not.
+
+MAX_FAILURES = 6
+"""Misses on a page, and as many false alarms."""
+
+
+class WrongPrediction(NamedTuple):
+    """One wrong answer."""
+
+    row: int
+    """Of the table."""
+    name: str
+    """What was missed, or seen where it is not."""
+    chance: float
+    """The probability that it was given."""
+    threshold: float | None
+    """From which probability on it is answered; None where the likeliest class is."""
+    label: str
+    """The class that it is; empty for labels, which are answered each by itself."""
+    said: str
+    """The class that was answered; empty for labels."""
+    id: str
+    """Of the picture."""
+    uri: str
+    """Empty where no thumbnail was stored."""
+    small: bool
+    """Drawn with sharp pixels."""
+    missed: bool
+
+    @property
+    def alt(self) -> str:
+        """What a screen reader says."""
+        what = f"is {self.label}, answered {self.said}" if self.said else ""
+        has = f"has {self.name}, not answered so" if self.missed else f"has no {self.name}, answered with it"
+        return f"{what or has}, probability of {self.name} {self.chance:.1%}"
+
+
+def worst_rows(things: Sequence[BinaryTarget], most: int = MAX_FAILURES) -> Int64[np.ndarray, " rows"]:
+    """Rows of the table with the worst misses, then those with the worst false alarms; each row once."""
+    pairs = [*_worst_misses(things, most), *_worst_false_alarms(things, most)]
+    return np.array(list(dict.fromkeys(row for row, _ in pairs)), np.int64)
+
+
+def find_worst_failures(
+    things: Sequence[BinaryTarget],
+    answers: TaskPredictions,
+    images: Sequence[StoredThumbnail],
+    indices: Int64[np.ndarray, " k"],
+    most: int = MAX_FAILURES,
+) -> tuple[list[WrongPrediction], list[WrongPrediction]]:
+    """Misses, the lowest probability first, and false alarms, the highest first.
+
+    Args:
+        images, indices: the stored thumbnails, and their rows in the table.
+    """
+    places = {row: place for place, row in enumerate(indices.tolist())}
+
+    def told(row: int, thing: BinaryTarget, missed: bool) -> WrongPrediction:
+        image = images[places[row]] if row in places else None
+        label, said = _actual_and_predicted(answers, row)
+        return WrongPrediction(
+            row=row,
+            name=thing.name,
+            chance=float(thing.chances[np.searchsorted(thing.rows, row)]),
+            threshold=thing.threshold,
+            label=label,
+            said=said,
+            id=answers.ids[row],
+            uri="" if image is None else image.uri,
+            small=image is not None and image.small,
+            missed=missed,
+        )
+
+    misses = [told(row, thing, True) for row, thing in _worst_misses(things, most)]
+    return misses, [told(row, thing, False) for row, thing in _worst_false_alarms(things, most)]
+
+
+def _actual_and_predicted(answers: TaskPredictions, row: int) -> tuple[str, str]:
+    """What a picture is and what was answered; nothing of labels."""
+    if not isinstance(answers, ClassificationPredictions) or answers.targets is None:
+        return "", ""
+    return answers.classes[int(answers.targets[row])], answers.classes[int(answers.labels[row])]
+
+
+def _worst_misses(things: Sequence[BinaryTarget], most: int) -> list[tuple[int, BinaryTarget]]:
+    found = [(thing.chances[i], thing, i) for thing in things for i in np.flatnonzero(thing.present & ~thing.said)]
+    found.sort(key=lambda one: one[0])
+    return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]
+
+
+def _worst_false_alarms(things: Sequence[BinaryTarget], most: int) -> list[tuple[int, BinaryTarget]]:
+    found = [(thing.chances[i], thing, i) for thing in things for i in np.flatnonzero(~thing.present & thing.said)]
+    found.sort(key=lambda one: -one[0])
+    return [(int(thing.rows[i]), thing) for _, thing, i in found[:most]]

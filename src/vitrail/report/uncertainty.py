@@ -1,0 +1,289 @@
+"""What a page says of how far answers can be trusted: calibration, abstaining, sets of classes, thresholds, ranges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Shaped
+
+from ..evaluate import thresholds
+from ..evaluate.calibration import RiskCoverageCurve, risk_coverage_curve
+from ..evaluate.conformal import ConformalSets
+from ..evaluate.decisions import UNLIKE, UNSURE, Decisions
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import (
+    LABEL_THRESHOLD,
+    UNKNOWN_CLASS,
+    ClassificationPredictions,
+    MultilabelPredictions,
+    RegressionPredictions,
+)
+from ..stats.intervals import wilson_interval
+from . import charts
+from .charts import MIN_IMAGES
+from .image_selection import wrong_label_mask
+from .proportions import Proportion, estimate_proportion
+from .task_sections import MAX_SCATTER_COLUMNS
+
+COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
+MAX_RISK_POINTS = 200
+MAX_SET_SIZE = 3
+
+
+class SelectiveRisk(NamedTuple):
+    """What is left if only the surest pictures are answered."""
+
+    chart: str
+    rows: list[tuple[float, Proportion]]
+    """Share of pictures answered, and of those the wrong ones."""
+
+
+class SetCoverage(NamedTuple):
+    """What sets of classes hold."""
+
+    promised: float
+    kept: Proportion
+    size: float
+    """Mean number of classes in a set."""
+    sizes: list[tuple[str, float]]
+
+
+class ThresholdRow(NamedTuple):
+    """A threshold on the held-out pictures."""
+
+    name: str
+    threshold: float
+    chosen: bool
+    """By the rule; otherwise it is one half."""
+    sensitivity: Proportion | None
+    specificity: Proportion | None
+    precision: Proportion | None
+    """Of those answered with it, the share that has it."""
+
+
+def uncertainty_context(
+    answers: TaskPredictions, decided: Decisions, groups: np.ndarray | None = None
+) -> dict[str, Any]:
+    """What `trust.html.j2` needs; a part that cannot be shown is None.
+
+    Args:
+        groups: of each picture, such as its patient: thresholds, sets and ranges have intervals that draw whole groups.
+    """
+    found: dict[str, Any] = {
+        "calibrated": None, "by_label": [], "answering": None, "held": None, "cuts": [], "ranges": [], "agreement": [],
+        "unlike": estimate_proportion(_ood_mask(answers), groups) if answers.abstained else None,
+        "silent": estimate_proportion(answers.silent, groups) if answers.abstained else None,
+    }  # fmt: skip
+    if answers.targets is None:
+        return found
+    if isinstance(answers, ClassificationPredictions):
+        return found | _classification_uncertainty(answers, decided, groups)
+    if isinstance(answers, MultilabelPredictions):
+        return found | {
+            "cuts": _label_threshold_rows(answers, decided, groups),
+            "by_label": charts.multilabel_calibration(answers, decided),
+        }
+    return found | _regression_uncertainty(answers, decided, groups)
+
+
+def _ood_mask(answers: TaskPredictions) -> np.ndarray:
+    return np.array([why == UNLIKE for why in answers.abstained], bool)
+
+
+def _select_groups(groups: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    return None if groups is None else groups[rows]
+
+
+def _classification_uncertainty(
+    answers: ClassificationPredictions, decided: Decisions, groups: np.ndarray | None
+) -> dict[str, Any]:
+    assert answers.targets is not None
+    known = answers.targets != UNKNOWN_CLASS
+    probabilities, targets = answers.probabilities[known].astype(np.float64), answers.targets[known]
+    if not len(targets):
+        return {}
+    wrong = probabilities.argmax(1) != targets
+    many, by_threshold = len(wrong) >= MIN_IMAGES, bool(decided.positive and decided.thresholds)
+    return {
+        "calibrated": charts.classification_calibration(probabilities, ~wrong, decided) if many else None,
+        "answering": _selective_risk(probabilities.max(1), wrong) if many and not by_threshold else None,
+        "held": _set_coverage(probabilities, targets, decided, _select_groups(groups, known)) if decided.cuts else None,
+        "cuts": [_binary_threshold_row(answers, decided, groups)] if by_threshold else [],
+    }
+
+
+def _selective_risk(confidences: np.ndarray, wrong: np.ndarray) -> SelectiveRisk:
+    found = risk_coverage_curve(confidences, wrong.astype(np.float64))
+    n = len(wrong)
+    places = np.unique(np.linspace(max(0, n // 50), n - 1, MAX_RISK_POINTS).astype(np.int64))
+    points = [(100 * float(found.coverage[place]), 100 * float(found.risk[place])) for place in places]
+    span = (0.0, max(1.0, 1.1 * max(y for _, y in points)))
+    title = "Share of wrong answers by the share of pictures that are answered"
+    line = charts.ChartLine(name="risk", points=points)
+    drawing = charts.draw_line_chart([line], "answered, %", "{:g} %".format, (0.0, 100.0), span, title)
+    return SelectiveRisk(drawing, [(coverage, _error_at_coverage(found, coverage)) for coverage in COVERAGES])
+
+
+def _error_at_coverage(found: RiskCoverageCurve, coverage: float) -> Proportion:
+    n = math.ceil(coverage * len(found.risk) - 1e-9)
+    wrong = round(found.risk_at(coverage) * n)
+    return Proportion(wrong / n, wilson_interval(wrong, n), n)
+
+
+def _set_coverage(
+    probabilities: np.ndarray, targets: np.ndarray, decided: Decisions, groups: np.ndarray | None
+) -> SetCoverage:
+    held = ConformalSets(decided.miss, decided.cuts, ()).of(probabilities.astype(np.float32))
+    sizes = held.sum(1)
+    counts = [(str(size or "none"), float((sizes == size).mean())) for size in range(MAX_SET_SIZE)]
+    counts.append((f"{MAX_SET_SIZE} or more", float((sizes >= MAX_SET_SIZE).mean())))
+    right = held[np.arange(len(targets)), targets]
+    kept = estimate_proportion(right, groups)
+    assert kept is not None
+    return SetCoverage(1 - decided.miss, kept, float(sizes.mean()), counts)
+
+
+def _binary_threshold_row(
+    answers: ClassificationPredictions, decided: Decisions, groups: np.ndarray | None
+) -> ThresholdRow:
+    assert answers.targets is not None
+    known, positive = answers.targets != UNKNOWN_CLASS, answers.classes.index(decided.positive)
+    is_so, said_so = answers.targets[known] == positive, answers.labels[known] == positive
+    own = _select_groups(groups, known)
+    return _make_threshold_row(decided.positive, decided.thresholds[0], all(decided.chosen), is_so, said_so, own)
+
+
+def _label_threshold_rows(
+    answers: MultilabelPredictions, decided: Decisions, groups: np.ndarray | None
+) -> list[ThresholdRow]:
+    assert answers.targets is not None
+    values = decided.thresholds or (thresholds.DEFAULT_THRESHOLD,) * len(answers.classes)
+    chosen = decided.chosen or (False,) * len(values)
+    found = []
+    for k, name in enumerate(answers.classes):
+        known = answers.known[:, k]
+        has_it, said_so = answers.targets[known, k] >= LABEL_THRESHOLD, answers.labels[known, k]
+        found.append(_make_threshold_row(name, values[k], chosen[k], has_it, said_so, _select_groups(groups, known)))
+    return found
+
+
+def _make_threshold_row(
+    name: str,
+    threshold: float,
+    chosen: bool,
+    positive: np.ndarray,
+    answered: np.ndarray,
+    groups: np.ndarray | None,
+) -> ThresholdRow:
+    return ThresholdRow(
+        name=name,
+        threshold=threshold,
+        chosen=chosen,
+        sensitivity=estimate_proportion(answered[positive], _select_groups(groups, positive)),
+        specificity=estimate_proportion(~answered[~positive], _select_groups(groups, ~positive)),
+        precision=estimate_proportion(positive[answered], _select_groups(groups, answered)),
+    )
+
+
+def _regression_uncertainty(
+    answers: RegressionPredictions, decided: Decisions, groups: np.ndarray | None
+) -> dict[str, Any]:
+    """Ranges and, for each column, differences by means (Bland and Altman)."""
+    assert answers.targets is not None
+    ranges, drawings = [], []
+    for k, name in enumerate(answers.columns[:MAX_SCATTER_COLUMNS]):
+        known = answers.known[:, k]
+        targets, values = answers.targets[known, k].astype(np.float64), answers.values[known, k].astype(np.float64)
+        if not len(targets):
+            continue
+        if decided.reach:
+            inside = np.abs(values - targets) <= decided.reach[k]
+            ranges.append(
+                (name, decided.reach[k], 1 - decided.miss, estimate_proportion(inside, _select_groups(groups, known)))
+            )
+        if len(targets) > 1:
+            drawings.append((name, _draw_bland_altman(name, targets, values)))
+    return {"ranges": ranges, "agreement": drawings}
+
+
+def _draw_bland_altman(name: str, targets: np.ndarray, values: np.ndarray) -> str:
+    means, gaps = (targets + values) / 2, values - targets
+    middle, reach = float(gaps.mean()), 1.96 * float(gaps.std(ddof=1))
+    x, y = charts.axis_range(means.tolist()), charts.axis_range([*gaps.tolist(), middle - reach, middle + reach, 0.0])
+    rows = np.unique(np.linspace(0, len(gaps) - 1, min(1000, len(gaps))).astype(np.int64))
+    levels = (middle - reach, middle, middle + reach)
+    lines = [charts.ChartLine(name="level", points=[(x[0], at), (x[1], at)], style="guide") for at in levels]
+    points: Sequence[tuple[float, float]] = list(zip(means[rows].tolist(), gaps[rows].tolist(), strict=True))
+    lines.append(charts.ChartLine(name="pictures", points=points, style="points", dots=True))
+    title = f"Answer less truth of {name} by their mean"
+    return charts.draw_line_chart(lines, f"mean of answer and true {name}", "{:.4g}".format, x, y, title)
+
+
+# What a page says of the pictures that are left unanswered: how many, why, and whether that was right.
+
+MAX_NAMED = 6
+"""Unanswered pictures of either kind that a page names; the table of predictions names all."""
+
+
+class AbstentionSummary(NamedTuple):
+    """Pictures without an answer."""
+
+    share: Proportion
+    """Of all."""
+    unsure: int
+    unlike: int
+    some_unsure: tuple[str, ...]
+    """Ids of the first of them."""
+    some_unlike: tuple[str, ...]
+    table: str
+    """The file whose column `abstain` says it of each picture."""
+    wrong_silent: Proportion | None
+    """Of those that are left unanswered, the ones that would have been answered wrongly."""
+    wrong_answered: Proportion | None
+    """Of those that are answered."""
+    wrong: str
+    """What being wrong means here, in words."""
+    can_be_unsure: bool
+    can_be_unlike: bool
+
+
+def summarize_abstention(
+    answers: TaskPredictions, decided: Decisions, groups: Shaped[np.ndarray, " n"] | None = None
+) -> AbstentionSummary:
+    """Of one table of classes or labels, which has at least one row."""
+    silent, wrong, known = answers.silent, *_wrong_and_known_masks(answers)
+
+    def of(rows: np.ndarray) -> Proportion | None:
+        return estimate_proportion(wrong[rows], None if groups is None else groups[rows])
+
+    def some(reason: str) -> tuple[str, ...]:
+        found = [name for name, why in zip(answers.ids, answers.abstained, strict=False) if why == reason]
+        return tuple(found[:MAX_NAMED])
+
+    share = estimate_proportion(silent, groups)
+    assert share is not None
+    return AbstentionSummary(
+        share=share,
+        unsure=sum(why == UNSURE for why in answers.abstained),
+        unlike=sum(why == UNLIKE for why in answers.abstained),
+        some_unsure=some(UNSURE),
+        some_unlike=some(UNLIKE),
+        table=f"predictions/{answers.split}.csv",
+        wrong_silent=of(silent & known),
+        wrong_answered=of(~silent & known),
+        wrong="wrong in some label" if isinstance(answers, MultilabelPredictions) else "wrong",
+        can_be_unsure=decided.sure > 0 or UNSURE in answers.abstained,
+        can_be_unlike=decided.unlike is not None or UNLIKE in answers.abstained,
+    )
+
+
+def _wrong_and_known_masks(answers: TaskPredictions) -> tuple[np.ndarray, np.ndarray]:
+    """Which pictures are answered wrongly, in any label, and of which that is known; bool [n] each."""
+    if isinstance(answers, MultilabelPredictions):
+        return np.asarray(wrong_label_mask(answers).any(1)), np.asarray(answers.known.any(1))
+    assert isinstance(answers, ClassificationPredictions)
+    targets = np.full(len(answers), UNKNOWN_CLASS) if answers.targets is None else answers.targets
+    return np.asarray(answers.labels != targets), np.asarray(targets != UNKNOWN_CLASS)
