@@ -22,11 +22,11 @@ import torch.nn.functional as F
 from vitrail.bench import measure
 from vitrail.bench.attention_table import DTYPES, compare_paths, propose_changes, time_both_paths
 from vitrail.bench.measure import InterleavedTimer, Timing
-from vitrail.doors.benching import attention_lines
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.runtime import cpu_name
+from vitrail.services.benchmarking import format_attention_results
 
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 5
@@ -53,7 +53,7 @@ def main() -> None:
 def attention_rows() -> list[dict[str, object]]:
     """Attention alone, 6 heads of 64, about 3,000 tokens a batch."""
     found = list(compare_paths("cpu", MEASURED_FORMATS, rounds=REPEATS))
-    print(attention_lines(found, propose_changes(found, "cpu")))
+    print(format_attention_results(found, propose_changes(found, "cpu")))
     return [row(one.number_format, one.gradients, one.tokens, one.fused, one.open) for one in found]
 
 

@@ -84,13 +84,13 @@ def child(*words: str) -> dict[str, float]:
 
 def foretold(name: str, batch: str, number_format: str, optimizer: str) -> dict[str, float]:
     """By the code of `vitrail inspect --cost`."""
-    from vitrail.doors.costing import Asked, cost_facts
-    from vitrail.doors.models import plain_spec
+    from vitrail.services.cost import CostRequest, estimate_cost
+    from vitrail.services.open_model import default_image_spec
 
     config = shape(name)
     said: dict[str, Any] = {"number_format": number_format, "optimizer": optimizer}
-    asked = Asked(batch=int(batch), **said)
-    facts = cost_facts(config, plain_spec(config), asked)
+    asked = CostRequest(batch=int(batch), **said)
+    facts = estimate_cost(config, default_image_spec(config), asked)
     return {
         "step": facts["step"],
         "answers": int(batch) / facts["inference_rate"],
@@ -106,9 +106,9 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     from vitrail import runtime
     from vitrail.bench import measure
     from vitrail.bench.measure import InterleavedTimer
-    from vitrail.doors.models import plain_spec
     from vitrail.evaluate.inference import cast_weights
     from vitrail.model.vit import create_model
+    from vitrail.services.open_model import default_image_spec
     from vitrail.train.loop import build_train_state
     from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
@@ -116,7 +116,7 @@ def taken(name: str, batch: str, number_format: str, optimizer: str) -> dict[str
     found: dict[str, float] = {}
     small = shape("vit_mu_patch8_16")
     for warm, config in ((True, small), (False, shape(name))):
-        spec, count = plain_spec(config), int(batch)
+        spec, count = default_image_spec(config), int(batch)
         compute: dict[str, Any] = {"number_format": number_format}
         recipe: dict[str, Any] = {"steps": 1_000_000, "batch": count, "optimizer": optimizer, "warmup": 0.0}
         plan = Plan(model=config, image=spec, recipe=Recipe(**recipe), compute=ComputeSettings(**compute))

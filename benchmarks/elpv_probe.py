@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vitrail.data.preprocess import normalize, preprocess_image
-from vitrail.doors.models import Found, Said, find
+from vitrail.services.open_model import ModelInfo, ModelOptions, find_model
 
 RESULT = Path(__file__).parent / "results" / "elpv-dinov2-probe.json"
 SIDE, BATCH, FOLDS = 168, 32, 5
@@ -45,7 +45,7 @@ def main() -> None:
         return
     paths, defective, kinds = labels(options.data)
     began = time.perf_counter()
-    found = find(str(options.dinov2), Said(image_size=(SIDE, SIDE), match="transformers"))
+    found = find_model(str(options.dinov2), ModelOptions(image_size=(SIDE, SIDE), match="transformers"))
     tokens = features(found, paths)
     seconds = time.perf_counter() - began
     strata = [f"{label} {kind}" for label, kind in zip(defective, kinds, strict=True)]
@@ -65,7 +65,7 @@ def labels(data: Path) -> tuple[list[Path], np.ndarray, list[str]]:
     return [data / name for name, _, _ in rows], (chances > 0.5).astype(int), [kind for _, _, kind in rows]
 
 
-def features(found: Found, paths: list[Path]) -> dict[str, np.ndarray]:
+def features(found: ModelInfo, paths: list[Path]) -> dict[str, np.ndarray]:
     """The class token after the final norm [n, D], and beside it the mean of the patch tokens [n, 2D]."""
     parts = []
     whole = replace(found.spec, fit="squash", crop_fraction=1.0)  # a defect may lie at the border of a cell

@@ -24,8 +24,8 @@ from making.full_size import declare_torchvision
 from PIL import Image
 
 import vitrail
-from vitrail.doors.models import find
 from vitrail.predict.predictor import Predictor, PredictorMember
+from vitrail.services.open_model import find_model
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "parity"))
 from opened import CLASSIFIERS, Classifier
@@ -59,7 +59,7 @@ def main() -> None:
 
 def compared(run: vitrail.Run, other: Classifier) -> dict[str, object]:
     """Both comparisons with one library; every picture that is answered otherwise is listed."""
-    found = find(str(run.path))
+    found = find_model(str(run.path))
     predictor = Predictor([PredictorMember(model=found.model, spec=found.spec, classes=found.classes)])
     there = pictures(AT_SIZE, (SIZE, SIZE))
     batch = torch.stack([torch.from_numpy(picture).permute(2, 0, 1) for picture in there])

@@ -28,8 +28,6 @@ import numpy as np
 import torch
 
 from vitrail.data.preprocess import normalize, to_batch_tensor
-from vitrail.doors.export_pictures import drawn, to_calibrate_on, to_compare_on
-from vitrail.doors.predicting import open_predictor
 from vitrail.export import quantize, verify
 from vitrail.export.build import reopen_file, write_and_reopen
 from vitrail.export.quantize import export_reduced_precision
@@ -38,6 +36,8 @@ from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import PredictorMember
 from vitrail.runtime import cpu_name
+from vitrail.services.exporting import draw_synthetic_images, load_calibration_images, load_comparison_images
+from vitrail.services.prediction import open_predictor
 from vitrail.spec import ImageSpec
 
 RESULTS = Path(__file__).parent / "results"
@@ -75,7 +75,7 @@ def speeds(size: str, batch: int, rounds: int) -> dict[str, float]:
     spec = ImageSpec(height=config.image_size[0], width=config.image_size[1], channels=config.channels)
     names = tuple(map(str, range(config.outputs)))
     member = PredictorMember(model=create_model(config, seed=0).eval(), spec=spec, classes=names)
-    pictures = drawn(*spec.size, spec.channels, CALIBRATING)
+    pictures = draw_synthetic_images(*spec.size, spec.channels, CALIBRATING)
     with tempfile.TemporaryDirectory() as name:
         found = verify.measure_rates(answerers(member, pictures, Path(name)), pictures, rounds, batch)
     for way, rate in found.items():
@@ -117,8 +117,8 @@ def predicted(member: PredictorMember) -> Callable[[np.ndarray], object]:
 def agreements(run: Path) -> dict[str, object]:
     """How often the smaller files of a run decide as float32 does, and how fast they are."""
     member = open_predictor(run, "cpu").alone()
-    pictures, whose = to_compare_on(run, member.spec, False, None, 500)
-    calibration, fitted = to_calibrate_on(run, member.spec, None, None)
+    pictures, whose = load_comparison_images(run, member.spec, False, None, 500)
+    calibration, fitted = load_calibration_images(run, member.spec, None, None)
     found: dict[str, object] = {"pictures": whose, "int8": fitted}
     with tempfile.TemporaryDirectory() as name:
         for kind, precision in SMALLER:

@@ -23,9 +23,9 @@ import torch
 from PIL import Image
 
 from vitrail.data.preprocess import normalize, preprocess_image
-from vitrail.doors.models import Found, find
 from vitrail.explain.methods import METHODS, MethodOptions
 from vitrail.explain.truth.segmentation import SegmentationScores, merge_segmentation_scores, score_segmentation
+from vitrail.services.open_model import ModelInfo, find_model
 
 BATCH = 16
 
@@ -41,7 +41,7 @@ def main() -> None:
     if options.masks is None:
         print("Left out: the pictures and masks of ImageNet-Segmentation are not here (see --help).")
         return
-    found = find(options.model)
+    found = find_model(options.model)
     pairs = matched(options.pictures, options.masks)
     print(f"{len(pairs):,} pictures\n{'method':11} {'accuracy':>8} {'mAP':>6} {'mIoU':>6}")
     for method in options.methods.split(","):
@@ -58,7 +58,7 @@ def matched(pictures: Path, masks: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def measured(found: Found, pairs: list[tuple[Path, Path]], method: str) -> Iterator[SegmentationScores]:
+def measured(found: ModelInfo, pairs: list[tuple[Path, Path]], method: str) -> Iterator[SegmentationScores]:
     """A batch after another."""
     spec = replace(found.spec, fit="squash", crop_fraction=1.0)
     for first in range(0, len(pairs), BATCH):

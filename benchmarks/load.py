@@ -85,16 +85,16 @@ def case(asked: full_size.Case) -> dict[str, object]:
 def measure(path: Path, said: dict[str, object], folder: Path) -> dict[str, object]:
     """In a process of its own: load, and what that took."""
     import vitrail
-    from vitrail.doors.converting import convert, with_ending
-    from vitrail.doors.models import find
+    from vitrail.services.conversion import add_extension, convert_model
+    from vitrail.services.open_model import find_model
 
     with tempfile.TemporaryDirectory() as name:  # whatever is imported and allocated once, is so now
         model = vitrail.create("vit_mu_patch8_16")
         model(torch.zeros(1, 3, 16, 16))
         torch.cat([torch.empty(1, device="meta")])  # torch imports its compiler for this
-        small = replace(find("vit_mu_patch8_16"), trained=model)
+        small = replace(find_model("vit_mu_patch8_16"), trained=model)
         for to in ("timm", "torchvision", "google-npz"):
-            vitrail.load(convert(small, to, Path(name) / with_ending("small", to)).path, heads=2)
+            vitrail.load(convert_model(small, to, Path(name) / add_extension("small", to)).path, heads=2)
     files = [path] if path.is_file() else sorted(path.iterdir())
     warm(path)
     before = memory("VmRSS")

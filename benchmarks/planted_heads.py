@@ -25,12 +25,12 @@ from making.records import RESULTS, Job, Results, Row, trained
 
 from vitrail.data.source import Source
 from vitrail.data.sources.synthetic import CLASSES, open_synthetic
-from vitrail.doors.evaluation import Labelled, held_out
-from vitrail.doors.faithfulness import faithfulness, of_method
 from vitrail.explain.faithfulness.benchmark import LocalizationResult, MeanEstimate
 from vitrail.explain.methods import default_method
 from vitrail.model.vit import ViT
 from vitrail.predict.predictor import Predictor
+from vitrail.services.evaluation import LabelledImages, load_held_out
+from vitrail.services.map_faithfulness import get_map_function, measure_faithfulness
 
 CLASS = ("--model.class_token", "true")
 HEADS: dict[str, tuple[object, ...]] = {
@@ -103,7 +103,7 @@ def dealt(folder: Path, steps: int, seed: int) -> Row:
     predictor = Predictor.open(run)
     _, at = located(predictor, planted)
     return {
-        "learnt": learnt(predictor, held_out(run, "train")),
+        "learnt": learnt(predictor, load_held_out(run, "train")),
         "accuracy": row["accuracy"],
         **pointed(at),
         "on_glyph": at.in_mask.value,
@@ -120,14 +120,14 @@ def located(predictor: Predictor, planted: Source) -> tuple[str, LocalizationRes
     model = predictor.alone().model
     assert isinstance(model, ViT)
     method = default_method(model.config)
-    held = Labelled(planted, planted.splits["test"], "test")
-    truth = faithfulness(predictor, held, {method: of_method(method)}, PICTURES, shuffled=0)
+    held = LabelledImages(planted, planted.splits["test"], "test")
+    truth = measure_faithfulness(predictor, held, {method: get_map_function(method)}, PICTURES, shuffled=0)
     at = next(row.located for row in truth.rows if row.method == method)
     assert at is not None
     return method, at
 
 
-def learnt(predictor: Predictor, given: Labelled) -> float:
+def learnt(predictor: Predictor, given: LabelledImages) -> float:
     """Share of the pictures learnt from whose label, true or dealt out, is answered."""
     said = predictor.predict([given.source.pictures[row] for row in given.rows.tolist()]).labels
     return float((said == given.source.targets[given.rows]).mean())

@@ -19,11 +19,11 @@ import torch
 from scipy.stats import rankdata
 
 from vitrail.data.preprocess import normalize, preprocess_image
-from vitrail.doors.evaluation import held_out
 from vitrail.explain.faithfulness.localization import row_correlation
 from vitrail.explain.methods import METHODS, MethodOptions
 from vitrail.model.vit import ViT
 from vitrail.predict.predictor import Predictor
+from vitrail.services.evaluation import load_held_out
 from vitrail.stats.intervals import bootstrap_interval
 
 PICTURES = 100
@@ -38,7 +38,7 @@ def main() -> None:
     if len(options.runs) < 2:
         print("Left out: two or more run folders of one plan with other seeds are needed (see --help).")
         return
-    held = held_out(options.runs[0], "test")
+    held = load_held_out(options.runs[0], "test")
     pictures = [held.source.pictures[row] for row in held.rows[:PICTURES].tolist()]
     predictors = [Predictor.open(run) for run in options.runs]
     answers = predictors[0].predict(pictures).labels.tolist()

@@ -18,8 +18,8 @@ from ray import serve
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from vitrail.doors.predicting import open_predictor
 from vitrail.predict.predictor import Predictor
+from vitrail.services.prediction import open_predictor
 
 
 @serve.deployment(max_ongoing_requests=256, health_check_period_s=10)

@@ -31,14 +31,14 @@ def main() -> None:
 
     until_now("import torch")
     import vitrail.cli.main
-    import vitrail.doors.counting
-    import vitrail.doors.predicting
     import vitrail.evaluate.prediction_tables
     import vitrail.predict.image_paths
+    import vitrail.services.prediction
+    import vitrail.services.progress
 
     until_now("import vitrail and the rest")
     assert torch and vitrail.cli.main
-    predictor = vitrail.doors.predicting.open_predictor(sys.argv[1], "cpu")
+    predictor = vitrail.services.prediction.open_predictor(sys.argv[1], "cpu")
     until_now("reading the bundle")
     from vitrail.data.preprocess import preprocess_image
 

@@ -11,9 +11,9 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitrail.checkpoints import bundle
-from vitrail.doors.models import plain_spec
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
+from vitrail.services.open_model import default_image_spec
 
 SIZES = {"640x427": (640, 427), "2560x1708": (2560, 1708)}
 DIFFERENT = 24
@@ -42,7 +42,9 @@ def write_bundle(folder: Path, name: str, number_format: str) -> Path:
     if not folder.exists():
         config = dataclasses.replace(config_from_name(name), outputs=len(CLASSES))
         model = create_model(config, 0).eval()
-        bundle.save_bundle(folder, model, plain_spec(config), "classes", CLASSES, {"number_format": number_format})
+        bundle.save_bundle(
+            folder, model, default_image_spec(config), "classes", CLASSES, {"number_format": number_format}
+        )
     return folder
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI, UploadFile
 from PIL import Image
 from torch import Tensor
 
-from vitrail.doors.predicting import open_predictor
+from vitrail.services.prediction import open_predictor
 
 
 class Tutorial:

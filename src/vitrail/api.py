@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .data.open import is_in_memory
-from .doors import progress, wishes
-from .doors.creating import Size, create, load
 from .run import Run
+from .services import train_arguments, train_progress
+from .services.open_model import ImageSizeArgument, create, load
 from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import CustomAugment, CustomFunctions, CustomLoss
@@ -26,7 +26,7 @@ def fit(
     steps: int | None = None,
     out: str | Path | None = None,
     seed: int = 0,
-    image_size: Size | None = None,
+    image_size: ImageSizeArgument | None = None,
     channels: int | None = None,
     device: str = "auto",
     data_root: str | Path | None = None,
@@ -65,17 +65,17 @@ def fit(
         InterruptedRun: stopped and saved; the message says how to go on.
     """
     given, brought = source if is_in_memory(source) else None, CustomFunctions(loss, augment)
-    asked = wishes.Asked(
+    asked = train_arguments.TrainArguments(
         source=str(source) if given is None else MEMORY,
         model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,
-        seed=seed, image_size=None if image_size is None else wishes.pixels(image_size), channels=channels,
+        seed=seed, image_size=None if image_size is None else train_arguments.parse_image_size(image_size), channels=channels,
         device=device, data_root=_path(data_root), skip_bad=skip_bad, task=task, group=group, exclude=_path(exclude),
         folds=folds, pretrain=pretrain, changes=brought.settings | {k: _text(v) for k, v in (settings or {}).items()},
     )  # fmt: skip
-    wanted, chosen = wishes.wishes(asked)
-    every = cross_validation.fit_folds if wishes.wants_all_folds(asked, wanted) else training.fit
+    wanted, chosen = train_arguments.build_train_request(asked)
+    every = cross_validation.fit_folds if train_arguments.should_train_all_folds(asked, wanted) else training.fit
     events = every(wanted, chosen, _path(out), given=given, brought=brought)
-    return Run(progress.follow(events, progress.stream(quiet)).run, given, device, brought)
+    return Run(train_progress.follow_training(events, train_progress.choose_stream(quiet)).run, given, device, brought)
 
 
 def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to read like the built-in

@@ -6,26 +6,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from .doors import (
-    comparing,
-    embedding,
-    evaluation,
-    explaining,
-    exporting,
-    folds,
-    judged,
-    notebook,
-    progress,
-    publishing,
-    robustness,
-    shortcuts,
-    slicing,
-    suspects,
-    unlike,
-)
-from .doors.explained import Explained
-from .doors.predicting import open_predictor, several
-from .doors.publishing import Published
 from .errors import UsageError
 from .evaluate.compare import Comparison
 from .evaluate.label_errors import LabelErrorReport
@@ -38,6 +18,10 @@ from .evaluate.task_metrics import TaskMetrics
 from .export.quantize import ExportPrecision
 from .predict.embedder import Embedder, Embeddings
 from .predict.predictor import Predictor
+from .services import diagnostics, embedding, evaluation, explanation, exporting, notebook, publishing, train_progress
+from .services.explanation import Explanation
+from .services.prediction import open_predictor, parse_images
+from .services.publishing import PublishedModel
 from .train import cross_validation
 from .train import fit as training
 from .train.custom_functions import NO_CUSTOM_FUNCTIONS, CustomAugment, CustomFunctions, CustomLoss
@@ -101,7 +85,7 @@ class Run:
             DataError: a picture that cannot be read, unless `skip_bad` leaves those out and names them in `skipped`.
             UsageError: sets of a model that has none.
         """
-        asked = several(pictures)
+        asked = parse_images(pictures)
         answers = self.predictor.predict(asked, skip_bad=skip_bad)
         return add_prediction_sets(answers, self.predictor.decided) if sets else answers
 
@@ -120,7 +104,11 @@ class Run:
         return self._measured(source, split, skip_bad)[1].metrics
 
     def slices(
-        self, by: str = slicing.ALL, source: object | None = None, split: str | None = None, skip_bad: bool = False
+        self,
+        by: str = evaluation.ALL_COLUMNS,
+        source: object | None = None,
+        split: str | None = None,
+        skip_bad: bool = False,
     ) -> SubgroupReport:
         """The headline figure for every value of further columns; what `vitrail evaluate --by` does.
 
@@ -131,7 +119,7 @@ class Run:
             UsageError: a column that the source does not have.
         """
         labelled, measured = self._measured(source, split, skip_bad)
-        return slicing.by_columns(labelled, measured.predictions, by)
+        return evaluation.evaluate_subgroups(labelled, measured.predictions, by)
 
     def shortcuts(
         self, source: object | None = None, split: str | None = None, skip_bad: bool = False
@@ -142,15 +130,15 @@ class Run:
             source, split, skip_bad: as `evaluate`.
         """
         labelled = self._warned(source, split)
-        whole = evaluation.answer(self.predictor, labelled, skip_bad)
-        return shortcuts.look_at_border(self.predictor, labelled, whole, skip_bad)
+        whole = evaluation.predict_labelled(self.predictor, labelled, skip_bad)
+        return evaluation.measure_shortcuts(self.predictor, labelled, whole, skip_bad)
 
     def corruptions(
         self,
         suite: str = "films",
         source: object | None = None,
         split: str | None = None,
-        most: int = robustness.MOST,
+        most: int = diagnostics.DEFAULT_NUM_IMAGES,
         skip_bad: bool = False,
     ) -> RobustnessReport:
         """One figure on disturbed pictures; what `vitrail evaluate --corruptions` does.
@@ -159,18 +147,20 @@ class Run:
             suite: "imagenet-c" or "films".
             most: how many pictures are disturbed. The others are as in `evaluate`.
         """
-        return robustness.disturbed(self.predictor, self._warned(source, split), suite, most, skip_bad).robustness
+        return diagnostics.evaluate_corruptions(
+            self.predictor, self._warned(source, split), suite, most, skip_bad
+        ).robustness
 
     def suspects(
-        self, source: object | None = None, split: str = evaluation.ALL, skip_bad: bool = False
+        self, source: object | None = None, split: str = evaluation.ALL_IMAGES, skip_bad: bool = False
     ) -> LabelErrorReport:
         """Labels that are likely to be wrong; what `vitrail evaluate --suspects` does, `write_csv` keeps the list.
 
         Args:
             source, split, skip_bad: as `evaluate`, but for all pictures unless said.
         """
-        labelled = suspects.parted_by(self.path, self._labelled(source, split))
-        return suspects.list_suspects(self.predictor, labelled, skip_bad)
+        labelled = diagnostics.keep_split_images(self.path, self._labelled(source, split))
+        return diagnostics.find_label_errors(self.predictor, labelled, skip_bad)
 
     def unlike(self, other: object, split: str | None = None, skip_bad: bool = False) -> OodComparison:
         """How well the model tells another source from its held-out pictures; what `vitrail evaluate --unlike` does.
@@ -179,24 +169,28 @@ class Run:
             other: as `fit` takes a source; its labels do not matter.
             split: of the run's own pictures, as `evaluate`.
         """
-        own = judged.warned(evaluation.held_out(self.path, split, self._trained_on))
-        return unlike.told_apart(self.predictor, own, unlike.whole(other), skip_bad)
+        own = evaluation.warn_of_notes(evaluation.load_held_out(self.path, split, self._trained_on))
+        return diagnostics.evaluate_ood(self.predictor, own, diagnostics.load_ood_source(other), skip_bad)
 
     def _measured(
         self, source: object | None, split: str | None, skip_bad: bool
-    ) -> tuple[evaluation.Labelled, evaluation.Evaluation]:
+    ) -> tuple[evaluation.LabelledImages, evaluation.EvaluationResult]:
         if source is None and cross_validation.is_folds_folder(self.path):
-            labelled, measured = folds.out_of_fold(self.path, split, self._trained_on)
-            return judged.warned(labelled), measured
+            labelled, measured = evaluation.evaluate_out_of_fold(self.path, split, self._trained_on)
+            return evaluation.warn_of_notes(labelled), measured
         labelled = self._warned(source, split)
-        return labelled, evaluation.evaluate(self.predictor, labelled, skip_bad)
+        return labelled, evaluation.evaluate_model(self.predictor, labelled, skip_bad)
 
-    def _labelled(self, source: object | None, split: str | None) -> evaluation.Labelled:
-        return judged.labelled(self.path, self._trained_on, lambda: self.predictor.task, source, split)
+    def _labelled(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
+        return evaluation.select_evaluation_images(
+            self.path, self._trained_on, lambda: self.predictor.task, source, split
+        )
 
-    def _warned(self, source: object | None, split: str | None) -> evaluation.Labelled:
+    def _warned(self, source: object | None, split: str | None) -> evaluation.LabelledImages:
         labelled = self._labelled(source, split)
-        return judged.warned(labelled if source is None else comparing.learnt_told(self.path, labelled))
+        return evaluation.warn_of_notes(
+            labelled if source is None else evaluation.note_seen_images(self.path, labelled)
+        )
 
     def compare(self, other: Run | str | Path, source: object | None = None, split: str | None = None) -> Comparison:
         """Both models on the same pictures, with a p-value for each figure; what `vitrail evaluate --against` does.
@@ -213,8 +207,8 @@ class Run:
         path = other.path if isinstance(other, Run) else Path(other)
         labelled = self._labelled(source, split)
         for model in (path,) if source is None else (self.path, path):
-            labelled = comparing.unseen_by(model, labelled)
-        return comparing.against(self.predictor, open_predictor(path), labelled).comparison
+            labelled = evaluation.drop_seen_images(model, labelled)
+        return evaluation.compare_models(self.predictor, open_predictor(path), labelled).comparison
 
     def explain(
         self,
@@ -226,8 +220,8 @@ class Run:
         patch: int | None = None,
         window: int | None = None,
         steps: int | None = None,
-        fill: explaining.Fill | None = None,
-    ) -> list[Explained]:
+        fill: explanation.FillMode | None = None,
+    ) -> list[Explanation]:
         """Which patches the answers come from, one for each picture; what `vitrail explain` does without files.
 
         `.found.values` holds a map [1, rows, columns], `.figure()` draws it, `.save(folder, name)` keeps both.
@@ -243,10 +237,10 @@ class Run:
             UsageError: what was asked for cannot be, or a map says nothing.
         """
         chosen = None if heads is None else tuple(heads)
-        asked = explaining.Asked(
+        asked = explanation.ExplainRequest(
             method=method, of=of, layer=layer, heads=chosen, patch=patch, window=window, steps=steps, fill=fill
         )
-        return explaining.of_pictures(self.predictor, str(self.path), pictures, asked)
+        return explanation.explain_with_predictor(self.predictor, str(self.path), pictures, asked)
 
     def resume(
         self,
@@ -270,7 +264,7 @@ class Run:
         given = self._trained_on if source is None else source
         brought = CustomFunctions(loss, augment) or self._brought
         go_on = cross_validation.resume_folds if cross_validation.is_folds_folder(self.path) else training.resume_run
-        progress.follow(go_on(self.path, given, brought=brought), progress.stream(quiet))
+        train_progress.follow_training(go_on(self.path, given, brought=brought), train_progress.choose_stream(quiet))
         return Run(self.path, given, self._device, brought)
 
     def extend(
@@ -301,7 +295,7 @@ class Run:
         given = self._trained_on if source is None else source
         brought = CustomFunctions(loss, augment) or self._brought
         events = training.resume_run(self.path, given, longer, brought=brought)
-        progress.follow(events, progress.stream(quiet))
+        train_progress.follow_training(events, train_progress.choose_stream(quiet))
         return Run(self.path, given, self._device, brought)
 
     def export(
@@ -315,7 +309,7 @@ class Run:
         layout: str | None = None,
         private: bool = False,
         dry_run: bool = False,
-    ) -> Path | Published:
+    ) -> Path | PublishedModel:
         """The model as a file or folder for other programs, compared with the run before it is kept; or on the Hub.
 
         Args:
@@ -331,11 +325,11 @@ class Run:
             ResourceError: the Hub cannot be reached.
         """
         place = None if out is None else Path(out)
-        if publishing.is_place(to):
-            return publishing.publish(str(self.path), to, layout, private, dry_run, place)
-        publishing.refuse_for_files(to, layout, private, dry_run)
-        wish = exporting.Wish(resize=resize, precision=precision, calibrate=calibrate, force=force)
-        return exporting.export(str(self.path), to, place, wish, self._trained_on).path
+        if publishing.is_hub_target(to):
+            return publishing.publish_model(str(self.path), to, layout, private, dry_run, place)
+        publishing.reject_hub_options(to, layout, private, dry_run)
+        wish = exporting.ExportOptions(resize=resize, precision=precision, calibrate=calibrate, force=force)
+        return exporting.export_model(str(self.path), to, place, wish, self._trained_on).path
 
     def embed(self, pictures: Sequence[object], features: str = "pooled", skip_bad: bool = False) -> Embeddings:
         """What the model makes of pictures before it answers; `nearest` finds the most similar of them.
@@ -349,10 +343,12 @@ class Run:
             UsageError: another word, or a class token that the model does not have.
             DataError: as `predict`, or no picture is left.
         """
-        return Embedder.of(self.predictor).embed(several(pictures, "embed"), embedding.kind(features), skip_bad)
+        return Embedder.of(self.predictor).embed(
+            parse_images(pictures, "embed"), embedding.parse_feature_kind(features), skip_bad
+        )
 
     def _repr_html_(self) -> str:
-        return notebook.card(self.path)
+        return notebook.render_run_card(self.path)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"

@@ -10,7 +10,7 @@ import torch
 
 import vitrail as package
 from end_to_end.test_wrong_inputs import sentence
-from vitrail.doors import converting
+from vitrail.services import conversion
 
 SAID = {"torchvision": ("--heads", 2), "google-npz": ("--match", "timm")}
 """What files cannot say, and folders can."""
@@ -39,9 +39,9 @@ def answers(path: Path, **said) -> torch.Tensor:
         return package.load(path, **said)(images)
 
 
-@pytest.mark.parametrize("to", converting.TARGETS)
+@pytest.mark.parametrize("to", conversion.CONVERSION_TARGETS)
 def test_there_and_back_gives_the_same_answers(vitrail, plain, tmp_path, to):
-    there = converting.with_ending(str(tmp_path / "there"), to)
+    there = conversion.add_extension(str(tmp_path / "there"), to)
     answer = vitrail("convert", plain, "--to", to, "--out", there)
     assert answer.code == 0, answer.err
     assert f"wrote  {there}: layout " in answer.out
@@ -63,7 +63,7 @@ def test_class_names_and_preprocessing_survive_two_libraries(vitrail, plain, tmp
 
 @pytest.mark.parametrize("to", ["timm", "torchvision", "google-npz"])
 def test_inspecting_lists_every_tensor_the_card_and_the_licence(vitrail, plain, tmp_path, to):
-    there = converting.with_ending(str(tmp_path / "there"), to)
+    there = conversion.add_extension(str(tmp_path / "there"), to)
     assert vitrail("convert", plain, "--to", to, "--out", there).code == 0
     answer = vitrail("inspect", there, *SAID.get(to, ()))
     assert answer.code == 0, answer.err
@@ -81,9 +81,11 @@ def test_by_default_the_files_lie_beside_the_model(vitrail, plain):
 def test_the_default_place_is_named_after_the_model(tmp_path, monkeypatch):
     (tmp_path / "run.1").mkdir()
     monkeypatch.chdir(tmp_path / "run.1")
-    assert converting.default_out("films/ViT_B.pth.tar", "timm") == Path("films/ViT_B-timm")
-    assert converting.default_out("hf:facebook/dinov2-small@main", "google-npz") == Path("dinov2-small-google-npz.npz")
-    assert converting.default_out(".", "bundle") == tmp_path / "run.1-bundle"
+    assert conversion.default_conversion_path("films/ViT_B.pth.tar", "timm") == Path("films/ViT_B-timm")
+    assert conversion.default_conversion_path("hf:facebook/dinov2-small@main", "google-npz") == Path(
+        "dinov2-small-google-npz.npz"
+    )
+    assert conversion.default_conversion_path(".", "bundle") == tmp_path / "run.1-bundle"
 
 
 def test_what_only_our_predictions_do_is_told(vitrail, plain, tmp_path):
@@ -103,7 +105,7 @@ def test_a_new_head_of_zeros_proves_nothing_so_the_features_are_compared(plain):
     first, second = package.load(plain, outputs=5), package.load(plain, outputs=5)
     with torch.no_grad():
         second.encoder.norm.bias += 0.25
-    difference, _ = converting.largest_difference(first, second)
+    difference, _ = conversion.max_output_difference(first, second)
     assert difference == pytest.approx(0.25, abs=1e-4)
 
 
@@ -202,9 +204,9 @@ def test_own_weights_do_not_come_back_under_somebodys_licence(vitrail, plain, tm
 
 
 def test_a_difference_is_an_error_and_nothing_is_kept(vitrail, plain, tmp_path, monkeypatch):
-    from vitrail.doors import converting as door
+    from vitrail.services import conversion as door
 
-    monkeypatch.setattr(door, "largest_difference", lambda first, second: (0.5, 1.0))
+    monkeypatch.setattr(door, "max_output_difference", lambda first, second: (0.5, 1.0))
     said = sentence(vitrail("convert", plain, "--to", "bundle", "--out", tmp_path / "a"), 4)
     assert said.startswith(
         "What was written as bundle and read back answers otherwise: the outputs differ by up to 0.5"

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from vitrail.data.settings import DataSettings
-from vitrail.doors import evaluation
-from vitrail.doors.predicting import open_predictor
 from vitrail.errors import DataError
 from vitrail.runtime import RuntimeSettings
+from vitrail.services import evaluation
+from vitrail.services.prediction import open_predictor
 from vitrail.train import dataset as training_data
 from vitrail.train.events import Event, FinishEvent, Note, StepProgress, ValidationEvent
 from vitrail.train.fit import fit, resume_run
@@ -79,18 +79,18 @@ def test_a_run_goes_on_without_a_few_lost_pictures_and_says_so(photos, tmp_path)
     assert "3 of the run's 40 pictures are no longer in photos: " in told
     assert all(name in told for name in lost)
     assert "has changed since the run began" in told and "no longer bit for bit" in told
-    labelled = evaluation.held_out(run, None)
+    labelled = evaluation.load_held_out(run, None)
     assert len(labelled.rows) == len(those(run, "test")) - 1 and len(labelled.notes) == 2
     (photos / those(run, "test")[1]).write_bytes(b"no picture")
     with pytest.raises(DataError, match=r"\.png.*Put the picture back or mend it, or leave .* with --skip-bad"):
-        evaluation.evaluate(open_predictor(run), labelled)
+        evaluation.evaluate_model(open_predictor(run), labelled)
 
 
 def test_a_run_refuses_classes_and_labels_that_have_changed(photos, tmp_path):
     run = tmp_path / "run"
     begun(manifest(photos, "ab"), run)
     manifest(photos, "za")  # the class that was called a comes last now
-    for again in (lambda: list(resume_run(run)), lambda: evaluation.held_out(run, None)):
+    for again in (lambda: list(resume_run(run)), lambda: evaluation.load_held_out(run, None)):
         with pytest.raises(
             DataError, match=r"have changed since the run began\. They were 'a', 'b'; now .* 'a', 'z'\."
         ):
@@ -100,7 +100,7 @@ def test_a_run_refuses_classes_and_labels_that_have_changed(photos, tmp_path):
         list(resume_run(run))
     manifest(photos, "ab")
     (run / "data.json").unlink()
-    assert "begun by an older version" in evaluation.held_out(run, None).notes[0]
+    assert "begun by an older version" in evaluation.load_held_out(run, None).notes[0]
 
 
 def test_a_new_class_folder_is_refused_when_a_run_goes_on(photos, tmp_path):

@@ -14,9 +14,9 @@ import vitrail as package
 from end_to_end.test_wrong_inputs import sentence
 from parity.opened import CLASSIFIERS
 from vitrail.data.preprocess import normalize, preprocess_image
-from vitrail.doors.models import find
 from vitrail.export import build, verify
 from vitrail.predict.predictor import Predictor
+from vitrail.services.open_model import find_model
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_other_libraries_open_what_they_get_with_the_run_s_names_and_logits(vitr
     answer = vitrail("export", run, "--to", to)
     assert answer.code == 0, answer.err
     assert "compared on 3 random pictures: outputs differ by at most" in answer.out
-    found = find(str(run))
+    found = find_model(str(run))
     theirs = CLASSIFIERS[to](run / "exports" / to)
     images = [preprocess_image(flowers / "disc" / f"{k}.png", found.spec) for k in range(5)]
     logits = theirs.logits([Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images])

@@ -18,11 +18,11 @@ import pytest
 import torch
 
 from vitrail.data.sources.synthetic import GLYPH, GLYPHS
-from vitrail.doors.evaluation import held_out
-from vitrail.doors.faithfulness import faithfulness, of_method
 from vitrail.explain.faithfulness.benchmark import FaithfulnessComparison, FaithfulnessReport, MethodResult
 from vitrail.explain.methods import METHODS, default_method
 from vitrail.predict.predictor import Predictor
+from vitrail.services.evaluation import load_held_out
+from vitrail.services.map_faithfulness import get_map_function, measure_faithfulness
 
 SHAPE = ("--model.depth", "3", "--model.class_token", "true", "--model.pool", "class+mean")
 LIMIT = 900
@@ -76,8 +76,8 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     torch.set_num_threads(threads)  # a training sets its own
     predictor = Predictor.open(run)
     assert default_method(predictor.alone().model.config) == "relevance" and not METHODS["rollout"].of_class
-    methods = {name: of_method(name) for name in ("relevance", "rollout")}
-    return Measured(case, faithfulness(predictor, held_out(run, "test"), methods, pictures=case.pictures))
+    methods = {name: get_map_function(name) for name in ("relevance", "rollout")}
+    return Measured(case, measure_faithfulness(predictor, load_held_out(run, "test"), methods, pictures=case.pictures))
 
 
 def test_the_glyphs_differ_in_every_pixel_of_their_box_and_their_ink_in_less_than_half_of_every_patch():

@@ -17,10 +17,10 @@ from corpus.writing import encoded, photo
 from served import Server, asked, form, reading, saved, serving
 from serving_here import serving_here
 from vitrail.cli.main import main
-from vitrail.doors.explaining import Asked, of_pictures
 from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.explain.methods import METHODS
 from vitrail.predict.predictor import Predictor
+from vitrail.services.explanation import ExplainRequest, explain_with_predictor
 
 READ = [case for case in CASES if not case.heavy]
 TOKEN = "a-token-that-nobody-guesses"
@@ -150,8 +150,8 @@ def test_X17_explanations_are_the_arrays_of_every_other_door_and_features_are_gi
         assert said.status == 200, said.body
         found = said.json
         assert (found["rows"], found["columns"], found["height"], found["width"]) == (4, 4, 32, 32)
-        asked_for = Asked(method=method, of="dog" if METHODS[method].of_class else None)
-        (expected,) = of_pictures(ours, str(model), tmp_path / "a.png", asked_for)
+        asked_for = ExplainRequest(method=method, of="dog" if METHODS[method].of_class else None)
+        (expected,) = explain_with_predictor(ours, str(model), tmp_path / "a.png", asked_for)
         np.testing.assert_allclose(found["values"], expected.found.values[0], atol=1e-4)
         assert np.array(found["values"]).shape == (4, 4) and found["title"] and found["caption"]
         assert found["target"] == ("dog" if METHODS[method].of_class else None)

@@ -14,10 +14,10 @@ from sklearn.datasets import load_digits
 import vitrail as package
 from vitrail.checkpoints import bundle
 from vitrail.data.settings import DataSettings
-from vitrail.doors import unlike
-from vitrail.doors.evaluation import Labelled
 from vitrail.errors import UsageError
 from vitrail.predict.predictor import Predictor
+from vitrail.services import diagnostics
+from vitrail.services.evaluation import LabelledImages
 from vitrail.spec import ImageSpec
 
 STEPS = 150
@@ -101,23 +101,23 @@ def test_what_cannot_be_told_is_refused(ten, textures, vitrail, tmp_path):
     model = package.create("vit_mu_patch8_16", outputs=2)
     bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
     bare = Predictor.open(tmp_path / "kept")
-    some = unlike.whole(textures)
+    some = diagnostics.load_ood_source(textures)
     with pytest.raises(UsageError, match=r"familiar\.safetensors"):
-        unlike.told_apart(bare, some, some)
+        diagnostics.evaluate_ood(bare, some, some)
 
 
 def test_another_source_is_read_whatever_it_shows(textures):
-    assert len(unlike.whole(textures).rows) == 80
+    assert len(diagnostics.load_ood_source(textures).rows) == 80
     pictures, targets = digits()
-    whole = unlike.whole((pictures, targets.astype(float) + 0.5))
-    assert isinstance(whole, Labelled) and len(whole.rows) == 1797 and whole.source.task == "number"
+    whole = diagnostics.load_ood_source((pictures, targets.astype(float) + 0.5))
+    assert isinstance(whole, LabelledImages) and len(whole.rows) == 1797 and whole.source.task == "number"
 
 
 def test_nothing_that_is_said_of_another_source_is_ignored(textures, tmp_path):
     with pytest.raises(
         UsageError, match=r"Every picture of the folder .*textures0 is looked at.*Leave --data\.\* out\."
     ):
-        unlike.whole(textures, DataSettings(source=str(textures), keep_empty=True))
+        diagnostics.load_ood_source(textures, DataSettings(source=str(textures), keep_empty=True))
     listed = tmp_path / "list.csv"
     listed.write_text("id\ndigits/0003\n")
-    assert len(unlike.whole("digits", DataSettings(source="digits", exclude=str(listed))).rows) == 1796
+    assert len(diagnostics.load_ood_source("digits", DataSettings(source="digits", exclude=str(listed))).rows) == 1796

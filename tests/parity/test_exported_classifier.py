@@ -9,8 +9,8 @@ from PIL import Image
 
 import vitrail
 from parity import opened
-from vitrail.doors.predicting import open_predictor
 from vitrail.predict.predictor import Predictor
+from vitrail.services.prediction import open_predictor
 
 SETTINGS = {"model.rotary": "none", "model.class_token": True, "model.pool": "class", "model.heads": 2}
 SETTINGS |= {"model.width": 32, "model.depth": 2, "model.mlp_width": 64, "model.resample": "bicubic-antialias"}

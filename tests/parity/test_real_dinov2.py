@@ -10,7 +10,7 @@ import torch
 
 import vitrail
 from parity.differences import record
-from vitrail.doors.models import Said, find
+from vitrail.services.open_model import ModelOptions, find_model
 
 pytestmark = pytest.mark.needs_real_dinov2
 
@@ -53,7 +53,7 @@ def test_it_equals_transformers(theirs, size, way):
 
 
 def test_every_number_of_the_file_is_there():
-    found = find(str(FOLDER))
+    found = find_model(str(FOLDER))
     assert sum(parameter.numel() for parameter in found.model.parameters()) == 22_056_192  # without the mask token
     assert found.audit is not None
     assert [row.theirs for row in found.audit.rows if row.action == "dropped"] == ["embeddings.mask_token"]
@@ -64,9 +64,9 @@ def test_timm_reads_what_we_write_of_it(tmp_path):
     """timm stretches positions with antialiasing, so that the comparison at 224 follows its rule."""
     import timm
 
-    from vitrail.doors.converting import convert
+    from vitrail.services.conversion import convert_model
 
-    convert(find(str(FOLDER), Said(match="timm")), "timm", tmp_path / "timm")
+    convert_model(find_model(str(FOLDER), ModelOptions(match="timm")), "timm", tmp_path / "timm")
     model = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True, dynamic_img_size=True).eval()
     ours = vitrail.load(FOLDER, match="timm")
     for size in ((518, 518), (224, 336)):

@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from .. import api
 from ..data.source import Task
 from ..data.sources.label_input import NamedLabels
-from ..doors.notebook import card
-from ..doors.wishes import pixels
 from ..errors import UsageError
 from ..evaluate.prediction_tables import TaskPredictions
+from ..services.notebook import render_run_card
+from ..services.train_arguments import parse_image_size
 from ..train.custom_functions import CustomAugment, CustomLoss
 from .keeping import Folder, carried, unpacked
 from .pictures import ROW, Pictures, axes_of, listed, shape_of, value_range, within
@@ -97,7 +97,7 @@ class Estimator(BaseEstimator):
     def _html_repr(self) -> str:
         """What notebooks show: scikit-learn's own drawing, and once it is fitted, the run."""
         drawn: str = estimator_html_repr(self)
-        return f"{drawn}\n{card(self.run_.path)}" if hasattr(self, "run_") else drawn
+        return f"{drawn}\n{render_run_card(self.run_.path)}" if hasattr(self, "run_") else drawn
 
     def _needed(self, y: Any) -> Any:
         """The targets, which are there; the words are those that scikit-learn's checks look for."""
@@ -119,7 +119,7 @@ class Estimator(BaseEstimator):
 
     def _read_at(self) -> tuple[int, int] | None:
         """The size that pictures are to be read at, if that was said; of rows `image_size` says how they lie."""
-        return None if self._rows or self.image_size is None else pixels(self.image_size)
+        return None if self._rows or self.image_size is None else parse_image_size(self.image_size)
 
     def _plan_settings(self, pictures: Pictures) -> dict[str, object]:
         """How scikit-learn's users part their pictures, what rows of numbers mean, and what was asked for by name."""

@@ -11,8 +11,8 @@ from jaxtyping import Shaped
 from PIL.Image import Image
 from torch import Tensor
 
-from ..doors.wishes import pixels
 from ..errors import UsageError
+from ..services.train_arguments import parse_image_size
 
 ROW = "row"
 """As `image_size`: each row of X is a picture of one pixel's height, such as a spectrum."""
@@ -56,7 +56,7 @@ def shape_of(features: int, image_size: object) -> tuple[int, int]:
     if image_size == ROW:
         return 1, features
     if image_size is not None:
-        height, width = pixels(cast("Any", image_size))
+        height, width = parse_image_size(cast("Any", image_size))
         if height * width != features:
             raise UsageError(
                 f"image_size says {height}x{width} pixels, which are {height * width:,} numbers in each row of X. "

@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from ..doors.explained import Explained
-from ..doors.explaining import Asked, Explainer, explained
 from ..explain.methods import METHODS, default_method
 from ..explain.overlay import map_colors, to_rgb
 from ..model.config import ViTConfig
+from ..services.explanation import Explainer, ExplainRequest, Explanation, explain_images
 
 WORDS = {
     "relevance": ("Relevance", "Attention that raises the chosen score, followed through all blocks."),
@@ -64,13 +63,13 @@ def explain(
         UsageError: no such method or class, or a map that says nothing.
     """
     picture = image.permute(1, 2, 0).contiguous().numpy()  # [h, w, C]
-    asked = Asked(method=method or default_method(explainer.model.config), of=target)
-    (found,) = explained(explainer, [picture], asked)
-    assert isinstance(found, Explained)
+    asked = ExplainRequest(method=method or default_method(explainer.model.config), of=target)
+    (found,) = explain_images(explainer, [picture], asked)
+    assert isinstance(found, Explanation)
     return as_json(found, seen[1] / seen[0])
 
 
-def as_json(found: Explained, aspect: float) -> dict[str, Any]:
+def as_json(found: Explanation, aspect: float) -> dict[str, Any]:
     """What the page draws.
 
     Args:

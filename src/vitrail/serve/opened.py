@@ -16,8 +16,6 @@ from torch import Tensor
 
 from ..checkpoints import bundle
 from ..checkpoints.bundle import find_bundle
-from ..doors.explaining import Explainer, of_predictor
-from ..doors.predicting import open_predictor, reread
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.predictions import RegressionPredictions
 from ..files import strict_json
@@ -26,6 +24,8 @@ from ..predict.batches import ImageName
 from ..predict.embedder import Embedder, compute_features
 from ..predict.predictor import Predictor
 from ..runtime import use_threads
+from ..services.explanation import Explainer, explainer_from_predictor
+from ..services.prediction import apply_image_options, open_predictor
 from .batching import Answered
 from .explanations import methods_of, palette
 from .refusals import RefusedError
@@ -152,7 +152,7 @@ def open_model(
     Raises:
         UsageError, DamagedFileError: as `doors.predicting.open_predictor`, and `Opened.warm_up`.
     """
-    predictor = reread(open_predictor(given, device), changes)
+    predictor = apply_image_options(open_predictor(given, device), changes)
     opened = Opened(predictor, name, _licence(Path(given)), broken)
     if threads:
         use_threads(threads)
@@ -180,7 +180,7 @@ def _explainer(predictor: Predictor, name: str) -> Explainer | None:
     """None for several models together, which cannot be looked into."""
     if len(predictor.members) > 1 or _embedder(predictor) is None:
         return None
-    return of_predictor(identity(predictor), name)
+    return explainer_from_predictor(identity(predictor), name)
 
 
 def _licence(path: Path) -> str:

@@ -8,12 +8,12 @@ import pytest
 
 from vitrail.bench import cost_model
 from vitrail.bench.cost_model import Hardware, StepSeconds, Workload, estimate_workload_cost
-from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
 from vitrail.evaluate.inference import num_parallel_parts_on
 from vitrail.model import flops
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import parameter_count
+from vitrail.services.open_model import default_image_spec
 from vitrail.train.plan import ComputeSettings, Plan, Recipe
 from vitrail.train.planning import cost_estimate
 
@@ -109,7 +109,7 @@ def test_muon_multiplies_matrices_of_the_blocks():
 
 def test_this_machine_is_measured_with_few_blocks():
     config = dataclasses.replace(config_from_name("vit_mu_patch8_16"), depth=6, outputs=0)
-    found = cost_model.measure_step_seconds(config, plain_spec(config), 4, "cpu", "float32", "adamw", rounds=3)
+    found = cost_model.measure_step_seconds(config, default_image_spec(config), 4, "cpu", "float32", "adamw", rounds=3)
     assert 0 < found.forward < 5 and found.forward / 3 < found.step < 5  # others may be using the machine
 
 

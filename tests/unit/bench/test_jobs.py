@@ -13,14 +13,14 @@ from PIL import Image
 
 from vitrail.bench import measure
 from vitrail.data.preprocess import normalize
-from vitrail.doors.models import plain_spec
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
+from vitrail.services.open_model import default_image_spec
 from vitrail.train.loop import build_train_state
 from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 CONFIG = config_from_name("vit_mu_patch8_16")
-SPEC = plain_spec(CONFIG)
+SPEC = default_image_spec(CONFIG)
 
 
 @pytest.fixture(scope="module")

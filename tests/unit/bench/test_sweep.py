@@ -8,11 +8,11 @@ import pytest
 
 from vitrail.bench import measure
 from vitrail.bench.measure import SweepRow, SweepRunner, SweepSettings, Timing
-from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
 from vitrail.model import flops
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
+from vitrail.services.open_model import default_image_spec
 
 CONFIG = config_from_name("vit_mu_patch8_16")
 QUICK = SweepSettings(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48), workers=0)
@@ -20,7 +20,7 @@ QUICK = SweepSettings(batches=(1, 2), rounds=2, least=0.0, files=3, size=(32, 48
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
-    found = SweepRunner(create_model(CONFIG, 0), plain_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
+    found = SweepRunner(create_model(CONFIG, 0), default_image_spec(CONFIG), QUICK, tmp_path_factory.mktemp("files"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "MATMUL_SIZE", 256)  # what it is does not matter here, and it takes a second
         told = list(found.run())
@@ -56,7 +56,9 @@ def test_rates_and_utilisation_follow_from_the_median():
 
 def test_a_model_of_features_alone_has_no_training_and_no_predictions(tmp_path):
     bare = dataclasses.replace(CONFIG, outputs=0)
-    found = SweepRunner(create_model(bare, 0), plain_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path)
+    found = SweepRunner(
+        create_model(bare, 0), default_image_spec(bare), dataclasses.replace(QUICK, batches=(1,)), tmp_path
+    )
     list(found.run())
     assert [row.what for row in found.rows] == ["inference", "loading"]
     assert found.left_out == [
@@ -74,7 +76,7 @@ def test_a_batch_that_does_not_fit_is_left_out_and_said(tmp_path, monkeypatch):
 
     monkeypatch.setattr(measure, "make_inference_job", answers)
     only = dataclasses.replace(QUICK, whats=("inference",), batches=(1, 2, 4))
-    found = SweepRunner(create_model(CONFIG, 0), plain_spec(CONFIG), only, tmp_path)
+    found = SweepRunner(create_model(CONFIG, 0), default_image_spec(CONFIG), only, tmp_path)
     list(found.run())
     assert [row.batch for row in found.rows] == [1]
     assert found.left_out == ["inference, batch 2 and above: the memory is full"]

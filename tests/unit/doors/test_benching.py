@@ -9,9 +9,9 @@ import torch
 
 from vitrail.bench.attention_table import AttentionTiming, TableProposal
 from vitrail.bench.measure import Timing
-from vitrail.doors import benching
-from vitrail.doors.benching import Asked, Bench
 from vitrail.errors import UsageError
+from vitrail.services import benchmarking
+from vitrail.services.benchmarking import BenchRequest, ModelBenchmark
 
 TINY = "vit_mu_patch8_16"
 
@@ -27,8 +27,8 @@ def threads_kept():
 def bench():
     before = torch.get_num_threads()
     only = ("inference", "training")
-    asked = Asked(batches=(2, 1), only=only, number_format="float32", rounds=2, threads=1, least=0.0)
-    found = Bench(TINY, asked)
+    asked = BenchRequest(batches=(2, 1), only=only, number_format="float32", rounds=2, threads=1, least=0.0)
+    found = ModelBenchmark(TINY, asked)
     for _ in found.run():
         pass
     torch.set_num_threads(before)
@@ -63,25 +63,27 @@ def test_the_table_has_a_line_for_each_row_and_columns_that_align(bench):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (Asked(rounds=0), "--rounds must be at least 1. Got 0"),
-        (Asked(batches=(4, 0)), "--batches must be 1 or more. Got 0"),
-        (Asked(only=("speed",)), "Got 'speed'"),
+        (BenchRequest(rounds=0), "--rounds must be at least 1. Got 0"),
+        (BenchRequest(batches=(4, 0)), "--batches must be 1 or more. Got 0"),
+        (BenchRequest(only=("speed",)), "Got 'speed'"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(asked, words):
     with pytest.raises(UsageError, match=words):
-        Bench(TINY, asked)
+        ModelBenchmark(TINY, asked)
 
 
 def test_changes_of_the_attention_table_are_lines_of_python():
     timing = Timing(0.002, 0.002, 0.002, 1, 1)
     rows = [AttentionTiming("float32", True, 16, timing, Timing(0.001, 0.001, 0.001, 1, 1))]
-    told = benching.attention_lines(rows, [TableProposal(("AVX2", "float32", True), 0, 16)])
+    told = benchmarking.format_attention_results(rows, [TableProposal(("AVX2", "float32", True), 0, 16)])
     assert "float32        yes      16      2.00     1.00        2.00" in told
     assert told.splitlines()[-1] == "    ('AVX2', 'float32', True): 16,  # now 0"
-    assert benching.attention_lines(rows, []).endswith("says the same.")
+    assert benchmarking.format_attention_results(rows, []).endswith("says the same.")
 
 
 def test_attention_is_measured_in_the_formats_that_are_asked_for():
-    found, _ = benching.attention(Asked(number_format="float32", rounds=1, least=0.0, threads=1), tokens=(4,))
+    found, _ = benchmarking.benchmark_attention(
+        BenchRequest(number_format="float32", rounds=1, least=0.0, threads=1), tokens=(4,)
+    )
     assert [(row.number_format, row.tokens) for row in found] == [("float32", 4)] * 2

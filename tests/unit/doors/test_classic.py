@@ -7,19 +7,19 @@ import json
 import numpy as np
 import pytest
 
-from vitrail.doors.classic import draw_classic
-from vitrail.doors.models import find
 from vitrail.errors import DataError, UsageError
 from vitrail.explain.figures import SAMPLE_IMAGE
 from vitrail.explain.paper_figures.plots import FigureOptions
+from vitrail.services.explanation import draw_paper_figure
+from vitrail.services.open_model import find_model
 
 NAME = "explained_vit_patch20_60x100"
 
 
 def test_a_figure_of_a_picture_at_the_models_size_and_at_twice_that(tmp_path):
-    found = find(NAME)
+    found = find_model(NAME)
     for size, grid in ((None, [3, 5]), ((120, 200), [6, 10])):
-        written = draw_classic(
+        written = draw_paper_figure(
             found, "attention-heads", [SAMPLE_IMAGE], tmp_path / "heads.png", size, FigureOptions(layer=0)
         )
         assert [path.suffix for path in written] == [".png", ".npz", ".json"]
@@ -30,16 +30,16 @@ def test_a_figure_of_a_picture_at_the_models_size_and_at_twice_that(tmp_path):
 
 
 def test_a_figure_of_the_model_alone_takes_no_picture(tmp_path):
-    written = draw_classic(find(NAME), "patch-filters", [], tmp_path / "filters.png")
+    written = draw_paper_figure(find_model(NAME), "patch-filters", [], tmp_path / "filters.png")
     assert all(path.stat().st_size > 100 for path in written)
 
 
 def test_what_cannot_be_drawn_leaves_nothing(tmp_path):
-    found = find(NAME)
+    found = find_model(NAME)
     with pytest.raises(UsageError, match=r"The image height 61 is not a multiple of the patch height 20"):
-        draw_classic(found, "pca", [SAMPLE_IMAGE], tmp_path / "a.png", (61, 100))
+        draw_paper_figure(found, "pca", [SAMPLE_IMAGE], tmp_path / "a.png", (61, 100))
     with pytest.raises(DataError, match=r"gone\.png"):
-        draw_classic(found, "pca", [tmp_path / "gone.png"], tmp_path / "a.png")
+        draw_paper_figure(found, "pca", [tmp_path / "gone.png"], tmp_path / "a.png")
     with pytest.raises(UsageError, match=r"figure called 'fig6'"):
-        draw_classic(found, "fig6", [SAMPLE_IMAGE], tmp_path / "a.png")
+        draw_paper_figure(found, "fig6", [SAMPLE_IMAGE], tmp_path / "a.png")
     assert not list(tmp_path.iterdir())

@@ -7,22 +7,22 @@ import dataclasses
 import pytest
 
 from vitrail.bench.cost_model import IMAGES_PER_CORE_SECOND
-from vitrail.doors import costing
-from vitrail.doors.amounts import operations, short
-from vitrail.doors.costing import Asked
-from vitrail.doors.models import plain_spec
 from vitrail.errors import UsageError
+from vitrail.formatting import format_flops, format_short_duration
 from vitrail.model import flops
 from vitrail.model.registry import config_from_name
+from vitrail.services import cost
+from vitrail.services.cost import CostRequest
+from vitrail.services.open_model import default_image_spec
 from vitrail.train.events import PlanEvent, RunCost
 from vitrail.train.plan import ComputeSettings, Plan, Recipe
 
 SMALL = config_from_name("vit_small_patch16_224")
-IMAGENET = Asked(on="h100", batch=1024, pictures=1_281_167, epochs=90)
+IMAGENET = CostRequest(on="h100", batch=1024, pictures=1_281_167, epochs=90)
 
 
-def facts(asked: Asked) -> dict:
-    return costing.cost_facts(SMALL, plain_spec(SMALL), asked)
+def facts(asked: CostRequest) -> dict:
+    return cost.estimate_cost(SMALL, default_image_spec(SMALL), asked)
 
 
 def test_ninety_epochs_of_imagenet_are_their_operations_over_the_rate():
@@ -40,18 +40,18 @@ def test_twice_the_share_takes_half_the_time():
 
 
 def test_answers_alone_are_foretold_without_epochs_and_their_data_rates_are_told():
-    found = facts(Asked(on="h100", devices=8, pictures=10**9))
+    found = facts(CostRequest(on="h100", devices=8, pictures=10**9))
     rate = found["inference_rate"]
     assert found["run"]["seconds"] == pytest.approx(1e9 / rate)
     assert found["data"]["answers"]["bytes_per_second"] == pytest.approx(110_000 * rate)
     assert found["data"]["answers"]["cores"] == pytest.approx(rate / IMAGES_PER_CORE_SECOND, abs=1)
-    told = costing.lines("vit_small_patch16_224", found)
+    told = cost.format_cost("vit_small_patch16_224", found)
     assert any("1,000,000,000 answers: " in line for line in told)
     assert told[-1].startswith("  assumed") and "35% of 989 TFLOP/s are reached" in told[-1]
 
 
 def test_every_line_says_what_it_is_about():
-    told = costing.lines("vit_small_patch16_224", facts(IMAGENET))
+    told = cost.format_cost("vit_small_patch16_224", facts(IMAGENET))
     assert told[0] == "Cost of vit_small_patch16_224 on 1 x NVIDIA H100 SXM 80 GB in bfloat16, adamw"
     assert [line.split()[0] for line in told[1:]] == [
         "operations", "memory", "step", "answers", "whole", "data", "assumed",
@@ -71,7 +71,7 @@ def test_every_line_says_what_it_is_about():
 )
 def test_what_cannot_be_is_refused(said, named):
     with pytest.raises(UsageError, match=named):
-        Asked(**said)
+        CostRequest(**said)
 
 
 PLAN = Plan(model=SMALL, recipe=Recipe(steps=100, batch=64), compute=ComputeSettings(number_format="float32"))
@@ -79,32 +79,32 @@ TAKES = RunCost(preparation=10.0, training=800.0, evaluation=20.0, memory=10**9)
 
 
 def test_a_plans_operations_leave_out_what_its_early_steps_do_not_see():
-    every = costing.run_flops(PLAN)
+    every = cost.count_plan_flops(PLAN)
     assert every == 100 * 64 * flops.training_flops(SMALL)
     recipe = dataclasses.replace(PLAN.recipe, keep_patches=0.5, keep_until=0.75)
     early = flops.training_flops(SMALL, 98)
     expected = 64 * (75 * early + 25 * flops.training_flops(SMALL))
-    assert costing.run_flops(dataclasses.replace(PLAN, recipe=recipe)) == pytest.approx(expected)
+    assert cost.count_plan_flops(dataclasses.replace(PLAN, recipe=recipe)) == pytest.approx(expected)
 
 
 def test_a_plan_on_four_devices_takes_a_quarter_and_the_waiting():
-    found = costing.plan_facts(PlanEvent(PLAN, {}, TAKES), 4)["on_devices"]
+    found = cost.estimate_plan_cost(PlanEvent(PLAN, {}, TAKES), 4)["on_devices"]
     assert found["training_seconds"] == pytest.approx(200 + 100 * found["waiting"])
     assert found["seconds"] == pytest.approx(found["training_seconds"] + 30) and found["engine"] == "ddp"
-    told = costing.plan_lines(PlanEvent(PLAN, {}, TAKES), 4)
+    told = cost.format_plan_cost(PlanEvent(PLAN, {}, TAKES), 4)
     assert told[0].startswith("Operations: 8.62 GFLOP a picture forward, 25.9 GFLOP in training, 165 TFLOP in the")
     assert told[1].startswith("On 4 devices like this one: 3 min 50 s, training 3 min 20 s at 32 pictures/s")
 
 
 def test_a_plan_whose_pace_nobody_measured_has_its_operations_alone():
-    assert len(costing.plan_lines(PlanEvent(PLAN, {}), 4)) == 1
+    assert len(cost.format_plan_cost(PlanEvent(PLAN, {}), 4)) == 1
 
 
 def test_operations_and_short_times_are_said_as_people_do():
-    assert [operations(n) for n in (12, 9.2e9, 3.19e18, 999.6e9)] == ["12 FLOP", "9.2 GFLOP", "3.19 EFLOP", "1 TFLOP"]
-    assert [short(s) for s in (0.0123, 4.5, 75)] == ["12.3 ms", "4.5 s", "1 min 15 s"]
+    assert [format_flops(n) for n in (12, 9.2e9, 3.19e18, 999.6e9)] == ["12 FLOP", "9.2 GFLOP", "3.19 EFLOP", "1 TFLOP"]
+    assert [format_short_duration(s) for s in (0.0123, 4.5, 75)] == ["12.3 ms", "4.5 s", "1 min 15 s"]
 
 
 def test_only_a_processor_answers_by_several_threads():
-    assert [costing._room(device, 4).threads for device in ("cpu", "mps")] == [4, 1]
-    assert costing._room("cpu", 0).threads == 1
+    assert [cost._describe_hardware(device, 4).threads for device in ("cpu", "mps")] == [4, 1]
+    assert cost._describe_hardware("cpu", 0).threads == 1

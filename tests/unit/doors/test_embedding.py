@@ -20,11 +20,11 @@ from PIL import Image
 from vitrail.checkpoints import bundle
 from vitrail.checkpoints.save import save_model
 from vitrail.cli.main import main
-from vitrail.doors import embedding
 from vitrail.errors import DataError, UsageError
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import ViT, create_model
 from vitrail.predict.embedder import Embeddings
+from vitrail.services import embedding
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=16)
@@ -68,7 +68,7 @@ def rows_in(text: str) -> list[dict[str, str]]:
 def test_an_array_has_its_names_beside_it(kept, films, tmp_path, capsys, features, shape):
     assert typed(kept, films, "--to", tmp_path / "out.npy", "--features", features) == 0
     assert capsys.readouterr().out == f"Features {list(shape[1:])} of 6 pictures written to {tmp_path / 'out.npy'}\n"
-    found = embedding.open_embedder(kept, "cpu").embed(sorted(films.iterdir()), embedding.kind(features))
+    found = embedding.open_embedder(kept, "cpu").embed(sorted(films.iterdir()), embedding.parse_feature_kind(features))
     stored = np.load(tmp_path / "out.npy")
     assert stored.shape == shape
     np.testing.assert_array_equal(stored, found.vectors)
@@ -81,10 +81,10 @@ def test_an_array_has_its_names_beside_it(kept, films, tmp_path, capsys, feature
 def test_a_parquet_file_holds_names_and_features(kept, films, tmp_path, monkeypatch, features):
     import pyarrow.parquet
 
-    monkeypatch.setattr("vitrail.doors.embedded_files.ROW_GROUP", 1)
+    monkeypatch.setattr("vitrail.services.embedding.ROW_GROUP_BYTES", 1)
     assert typed(kept, films, "--to", tmp_path / "out.parquet", "--features", features) == 0
     table = pyarrow.parquet.read_table(tmp_path / "out.parquet")
-    found = embedding.open_embedder(kept, "cpu").embed(sorted(films.iterdir()), embedding.kind(features))
+    found = embedding.open_embedder(kept, "cpu").embed(sorted(films.iterdir()), embedding.parse_feature_kind(features))
     shape = tuple(map(int, table.schema.metadata[b"shape"].split(b",")))
     assert table["id"].to_pylist() == list(found.ids) and table["path"].to_pylist() == list(found.paths)
     np.testing.assert_array_equal(np.array(table["features"].to_pylist(), np.float32).reshape(6, *shape), found.vectors)
@@ -146,7 +146,7 @@ def test_memory_does_not_grow_with_the_pictures(tmp_path):
             yield part
             del part
 
-    done = embedding.embedded(parts(), tmp_path / "out.npy", keep=False)
+    done = embedding.collect_embeddings(parts(), tmp_path / "out.npy", keep=False)
     assert (done.count, done.shape, done.kept) == (200, (8,), None) and most <= 2
     assert np.load(tmp_path / "out.npy", mmap_mode="r").shape == (200, 8)
 
@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_left_out_and_named(kept, films, tmp_path, capsys
     assert typed(kept, films, "--to", tmp_path / "out.npy", "--skip-bad") == 0
     assert f"left out {films / '3.png'}:" in capsys.readouterr().err and np.load(tmp_path / "out.npy").shape == (5, 32)
     with pytest.raises(DataError, match="no picture to take features of"):
-        embedding.embedded(iter(()), tmp_path / "none.npy", keep=False)
+        embedding.collect_embeddings(iter(()), tmp_path / "none.npy", keep=False)
     assert not (tmp_path / "none.npy").exists()
 
 
@@ -196,4 +196,4 @@ def test_a_model_that_is_not_there_and_words_that_mean_nothing(tmp_path, capsys)
     assert main(["embed", str(tmp_path / "absent"), "a.png", "--to", "a.npy"]) == 2
     assert "absent does not exist" in capsys.readouterr().err
     with pytest.raises(UsageError, match=r"one of pooled, class, mean, patches\. Got 'dense'"):
-        embedding.kind("dense")
+        embedding.parse_feature_kind("dense")

@@ -12,14 +12,21 @@ from PIL import Image
 
 from vitrail.checkpoints import bundle
 from vitrail.data.preprocess import normalize, preprocess_image
-from vitrail.doors.explained import stems
-from vitrail.doors.explaining import Asked, Explainer, explained, fingerprint, of_pictures, open_explainer
 from vitrail.errors import DataError, UsageError
 from vitrail.explain import methods
 from vitrail.explain.attribution import EmptyMapError
 from vitrail.explain.methods import METHODS, MethodOptions
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
+from vitrail.services.explanation import (
+    Explainer,
+    ExplainRequest,
+    explain_images,
+    explain_with_predictor,
+    hash_weights,
+    make_unique_stems,
+    open_explainer,
+)
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=24, mean=(0.4,), std=(0.2,))
@@ -60,7 +67,7 @@ def images_of(path):
 
 def test_the_answer_is_explained_with_its_probability(kept, pictures):
     explainer = kept()
-    found = list(explained(explainer, pictures, Asked()))
+    found = list(explain_images(explainer, pictures, ExplainRequest()))
     answers = explainer.predictor.predict(pictures)
     assert [one.of for one in found] == [CLASSES[label] for label in answers.labels]
     np.testing.assert_allclose([one.value for one in found], answers.confidences, atol=1e-6)
@@ -74,10 +81,10 @@ def test_the_answer_is_explained_with_its_probability(kept, pictures):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_draws_and_keeps_a_picture(kept, pictures, tmp_path, method):
-    asked = Asked(
+    asked = ExplainRequest(
         method=method, patch=3 if method == "similarity" else None, of="owl" * METHODS[method].of_class or None
     )
-    (one,) = explained(kept(), pictures[:1], asked)
+    (one,) = explain_images(kept(), pictures[:1], asked)
     path = one.save(tmp_path / "to", "a", beside={"model": "M"})
     assert path == tmp_path / "to" / f"a.{method}.png"
     with Image.open(path) as drawn:
@@ -95,14 +102,14 @@ def test_another_class_can_be_named_and_the_answer_is_told(kept, pictures):
     explainer = kept()
     answered = CLASSES[explainer.predictor.predict(pictures[:1]).labels[0]]
     other = next(name for name in CLASSES if name != answered)
-    (one,) = explained(explainer, pictures[:1], Asked(of=other))
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(of=other))
     assert one.found.of == (CLASSES.index(other),)
     assert one.title == f"{other}, {one.value:.1%}  (answered: {answered})"
 
 
 def test_of_labels_the_most_likely_is_explained(kept, pictures):
     explainer = kept("labels")
-    (one,) = explained(explainer, pictures[:1], Asked())
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
     chances = explainer.predictor.predict(pictures[:1]).probabilities[0]
     assert one.of == CLASSES[chances.argmax()] and one.value == pytest.approx(chances.max())
 
@@ -110,18 +117,22 @@ def test_of_labels_the_most_likely_is_explained(kept, pictures):
 def test_a_number_is_told_in_its_unit_and_one_of_several_must_be_named(kept, pictures):
     scaling = {"scaling": {"mean": [10.0], "deviation": [2.0]}}
     explainer = kept("number", ("kilograms",), scaling)
-    (one,) = explained(explainer, pictures[:1], Asked())
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
     value = explainer.predictor.predict(pictures[:1]).values[0, 0]
     assert one.title == f"kilograms = {value:.4g}"
     with pytest.raises(UsageError, match=r"gives several numbers: cat, dog, owl\. Name the one to explain"):
         list(
-            explained(kept("number", info={"scaling": {"mean": [0.0] * 3, "deviation": [1.0] * 3}}), pictures, Asked())
+            explain_images(
+                kept("number", info={"scaling": {"mean": [0.0] * 3, "deviation": [1.0] * 3}}),
+                pictures,
+                ExplainRequest(),
+            )
         )
 
 
 def test_what_is_not_there_is_named(kept, pictures, tmp_path):
     with pytest.raises(UsageError, match=r"^The model has no output 'fox'\. Its outputs are cat, dog, owl\.$"):
-        list(explained(kept(), pictures, Asked(of="fox")))
+        list(explain_images(kept(), pictures, ExplainRequest(of="fox")))
     with pytest.raises(UsageError, match=r"^A model is needed to explain: .*nowhere does not exist\.$"):
         open_explainer(tmp_path / "nowhere", "cpu")
     (tmp_path / "first").mkdir()
@@ -138,38 +149,38 @@ def test_what_is_not_there_is_named(kept, pictures, tmp_path):
 )
 def test_nothing_stands_for_nothing_where_it_cannot(kept, pictures, method, fill, message):
     with pytest.raises(UsageError, match=message):
-        list(explained(kept(), pictures, Asked(method=method, fill=fill)))
+        list(explain_images(kept(), pictures, ExplainRequest(method=method, fill=fill)))
 
 
 def test_a_model_whose_outputs_have_no_names_is_explained_by_number(pictures):
     explainer = Explainer(
         given="M", model=model_of(4), spec=SPEC, classes=(), task="classes", device=torch.device("cpu"), predictor=None
     )
-    (one,) = explained(explainer, pictures[:1], Asked(of="2"))
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(of="2"))
     assert (one.of, one.title, one.value) == ("output 2", "output 2", None)
     with pytest.raises(UsageError, match=r"^The model has no output '4'\. Its outputs are 0 to 3\.$"):
-        list(explained(explainer, pictures, Asked(of="4")))
+        list(explain_images(explainer, pictures, ExplainRequest(of="4")))
 
 
 def test_features_are_explained_by_what_needs_no_output(kept, pictures):
     explainer = kept(classes=(), outputs=0)
-    (one,) = explained(explainer, pictures[:1], Asked())
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest())
     assert (one.found.method, one.of, one.title) == ("attention", "", "Attention")
     with pytest.raises(UsageError, match=r"^The model has no output '0': it gives features"):
-        list(explained(explainer, pictures, Asked(of="0")))
+        list(explain_images(explainer, pictures, ExplainRequest(of="0")))
 
 
 def test_what_has_no_map_is_named_or_left_out(kept, pictures, tmp_path):
     explainer = kept()
     Image.new("RGB", (24, 16)).save(tmp_path / "dark.png")
     (tmp_path / "broken.png").write_bytes(b"no picture")
-    asked = Asked(method="integrated", fill="black")
+    asked = ExplainRequest(method="integrated", fill="black")
     mixed = [pictures[0], tmp_path / "dark.png", tmp_path / "broken.png", pictures[1]]
     with pytest.raises(EmptyMapError, match=r"^.*dark\.png: Picture 1 of 1 equals the empty picture"):
-        list(explained(explainer, mixed[:2], asked))
+        list(explain_images(explainer, mixed[:2], asked))
     with pytest.raises(DataError, match=r"broken\.png"):
-        list(explained(explainer, mixed[2:], asked))
-    found = list(explained(explainer, mixed, asked, skip_bad=True))
+        list(explain_images(explainer, mixed[2:], asked))
+    found = list(explain_images(explainer, mixed, asked, skip_bad=True))
     assert [isinstance(one, tuple) for one in found] == [False, True, True, False]
     assert found[1][0] == str(mixed[1]) and "equals the empty picture" in found[1][1]
 
@@ -177,31 +188,31 @@ def test_what_has_no_map_is_named_or_left_out(kept, pictures, tmp_path):
 @pytest.mark.parametrize(("fill", "level"), [("black", 0), ("white", 255)])
 def test_the_empty_picture_is_black_or_white_as_the_model_reads_it(kept, pictures, fill, level):
     explainer = kept()
-    (one,) = explained(explainer, pictures[:1], Asked(method="occlusion", fill=fill, of="cat"))
+    (one,) = explain_images(explainer, pictures[:1], ExplainRequest(method="occlusion", fill=fill, of="cat"))
     cover = normalize(torch.full((1, 3, 16, 24), level, dtype=torch.uint8), SPEC)
     wanted = methods.explain_images(explainer.model, images_of(pictures[0]), "occlusion", 0, MethodOptions(cover=cover))
     np.testing.assert_array_equal(one.found.values, wanted.values)
-    (gone,) = explained(explainer, pictures[:1], Asked(method="occlusion", fill="drop", of="cat"))
+    (gone,) = explain_images(explainer, pictures[:1], ExplainRequest(method="occlusion", fill="drop", of="cat"))
     assert "taken out" in gone.found.layer
 
 
 def test_one_picture_or_many_from_python(kept, pictures):
     predictor = kept().predictor
-    (one,) = of_pictures(predictor, "M", str(pictures[0]), Asked())
-    both = of_pictures(predictor, "M", [str(path) for path in pictures], Asked())
+    (one,) = explain_with_predictor(predictor, "M", str(pictures[0]), ExplainRequest())
+    both = explain_with_predictor(predictor, "M", [str(path) for path in pictures], ExplainRequest())
     np.testing.assert_array_equal(one.found.values, both[0].found.values)
-    (array,) = of_pictures(predictor, "M", np.asarray(Image.open(pictures[0])), Asked())
+    (array,) = explain_with_predictor(predictor, "M", np.asarray(Image.open(pictures[0])), ExplainRequest())
     np.testing.assert_array_equal(array.found.values, one.found.values)
     assert array.name == "0" and len(both) == 2
 
 
 def test_an_averaged_answer_is_told_of(kept, pictures):
-    (one,) = explained(kept(info={"mirror": True, "shift": 1}), pictures[:1], Asked())
+    (one,) = explain_images(kept(info={"mirror": True, "shift": 1}), pictures[:1], ExplainRequest())
     assert one.notes[-1].startswith("The answer is the mean over 6 views of the picture")
 
 
 def test_artefacts_are_counted_and_not_drawn(kept, pictures):
-    (one,) = explained(kept(), pictures[:1], Asked())
+    (one,) = explain_images(kept(), pictures[:1], ExplainRequest())
     spoiled = dataclasses.replace(one, artefacts=np.array([[True, False, False], [False, True, False]]))
     assert spoiled.notes[-1] == "2 of 6 patches, hatched, hold notes of the model instead of picture: not drawn."
     assert spoiled.record()["artefacts"] == 2
@@ -216,11 +227,11 @@ def test_artefacts_are_counted_and_not_drawn(kept, pictures):
 
 
 def test_equal_names_are_numbered():
-    assert stems(["x/a.png", "y/a.png", "b.jpg", "z/a.tif", ""]) == ["a", "a-2", "b", "a-3", "picture"]
+    assert make_unique_stems(["x/a.png", "y/a.png", "b.jpg", "z/a.tif", ""]) == ["a", "a-2", "b", "a-3", "picture"]
 
 
 def test_the_fingerprint_is_that_of_the_weights():
     first, same, other = model_of(), model_of(), model_of()
     with torch.no_grad():
         other.head.linear.bias[0] += 1e-3
-    assert fingerprint(first) == fingerprint(same) != fingerprint(other)
+    assert hash_weights(first) == hash_weights(same) != hash_weights(other)

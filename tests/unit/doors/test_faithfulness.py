@@ -9,13 +9,13 @@ import torch
 import glyphs
 from vitrail.data.source import Source
 from vitrail.data.sources import synthetic
-from vitrail.doors.evaluation import Labelled
-from vitrail.doors.faithfulness import faithfulness
 from vitrail.errors import UsageError
 from vitrail.explain.faithfulness.curves import TASK_SCORES
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor, PredictorMember
+from vitrail.services.evaluation import LabelledImages
+from vitrail.services.map_faithfulness import measure_faithfulness
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(64, 64), patch=(16, 16), channels=1, width=8, depth=1, heads=2, mlp_width=8, outputs=4)
@@ -33,22 +33,22 @@ def predictor(task: str = "classes", classes: tuple[str, ...] = synthetic.CLASSE
 @pytest.mark.parametrize("tag", [False, True])
 def test_planted_pictures_are_recognised_with_and_without_their_tag(tag):
     source = synthetic.open_synthetic(tag=tag)
-    held = Labelled(source, source.splits["test"], "test")
-    found = faithfulness(predictor(), held, {"bright": bright}, pictures=8, shuffled=2)
+    held = LabelledImages(source, source.splits["test"], "test")
+    found = measure_faithfulness(predictor(), held, {"bright": bright}, pictures=8, shuffled=2)
     assert found.pictures == 8 and found.patches == 16
     located = found.rows[0].located
     assert located is not None and (located.on_tag is not None) is tag
     assert located.own_class.value == pytest.approx(0.5)
 
 
-def other(task: str) -> Labelled:
+def other(task: str) -> LabelledImages:
     made = synthetic.make_synthetic_images(12, seed=9)
     targets = made.targets if task == "classes" else np.eye(4, dtype=np.float32)[made.targets]
     source = Source(
         name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=targets, task=task,
         ids=tuple(map(str, range(12))), groups=np.arange(12) // 3,
     )  # fmt: skip
-    return Labelled(source, np.arange(12), "all")
+    return LabelledImages(source, np.arange(12), "all")
 
 
 @pytest.mark.parametrize("task", ["classes", "labels", "number"])
@@ -60,7 +60,7 @@ def test_other_pictures_are_explained_by_the_models_own_answers_whatever_the_tas
         return bright(model, images, classes)
 
     model = predictor(task)
-    found = faithfulness(model, other(task), {"bright": seen}, shuffled=0)
+    found = measure_faithfulness(model, other(task), {"bright": seen}, shuffled=0)
     assert found.rows[0].located is None and found.pictures == 12
     own = create_model(SHAPE, seed=3).eval()
     images = torch.from_numpy(synthetic.make_synthetic_images(12, seed=9).pictures)[:, None].float() / 255 * 2 - 1
@@ -82,4 +82,4 @@ def test_what_is_no_plain_vit_is_refused():
         ]
     )
     with pytest.raises(UsageError, match="Only a plain ViT with outputs can be measured"):
-        faithfulness(stand_in, other("classes"), {"bright": bright})
+        measure_faithfulness(stand_in, other("classes"), {"bright": bright})

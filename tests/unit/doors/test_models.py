@@ -8,14 +8,18 @@ import torch
 from vitrail.checkpoints import bundle
 from vitrail.checkpoints.bundle import find_bundle
 from vitrail.checkpoints.save import save_model
-from vitrail.doors.anatomy import anatomy, seen, table
-from vitrail.doors.models import Said, find
-from vitrail.doors.provenance import licence_line, lines
-from vitrail.doors.saying import said
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.explain.figures import SAMPLE_IMAGE
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
+from vitrail.services.model_summary import (
+    format_licence,
+    format_model_summary,
+    format_provenance,
+    preview_model_input,
+    summarize_model,
+)
+from vitrail.services.open_model import ModelOptions, find_model, parse_model_options
 from vitrail.spec import ImageSpec
 
 
@@ -24,7 +28,7 @@ def kept(tmp_path: Path) -> Path:
     spec = ImageSpec(height=16, width=16, mean=(0.25,))
     bundle.save_bundle(
         tmp_path / "run" / "model",
-        create_model(find("vit_mu_patch8_16", Said(outputs=2)).config),
+        create_model(find_model("vit_mu_patch8_16", ModelOptions(outputs=2)).config),
         spec,
         "classes",
         ("cat", "dog"),
@@ -34,26 +38,26 @@ def kept(tmp_path: Path) -> Path:
 
 
 def test_a_name_is_a_shape_without_weights():
-    found = find("vit_tiny_patch16_224", Said(image_size=(224, 320), channels=1, outputs=14))
+    found = find_model("vit_tiny_patch16_224", ModelOptions(image_size=(224, 320), channels=1, outputs=14))
     assert (found.kind, found.trained, found.classes) == ("name", None, ())
     assert (found.config.image_size, found.config.channels, found.config.outputs) == ((224, 320), 1, 14)
     assert found.spec.size == (224, 320)
 
 
 def test_a_run_folder_and_its_bundle_are_the_same_model(kept):
-    run, inside = find(str(kept)), find(str(kept / "model"))
+    run, inside = find_model(str(kept)), find_model(str(kept / "model"))
     assert (run.kind, inside.kind) == ("run", "bundle")
     assert run.classes == inside.classes == ("cat", "dog") and run.spec.mean == (0.25,)
     assert torch.equal(run.model.head.linear.weight, inside.model.head.linear.weight)
 
 
 def test_another_number_of_outputs_has_no_class_names(kept):
-    assert find(str(kept), Said(outputs=3)).classes == ()
+    assert find_model(str(kept), ModelOptions(outputs=3)).classes == ()
 
 
 def test_a_folder_that_is_no_model_says_what_is(tmp_path):
     with pytest.raises((UsageError, DamagedFileError), match=str(tmp_path)):
-        find(str(tmp_path))
+        find_model(str(tmp_path))
 
 
 def test_a_run_without_a_model_says_how_to_finish_it(tmp_path):
@@ -65,34 +69,36 @@ def test_a_run_without_a_model_says_how_to_finish_it(tmp_path):
 def test_layout_and_heads_belong_to_files():
     words = r"--heads and --pool can only describe a weights file\. There is no file vit_tiny_patch16_224"
     with pytest.raises(UsageError, match=words):
-        find("vit_tiny_patch16_224", Said(heads=3, pool="mean"))
+        find_model("vit_tiny_patch16_224", ModelOptions(heads=3, pool="mean"))
     with pytest.raises(UsageError, match=r"--network and --channels-policy can only describe a weights file"):
-        find("vit_tiny_patch16_224", Said(network="encoder", channels=1, channels_policy="sum"))
+        find_model("vit_tiny_patch16_224", ModelOptions(network="encoder", channels=1, channels_policy="sum"))
 
 
 def test_settings_change_the_shape_of_a_name():
-    found = find("vit_mu_patch8_16", Said(settings={"registers": 2, "activation": "SiLU"}))
+    found = find_model("vit_mu_patch8_16", ModelOptions(settings={"registers": 2, "activation": "SiLU"}))
     assert (found.config.registers, found.config.activation) == (2, "SiLU")
     with pytest.raises(UsageError, match=r"settings: there is no setting regsters\. Did you mean registers\?"):
-        find("vit_mu_patch8_16", Said(settings={"regsters": 2}))
+        find_model("vit_mu_patch8_16", ModelOptions(settings={"regsters": 2}))
 
 
 def test_words_are_checked_against_the_fixed_lists():
-    words = said(image_size="60x100", pool="class+mean", match="timm", settings=[("model.norm_eps", "1e-5")])
+    words = parse_model_options(
+        image_size="60x100", pool="class+mean", match="timm", settings=[("model.norm_eps", "1e-5")]
+    )
     assert (words.image_size, words.pool, words.match) == ((60, 100), "class+mean", "timm")
     assert words.settings == {"norm_eps": 1e-5}
     with pytest.raises(UsageError, match=r"pool must be class, mean, class\+mean or attention\. Got 'max'"):
-        said(pool="max")
+        parse_model_options(pool="max")
 
 
 @pytest.mark.parametrize(("typed", "policy"), [("mean", "mean"), ("0,0,2", (0, 0, 2)), ([1, 0], (1, 0))])
 def test_a_policy_is_a_word_or_the_files_channels(typed, policy):
-    assert said(channels_policy=typed).channels_policy == policy
+    assert parse_model_options(channels_policy=typed).channels_policy == policy
 
 
 def test_a_policy_that_is_neither_is_refused():
     with pytest.raises(UsageError, match=r"channels_policy must be sum, mean or tile\. Got 'repeat'"):
-        said(channels_policy="repeat")
+        parse_model_options(channels_policy="repeat")
 
 
 @pytest.fixture
@@ -108,13 +114,13 @@ def on_the_hub(tmp_path, monkeypatch):
 
 
 def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_path, capsys):
-    model = create_model(find("vit_mu_patch8_16", Said(outputs=2)).config)
+    model = create_model(find_model("vit_mu_patch8_16", ModelOptions(outputs=2)).config)
     bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=16, width=16), "classes", ("cat", "dog"), {})
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
     (tmp_path / "kept").rmdir()
     on_the_hub("model.safetensors")
-    found = find("hf:somebody/something")
+    found = find_model("hf:somebody/something")
     assert (found.kind, found.classes, found.licence) == ("bundle", ("cat", "dog"), "apache-2.0")
     assert found.repository == "somebody/something"
     assert found.notes == ("a note.", f"hf:somebody/something was read at revision {'a' * 40}")
@@ -122,48 +128,50 @@ def test_a_name_on_the_hub_is_its_bundle_and_tells_its_licence(on_the_hub, tmp_p
 
 
 def test_a_page_that_states_no_licence_leaves_the_one_that_the_files_know(on_the_hub, tmp_path):
-    model = create_model(find("vit_mu_patch8_16", Said(outputs=2)).config)
+    model = create_model(find_model("vit_mu_patch8_16", ModelOptions(outputs=2)).config)
     info = {"licence": "CC-BY-NC-4.0", "repository": "their/code"}
     save_model(tmp_path / "kept", model, ImageSpec(height=16, width=16), ("cat", "dog"), "transformers", info=info)
     for file in (tmp_path / "kept").iterdir():
         file.rename(tmp_path / file.name)
     (tmp_path / "kept").rmdir()
     on_the_hub("model.safetensors", licence="not stated; see their page")
-    found = find("hf:somebody/something")
+    found = find_model("hf:somebody/something")
     assert (found.licence, found.repository) == ("CC-BY-NC-4.0", "their/code")
-    assert licence_line(found) == "licence of the weights that their/code published: CC-BY-NC-4.0"
-    assert "  licence     CC-BY-NC-4.0, of the weights that their/code published" in lines(found)
+    assert format_licence(found) == "licence of the weights that their/code published: CC-BY-NC-4.0"
+    assert "  licence     CC-BY-NC-4.0, of the weights that their/code published" in format_provenance(found)
 
 
 def test_own_weights_in_a_folder_for_transformers_have_nobodys_licence(tmp_path):
-    own = create_model(find("vit_mu_patch8_16", Said(outputs=0)).config)  # headless: transformers reads an MSN
+    own = create_model(
+        find_model("vit_mu_patch8_16", ModelOptions(outputs=0)).config
+    )  # headless: transformers reads an MSN
     save_model(tmp_path / "own", own, ImageSpec(height=16, width=16), (), "transformers")
-    found = find(str(tmp_path / "own"))
-    assert (found.licence, found.repository, licence_line(found)) == ("", "", "")
-    assert "  licence     nobody says" in lines(found)
+    found = find_model(str(tmp_path / "own"))
+    assert (found.licence, found.repository, format_licence(found)) == ("", "", "")
+    assert "  licence     nobody says" in format_provenance(found)
 
 
 def test_a_name_on_the_hub_with_several_files_asks_for_one(on_the_hub, tmp_path):
     on_the_hub("B_16.npz", "L_16.npz")
     with pytest.raises(UsageError, match=rf"holds 2 weights files .*B_16\.npz, L_16\.npz.* They lie in {tmp_path}"):
-        find("hf:google/vit")
+        find_model("hf:google/vit")
 
 
 @pytest.mark.parametrize("name", ["xray_vit_patch16_224", "explained_vit_patch20_60x100", "vit_nano_patch4_28"])
 def test_parts_add_up_to_all_parameters(name):
-    facts = anatomy(find(name))
+    facts = summarize_model(find_model(name))
     assert sum(facts["parts"].values()) == facts["parameters"] > 0
     assert facts["tokens"] == config_from_name(name).tokens
 
 
 def test_the_table_says_what_a_shape_is():
-    found = find("explained_vit_patch20_60x100")
-    text = table(found, {"model": "explained_vit_patch20_60x100", **anatomy(found)})
+    found = find_model("explained_vit_patch20_60x100")
+    text = format_model_summary(found, {"model": "explained_vit_patch20_60x100", **summarize_model(found)})
     assert "20 x 20 pixels, 3 rows x 5 columns" in text
     assert "16 (the class token and 15 patches), 768 numbers each" in text
     assert "and 12,288 fixed numbers" in text
 
 
 def test_figures_show_what_the_model_sees():
-    assert seen(find("explained_vit_patch20_60x100"), SAMPLE_IMAGE).shape == (60, 100, 1)
-    assert seen(find("vit_mu_patch8_16"), SAMPLE_IMAGE).shape == (16, 16, 3)
+    assert preview_model_input(find_model("explained_vit_patch20_60x100"), SAMPLE_IMAGE).shape == (60, 100, 1)
+    assert preview_model_input(find_model("vit_mu_patch8_16"), SAMPLE_IMAGE).shape == (16, 16, 3)

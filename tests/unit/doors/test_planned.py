@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from vitrail.doors import planned as words
-from vitrail.doors.amounts import memory
+from vitrail.formatting import format_bytes
+from vitrail.services import train_progress as words
 from vitrail.train.events import PlanEvent, RunCost
 from vitrail.train.plan import DistillSettings, Plan, PretrainSettings, Recipe
 
@@ -17,7 +17,7 @@ RECIPE = Recipe(keep_patches=0.5, keep_until=0.7, flip=True, flip_vertical=True,
 
 def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
     reasons = {"recipe.steps": "asked for", "recipe.mixup": "40 epochs: mixed\x1b[31m"}
-    lines = words.lines(PlanEvent(Plan(model_name="vit_x", recipe=RECIPE), reasons, COST))
+    lines = words.format_plan(PlanEvent(Plan(model_name="vit_x", recipe=RECIPE), reasons, COST))
     assert lines[3:5] == [
         "early steps  50% of the patches until 70%",
         "variety      mirror, upside down, shift 1, mixup 0.2  40 epochs: mixed\\x1b[31m",
@@ -27,20 +27,20 @@ def test_every_choice_has_a_line_its_value_and_its_reason_in_columns():
 
 def test_a_long_reason_goes_on_below_itself_and_no_word_is_lost():
     reason = "few pictures: missing patches keep it from learning them by heart, which " + "takes words " * 8 + "to say"
-    lines = words.lines(PlanEvent(Plan(recipe=RECIPE), {"recipe.keep_patches": reason}))
+    lines = words.format_plan(PlanEvent(Plan(recipe=RECIPE), {"recipe.keep_patches": reason}))
     (place,) = (number for number, line in enumerate(lines) if line.startswith("early steps"))
     column = lines[place].index("few pictures")
     below = lines[place + 1 : place + 3]
     assert all(line[:column].isspace() for line in below)
     assert " ".join(line[column:] for line in (lines[place], *below)) == reason
-    assert max(map(len, lines)) <= words.WIDTH
+    assert max(map(len, lines)) <= words.MAX_LINE_WIDTH
 
 
 @pytest.mark.parametrize("columns", [40, 80])
 def test_in_a_narrow_terminal_reasons_stand_below_their_choices(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))
     reasons = {"recipe.mixup": "40 epochs: " + "takes words " * 8 + "to say"}
-    lines = words.lines(PlanEvent(Plan(model_name="vit_x", recipe=RECIPE), reasons, COST))
+    lines = words.format_plan(PlanEvent(Plan(model_name="vit_x", recipe=RECIPE), reasons, COST))
     place = lines.index("variety      mirror, upside down, shift 1, mixup 0.2")
     below = [line.strip() for line in lines[place + 1 :] if line.startswith(" " * 13)]
     assert " ".join(below[:-1]) == reasons["recipe.mixup"] and below[-1] == "as the first steps here did"
@@ -49,14 +49,14 @@ def test_in_a_narrow_terminal_reasons_stand_below_their_choices(columns, monkeyp
 
 def test_a_smaller_early_size_and_no_variety_are_told_and_left_out():
     plan = Plan(recipe=Recipe(small_size=0.5, small_until=0.3))
-    lines = words.lines(PlanEvent(plan, {}))
+    lines = words.format_plan(PlanEvent(plan, {}))
     assert any(line.endswith("50% of the size until 30%") for line in lines)
     assert not any(line.startswith("variety") for line in lines)
 
 
 def test_answers_that_are_averaged_are_told():
     reasons = {"recipe.shift": "small pictures", "recipe.mirror": "as in training"}
-    both, mirror = (words.lines(PlanEvent(Plan(recipe=Recipe(mirror=True, shift=n)), reasons)) for n in (2, 0))
+    both, mirror = (words.format_plan(PlanEvent(Plan(recipe=Recipe(mirror=True, shift=n)), reasons)) for n in (2, 0))
     assert [" ".join(line.split()) for line in (both[-2], mirror[-2])] == [
         "answers mean of 6 views: mirrored, moved by 2 small pictures",
         "answers mean of 2 views: mirrored as in training",
@@ -65,14 +65,14 @@ def test_answers_that_are_averaged_are_told():
 
 def test_what_a_run_takes_is_a_sentence_where_it_was_measured():
     planned = PlanEvent(Plan(), {}, COST)
-    (sentence,) = words.expected(planned)
+    (sentence,) = words.format_expected_cost(planned)
     parts = "preparation 3 s, training 1 min 00 s, evaluation and report 7 s"
     assert sentence == f"Expected on this machine: 1 min 10 s ({parts}), 850 MB of memory."
-    assert words.expected(dataclasses.replace(planned, cost=None)) == []
+    assert words.format_expected_cost(dataclasses.replace(planned, cost=None)) == []
 
 
 def test_bytes_are_said_in_thousands():
-    assert (memory(12_345_678), memory(1_234_567_890)) == ("12 MB", "1.2 GB")
+    assert (format_bytes(12_345_678), format_bytes(1_234_567_890)) == ("12 MB", "1.2 GB")
 
 
 @pytest.mark.parametrize(
@@ -103,5 +103,5 @@ def test_bytes_are_said_in_thousands():
 )
 def test_what_comes_before_the_training_is_told_with_its_steps(learnt, teacher, said):
     reasons = {"pretrain.steps": "0.2 of 0.5 minutes", "teacher.steps": "measured", "teacher.model": "asked for"}
-    lines = words.lines(PlanEvent(Plan(pretrain=learnt, teacher=teacher), reasons))
+    lines = words.format_plan(PlanEvent(Plan(pretrain=learnt, teacher=teacher), reasons))
     assert [" ".join(line.split()) for line in lines if line.startswith(("pre-training", "teacher"))] == said

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from vitrail.doors.predicting import several
 from vitrail.errors import DataError, UsageError
+from vitrail.services.prediction import parse_images
 
 COLOUR = np.arange(6 * 9 * 3, dtype=np.uint8).reshape(6, 9, 3)
 
@@ -20,13 +20,13 @@ def test_pictures_of_every_kind_become_files_bytes_or_channels_last_arrays():
     encoded = io.BytesIO()
     Image.fromarray(COLOUR).save(encoded, "PNG")
     tensor = torch.from_numpy(COLOUR).permute(2, 0, 1)
-    asked = several(["a.png", Path("b.png"), encoded.getvalue(), COLOUR, tensor, Image.fromarray(COLOUR)])
+    asked = parse_images(["a.png", Path("b.png"), encoded.getvalue(), COLOUR, tensor, Image.fromarray(COLOUR)])
     assert asked[:3] == [Path("a.png"), Path("b.png"), encoded.getvalue()]
     assert all(np.array_equal(picture, COLOUR) for picture in asked[3:])
 
 
 def test_an_array_of_pictures_is_a_list_of_them():
-    assert [picture.shape for picture in several(np.stack([COLOUR, COLOUR]))] == [(6, 9, 3)] * 2
+    assert [picture.shape for picture in parse_images(np.stack([COLOUR, COLOUR]))] == [(6, 9, 3)] * 2
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_an_array_of_pictures_is_a_list_of_them():
 )
 def test_a_single_picture_is_not_taken_for_a_list_of_its_parts(given, words):
     with pytest.raises(UsageError, match=words):
-        several(given)
+        parse_images(given)
 
 
 def test_what_is_no_picture_is_named_by_its_place():
     with pytest.raises(DataError, match=r"picture 1: .*Got nothing"):
-        several([COLOUR, None])
+        parse_images([COLOUR, None])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.doors.amounts import duration
-from vitrail.doors.progress import Followed, display, follow
 from vitrail.errors import InterruptedRun
+from vitrail.formatting import format_duration
+from vitrail.services.train_progress import TrainOutcome, follow_training, open_display
 from vitrail.train.events import Note, PlanEvent, RunFolderEvent, StepProgress, ValidationEvent
 from vitrail.train.plan import Plan
 
@@ -20,7 +20,7 @@ def step(number: int, steps: int = 100) -> StepProgress:
 
 def drawn(*events: object) -> list[str]:
     stream = StringIO()
-    follow(iter((RunFolderEvent(Path("nowhere")), *events)), stream)
+    follow_training(iter((RunFolderEvent(Path("nowhere")), *events)), stream)
     return stream.getvalue().splitlines()
 
 
@@ -65,7 +65,7 @@ def test_a_terminal_has_a_bar_with_the_facts_and_notes_above_it(monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     monkeypatch.setenv("TERM", "xterm")
     screen = Screen()
-    with display(screen) as view:
+    with open_display(screen) as view:
         for event in (Note("[not] markup."), step(1), ValidationEvent(1, 0.75, 0.1), step(2)):
             view.show(event)
         view.bar.refresh()
@@ -97,8 +97,8 @@ def test_a_training_goes_on_where_nothing_can_be_shown(terminal, monkeypatch):
     died = []
     monkeypatch.setattr(threading, "excepthook", died.append)
     events = [RunFolderEvent(Path("run")), Note("Hello."), step(1), ValidationEvent(1, 0.75, 0.1), step(100)]
-    assert follow(iter(events), Broken(terminal)) == Followed(Path("run"), None)
-    with display(Broken(terminal)) as view:
+    assert follow_training(iter(events), Broken(terminal)) == TrainOutcome(Path("run"), None)
+    with open_display(Broken(terminal)) as view:
         for event in events:
             view.show(event)
         if terminal:
@@ -117,7 +117,7 @@ def interrupted(*events: object) -> object:
 def test_ctrl_c_with_nothing_kept_says_so(opened, tmp_path):
     events = [Note("Hello."), *([RunFolderEvent(tmp_path)] if opened else [])]
     with pytest.raises(InterruptedRun, match=r"^Interrupted; nothing was saved yet\.$") as caught:
-        follow(interrupted(*events), StringIO())
+        follow_training(interrupted(*events), StringIO())
     assert caught.value.exit_code == 130
 
 
@@ -125,16 +125,16 @@ def test_ctrl_c_with_nothing_kept_says_so(opened, tmp_path):
 def test_ctrl_c_with_something_kept_says_how_to_go_on(kept, tmp_path):
     (tmp_path / kept).touch()
     with pytest.raises(InterruptedRun, match=rf"Continue with: vitrail train --resume {tmp_path}$"):
-        follow(interrupted(RunFolderEvent(tmp_path)), StringIO())
+        follow_training(interrupted(RunFolderEvent(tmp_path)), StringIO())
 
 
 def test_events_end_with_the_run_folder_and_what_came_of_it(tmp_path):
-    assert follow(iter([Note("Hello."), RunFolderEvent(tmp_path)]), StringIO()) == Followed(tmp_path, None)
+    assert follow_training(iter([Note("Hello."), RunFolderEvent(tmp_path)]), StringIO()) == TrainOutcome(tmp_path, None)
 
 
 def test_a_dry_run_is_not_followed():
     with pytest.raises(ValueError, match="dry run"):
-        follow(iter([Note("Hello.")]), StringIO())
+        follow_training(iter([Note("Hello.")]), StringIO())
 
 
 @pytest.mark.parametrize(
@@ -142,4 +142,4 @@ def test_a_dry_run_is_not_followed():
     [(0.4, "0 s"), (59.4, "59 s"), (61, "1 min 01 s"), (3600, "1 h 00 min"), (12060, "3 h 21 min")],
 )
 def test_durations_are_said_as_people_say_them(seconds, words):
-    assert duration(seconds) == words
+    assert format_duration(seconds) == words

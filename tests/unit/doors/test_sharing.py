@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from vitrail.doors import sharing
 from vitrail.errors import UsageError
 from vitrail.predict.chunks import ChunkFolder, ChunkJob
+from vitrail.services import predict_chunks
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from vitrail.predict.chunks import ChunkFolder, ChunkJob
 )
 def test_parts_become_a_file_of_answers(to, words):
     with pytest.raises(UsageError, match=words):
-        sharing.check_place(to)
+        predict_chunks.check_output_path(to)
 
 
 def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
@@ -30,8 +30,8 @@ def test_every_part_has_one_rank_whatever_the_number_of_ranks(tmp_path):
 
 def test_the_last_process_says_the_file_is_there_and_the_others_what_is_missing():
     facts = {"folder": Path("a.csv.parts"), "to": Path("a.csv"), "parts": 9, "written": 4, "kept": 0, "skipped": ()}
-    done = sharing.Outcome(missing=0, rows=1234, **facts)
+    done = predict_chunks.ChunkedPredictResult(missing=0, rows=1234, **facts)
     assert done.told() == "1,234 rows written to a.csv, from 9 parts; a.csv.parts may be deleted now"
-    waits = sharing.Outcome(missing=5, rows=None, rank=2, world=4, **facts)
+    waits = predict_chunks.ChunkedPredictResult(missing=5, rows=None, rank=2, world=4, **facts)
     assert waits.told().startswith("Rank 2 of 4 has written its share; 5 of 9 parts are still to come in a.csv.parts.")
     assert waits.facts()["missing"] == 5

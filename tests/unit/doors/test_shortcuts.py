@@ -10,13 +10,12 @@ import pytest
 import glyphs
 from vitrail.data.source import Source
 from vitrail.data.sources import synthetic
-from vitrail.doors.evaluation import Labelled, answer
-from vitrail.doors.shortcuts import covered, look_at_border
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.ood import FeatureStats
 from vitrail.evaluate.shortcut_reliance import border_mask
 from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.predict.predictor import Predictor, PredictorMember
+from vitrail.services.evaluation import LabelledImages, mask_predictor, measure_shortcuts, predict_labelled
 
 
 @pytest.mark.parametrize("tag", [True, False])
@@ -28,9 +27,9 @@ def test_V11_a_predictor_that_reads_a_tag_is_found_out(tag):
         name="planted", classes=synthetic.CLASSES, pictures=made.pictures, targets=made.targets,
         ids=tuple(map(str, range(500))),
     )  # fmt: skip
-    held = Labelled(given, np.arange(300, 500), "test")
-    whole = answer(predictor, held)
-    found = look_at_border(predictor, held, whole)
+    held = LabelledImages(given, np.arange(300, 500), "test")
+    whole = predict_labelled(predictor, held)
+    found = measure_shortcuts(predictor, held, whole)
     assert found.alarm is tag and (found.n, found.split) == (200, "test")
     assert (found.border > 0.8) is tag
     assert whole.targets is not None and found.whole == np.mean(whole.labels == whole.targets)
@@ -47,7 +46,7 @@ def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
         model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decided=decided, familiar=familiar
     )
     predictor = Predictor([member])
-    seen = covered(predictor, border_mask(64, 64))
+    seen = mask_predictor(predictor, border_mask(64, 64))
     assert seen.decided == replace(decided, unlike=None) and seen.alone().familiar is None
     assert seen.alone().views.mirror and seen.classes == predictor.classes and seen.spec == predictor.spec
     assert len(seen.predict(list(made.pictures[:3]))) == 3

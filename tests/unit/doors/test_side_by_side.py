@@ -11,13 +11,18 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from vitrail.doors.explaining import Asked, Explainer, explained
-from vitrail.doors.side_by_side import SideBySide, by_all
 from vitrail.errors import UsageError
 from vitrail.explain.methods import METHODS
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import Predictor, PredictorMember
+from vitrail.services.explanation import (
+    Explainer,
+    ExplainRequest,
+    MethodComparison,
+    explain_by_all_methods,
+    explain_images,
+)
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=24)
@@ -37,22 +42,22 @@ def explainer_of(outputs: int = 2) -> Explainer:
 
 
 @pytest.fixture(scope="module")
-def page() -> SideBySide:
+def page() -> MethodComparison:
     """Of two classes, nothing named."""
-    (found,) = by_all(explainer_of(), [PICTURE], Asked())
-    assert isinstance(found, SideBySide)
+    (found,) = explain_by_all_methods(explainer_of(), [PICTURE], ExplainRequest())
+    assert isinstance(found, MethodComparison)
     return found
 
 
 def test_every_method_is_there_with_the_map_that_it_has_alone(tmp_path):
     explainer = explainer_of()
-    (page,) = by_all(explainer, [PICTURE], Asked(of="dog", patch=4))
+    (page,) = explain_by_all_methods(explainer, [PICTURE], ExplainRequest(of="dog", patch=4))
     assert set(page.parts) == set(METHODS)
     for method, one in page.parts.items():
-        asked = Asked(
+        asked = ExplainRequest(
             method=method, of="dog" if METHODS[method].of_class else None, patch=4 * (method == "similarity") or None
         )
-        (alone,) = explained(explainer, [PICTURE], asked)
+        (alone,) = explain_images(explainer, [PICTURE], asked)
         np.testing.assert_array_equal(one.found.values, alone.found.values)
     path = page.save(tmp_path, "a")
     with np.load(tmp_path / "a.all.npz") as arrays:
@@ -84,13 +89,13 @@ def test_where_a_map_says_nothing_its_reason_stands():
     explainer = explainer_of()
     with torch.no_grad():  # blind: every patch is the bias and its position
         explainer.model.tokens.patches.weight.zero_()
-    (page,) = by_all(explainer, [PICTURE], Asked(of="cat"))
+    (page,) = explain_by_all_methods(explainer, [PICTURE], ExplainRequest(of="cat"))
     assert "zero everywhere: no pixel changes this score" in page.parts["integrated"]
     assert len(page.figure().axes) == 1 + len(METHODS)
 
 
 def test_features_have_the_methods_that_need_no_answer():
-    (page,) = by_all(explainer_of(outputs=0), [PICTURE], Asked())
+    (page,) = explain_by_all_methods(explainer_of(outputs=0), [PICTURE], ExplainRequest())
     assert set(page.parts) == {"attention", "rollout", "similarity"} and page.title == "Attention"
 
 
@@ -98,4 +103,4 @@ def test_options_of_single_methods_are_refused():
     with pytest.raises(
         UsageError, match=r"^With all methods only a class and a patch can be named\. Got layer, steps\.$"
     ):
-        list(by_all(explainer_of(), [PICTURE], Asked(layer=1, steps=3)))
+        list(explain_by_all_methods(explainer_of(), [PICTURE], ExplainRequest(layer=1, steps=3)))

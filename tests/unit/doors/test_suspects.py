@@ -16,12 +16,11 @@ import vitrail
 from unit.doors.test_comparing import run_on
 from vitrail.data.checks import findings
 from vitrail.data.source import Source
-from vitrail.doors.evaluation import Labelled
-from vitrail.doors.reading import features_of
-from vitrail.doors.suspects import list_suspects, parted_by
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.label_errors import SUSPECT_COLUMNS, LabelErrorReport
 from vitrail.predict.predictor import Predictor, PredictorMember
+from vitrail.services.diagnostics import extract_features, find_label_errors, keep_split_images
+from vitrail.services.evaluation import LabelledImages
 from vitrail.spec import ImageSpec
 
 N = 120
@@ -64,8 +63,8 @@ def source(targets: np.ndarray, **fields: object) -> Source:
     return Source(**(given | fields))
 
 
-def every(found: Source) -> Labelled:
-    return Labelled(found, np.arange(len(found)), "all")
+def every(found: Source) -> LabelledImages:
+    return LabelledImages(found, np.arange(len(found)), "all")
 
 
 WRONG = [3, 40, 41, 99]
@@ -78,7 +77,7 @@ def spoiled() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def found(predictor: Predictor) -> LabelErrorReport:
-    return list_suspects(predictor, every(source(spoiled())))
+    return find_label_errors(predictor, every(source(spoiled())))
 
 
 def test_the_list_names_the_changed_labels_and_train_takes_it(found, tmp_path):
@@ -109,7 +108,7 @@ def test_a_person_reads_how_many_there_are_and_the_ten_worst(found):
 def test_clean_labels_give_an_empty_list_that_leaves_nothing_out(predictor, tmp_path):
     _, targets = shades()
     given = source(targets)
-    found = list_suspects(predictor, every(given))
+    found = find_label_errors(predictor, every(given))
     assert found.suspects == () and "0 labels (0.0%) are likely to be wrong" in found.table(tmp_path)
     found.write_csv(tmp_path / "none.csv")
     assert findings.read_exclude_list(tmp_path / "none.csv", given).tolist() == []
@@ -118,7 +117,7 @@ def test_clean_labels_give_an_empty_list_that_leaves_nothing_out(predictor, tmp_
 def test_labels_and_numbers_are_listed_cell_by_cell(predictor):
     _, bright = shades()
     cells = np.stack([spoiled(), 1 - bright], axis=1).astype(np.float32)
-    found = list_suspects(predictor, every(source(cells, task="labels")))
+    found = find_label_errors(predictor, every(source(cells, task="labels")))
     assert {one.id for one in found.suspects} == {f"-{row}.png" for row in WRONG}
     assert {(one.given, one.suggested) for one in found.suspects} <= {
         ("with =dark", "without =dark"), ("without =dark", "with =dark"),
@@ -126,7 +125,7 @@ def test_labels_and_numbers_are_listed_cell_by_cell(predictor):
     assert (found.cells, found.figure) == (2 * N, "mean AUROC")
     numbers = (100 + 10 * bright + np.random.default_rng(1).normal(size=N))[:, None].astype(np.float32)
     numbers[7] = 300
-    found = list_suspects(predictor, every(source(numbers, task="number", classes=("age",))))
+    found = find_label_errors(predictor, every(source(numbers, task="number", classes=("age",))))
     assert found.suspects[0].id == "-7.png" and found.suspects[0].given == "age 300"
     assert "robust deviations" in found.suspects[0].reason and found.figure == "R2"
 
@@ -135,8 +134,8 @@ def test_features_are_what_the_head_reads_and_bad_pictures_can_be_left_out(predi
     pictures, targets = shades()
     given = source(targets, pictures=[*pictures[:60], np.full((4, 4, 3), np.nan), *pictures[61:]])
     with pytest.raises(DataError, match=r"--skip-bad"):
-        features_of(predictor, every(given))
-    features, rows = features_of(predictor, every(given), skip_bad=True)
+        extract_features(predictor, every(given))
+    features, rows = extract_features(predictor, every(given), skip_bad=True)
     assert rows.tolist() == [*range(60), *range(61, N)] and features.shape == (
         N - 1,
         predictor.alone().model.config.width,
@@ -150,15 +149,15 @@ def test_features_are_what_the_head_reads_and_bad_pictures_can_be_left_out(predi
 def test_another_kind_of_model_is_refused():
     plain = Predictor([PredictorMember(model=nn.Flatten(), spec=ImageSpec(height=16, width=16), classes=("a", "b"))])
     with pytest.raises(UsageError, match=r"Vision Transformer"):
-        features_of(plain, every(source(spoiled())))
+        extract_features(plain, every(source(spoiled())))
 
 
 def test_what_a_run_has_left_out_stays_out_and_what_it_has_learnt_from_is_said(tmp_path):
     given = source(spoiled())
     run = run_on(tmp_path / "run", given, list(range(50)), list(range(50, 100)))
-    found = parted_by(run, every(given))
+    found = keep_split_images(run, every(given))
     assert found.rows.tolist() == list(range(100))
     assert "has learnt from 50 of these 100 pictures" in found.notes[0]
-    assert parted_by(tmp_path, every(given)).notes == ()
+    assert keep_split_images(tmp_path, every(given)).notes == ()
     other = every(source(spoiled()[:60]))
-    assert parted_by(run, other) is other
+    assert keep_split_images(run, other) is other

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from vitrail.checkpoints import bundle
-from vitrail.doors.converting import convert
-from vitrail.doors.models import find
-from vitrail.doors.units import in_units
 from vitrail.errors import UsageError
 from vitrail.evaluate.calibration import SCALING_KEY, TargetScaling
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
+from vitrail.services.conversion import convert_model, fold_scaling_into_head
+from vitrail.services.open_model import find_model
 from vitrail.spec import ImageSpec
 
 SHAPE = ViTConfig(image_size=(32, 32), patch=(16, 16), width=128, depth=1, heads=2, mlp_width=16, outputs=2)
@@ -24,7 +23,7 @@ IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 def test_the_scale_moves_into_the_head():
     model = create_model(SHAPE).eval()
     with torch.inference_mode():
-        plain, scaled = model(IMAGES).numpy(), in_units(model, SCALE)(IMAGES).numpy()
+        plain, scaled = model(IMAGES).numpy(), fold_scaling_into_head(model, SCALE)(IMAGES).numpy()
         np.testing.assert_allclose(scaled, SCALE.values(plain), rtol=1e-5)
         np.testing.assert_array_equal(model(IMAGES).numpy(), plain)
 
@@ -33,12 +32,14 @@ def test_both_heads_of_a_distilled_model_take_it_up():
     shape = {**vars(SHAPE), "distillation_token": True, "distillation_head": True}
     model = create_model(ViTConfig(**shape)).eval()
     with torch.inference_mode():
-        np.testing.assert_allclose(in_units(model, SCALE)(IMAGES), SCALE.values(model(IMAGES).numpy()), rtol=1e-5)
+        np.testing.assert_allclose(
+            fold_scaling_into_head(model, SCALE)(IMAGES), SCALE.values(model(IMAGES).numpy()), rtol=1e-5
+        )
 
 
 def test_a_head_without_a_bias_is_refused():
     with pytest.raises(UsageError, match=r"head has none\. Convert it to a bundle"):
-        in_units(create_model(ViTConfig(**{**vars(SHAPE), "head_bias": False})), SCALE)
+        fold_scaling_into_head(create_model(ViTConfig(**{**vars(SHAPE), "head_bias": False})), SCALE)
 
 
 def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_path):
@@ -47,9 +48,9 @@ def test_a_converted_model_answers_in_units_and_a_bundle_keeps_its_scale(tmp_pat
         model.head.linear.weight.normal_(0, 0.1)
     info = {SCALING_KEY: SCALE.to_json()}
     bundle.save_bundle(tmp_path / "kept", model, ImageSpec(height=32, width=32), "number", ("power", "tilt"), info)
-    convert(find(str(tmp_path / "kept")), "timm", tmp_path / "timm")
-    convert(find(str(tmp_path / "kept")), "bundle", tmp_path / "again")
+    convert_model(find_model(str(tmp_path / "kept")), "timm", tmp_path / "timm")
+    convert_model(find_model(str(tmp_path / "kept")), "bundle", tmp_path / "again")
     assert bundle.read_bundle_info(tmp_path / "again").info[SCALING_KEY] == SCALE.to_json()
     with torch.inference_mode():
-        theirs = find(str(tmp_path / "timm")).model(IMAGES)
+        theirs = find_model(str(tmp_path / "timm")).model(IMAGES)
         np.testing.assert_allclose(theirs, SCALE.values(model(IMAGES).numpy()), rtol=1e-5)

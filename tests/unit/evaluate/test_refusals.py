@@ -10,7 +10,6 @@ import pytest
 from unit.doors.test_evaluation import CLASSES, NAMES, source
 from unit.evaluate.test_headline import classes, labels, numbers
 from vitrail.data.settings import DataSettings
-from vitrail.doors.evaluation import other_source
 from vitrail.errors import DataError, UsageError
 from vitrail.evaluate.calibration import risk_coverage_curve
 from vitrail.evaluate.compare import compare_predictions
@@ -18,6 +17,7 @@ from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.prediction_tables import add_prediction_sets, require_sets_support
 from vitrail.evaluate.primary_metric import compute_primary_metric
 from vitrail.evaluate.task_metrics import compute_metrics
+from vitrail.services.evaluation import load_other_source
 from vitrail.stats.auc import roc_auc_with_influence
 
 
@@ -70,9 +70,9 @@ def test_an_empty_split_is_refused_with_what_there_is():
     parted = {"train": np.arange(8), "val": np.zeros(0, np.int64), "test": np.arange(8, 12)}
     given = source(CLASSES, NAMES, splits=parted)
     with pytest.raises(UsageError, match=r"zoo has no pictures in its val split\. It has: train, test, all\."):
-        other_source(given, "val", DataSettings())
+        load_other_source(given, "val", DataSettings())
     with pytest.raises(UsageError, match=r"must be one of train, val, test, all\. Got 'valid'\."):
-        other_source(given, "valid", DataSettings())
+        load_other_source(given, "valid", DataSettings())
 
 
 @pytest.mark.parametrize(("miss", "floor", "share"), [(0.05, 19, "95%"), (0.01, 99, "99%"), (0.1, 9, "90%")])

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from exportable import BOTH, member, pictures
-from vitrail.doors.explaining import Asked, of_pictures
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.explain.methods import METHODS
@@ -20,6 +19,7 @@ from vitrail.serve.inference_protocol import model_facts
 from vitrail.serve.opened import Opened
 from vitrail.serve.refusals import RefusedError
 from vitrail.serve.settings import Limits
+from vitrail.services.explanation import ExplainRequest, explain_with_predictor
 
 NAMES = [ImageName(f"{n}.png", f"{n}") for n in range(5)]
 SQUARE = (8.0, 8.0)
@@ -126,7 +126,7 @@ def test_explanations_are_those_of_the_command(method):
     picture = pictures(found.spec, 1)[0]
     prepared = torch.from_numpy(picture).permute(2, 0, 1)
     told = explain(found.explainer, prepared, (40, 100), method, None)
-    (other,) = of_pictures(found.predictor, "tiny", picture, Asked(method=method))
+    (other,) = explain_with_predictor(found.predictor, "tiny", picture, ExplainRequest(method=method))
     np.testing.assert_allclose(told["values"], other.found.values[0], rtol=1e-4, atol=1e-6)
     assert (told["title"], told["target"]) == (other.title, other.of or None)
     assert told["rows"] * told["columns"] == other.found.values[0].size and told["picture"].startswith("data:image/png")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...doors.benching import Asked
+    from ...services.benchmarking import BenchRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,12 @@ class Bench(Command):
 
     def run(self) -> int:
         """Measure and tell."""
-        from ...doors import benching
+        from ...services import benchmarking
 
         facts, told = self._attention() if self.attention else self._model()
         facts = {"command": " ".join(["vitrail", *sys.argv[1:]]), **facts}
         if self.to is not None:
-            benching.keep(self.to, facts)
+            benchmarking.save_results(self.to, facts)
         if self.json:
             from ..output import print_json
 
@@ -72,25 +72,27 @@ class Bench(Command):
         return 0
 
     def _model(self) -> tuple[dict[str, Any], str]:
-        from ...doors.benching import Bench as Measured
-        from ...doors.counting import doing
+        from ...services.benchmarking import ModelBenchmark as Measured
+        from ...services.progress import track_messages
 
         bench = Measured(self.model, self._asked())
-        for _ in doing(bench.run()):
+        for _ in track_messages(bench.run()):
             pass
         return bench.facts, bench.table()
 
     def _attention(self) -> tuple[dict[str, Any], str]:
-        from ...doors import benching
+        from ...services import benchmarking
 
         asked = self._asked()
-        found, proposed = benching.attention(asked)
-        return benching.attention_facts(found, proposed, asked), benching.attention_lines(found, proposed)
+        found, proposed = benchmarking.benchmark_attention(asked)
+        return benchmarking.attention_to_json(found, proposed, asked), benchmarking.format_attention_results(
+            found, proposed
+        )
 
-    def _asked(self) -> Asked:
-        from ...doors.benching import Asked
+    def _asked(self) -> BenchRequest:
+        from ...services.benchmarking import BenchRequest
 
-        return Asked(
+        return BenchRequest(
             batches=self.batches,
             only=self.only,
             device=self.device,

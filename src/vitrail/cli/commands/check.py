@@ -58,9 +58,9 @@ class Check(Command):
     def run(self) -> int:
         """Open the source, part it as a training would, look at every picture."""
         from ...data.checks.check_dataset import check_dataset
-        from ...doors import counting
-        from ...doors.wishes import pixels
         from ...files.disk import resource_errors
+        from ...services import progress
+        from ...services.train_arguments import parse_image_size
         from ...train.dataset import open_dataset
         from ..output import print_json
 
@@ -68,10 +68,10 @@ class Check(Command):
             with resource_errors(self.out):  # before minutes are spent on what could not be written
                 self.out.mkdir(parents=True, exist_ok=True)
         settings, overrides = self._settings()
-        size = None if self.image_size is None else pixels(self.image_size)
+        size = None if self.image_size is None else parse_image_size(self.image_size)
         dataset = open_dataset(settings, seed=0)
         spec, patch = _reading(dataset, settings, overrides, size)
-        watch, strata = counting.one_by_one, settings.strata
+        watch, strata = progress.track_images, settings.strata
         findings = check_dataset(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
         if self.out is not None:
@@ -129,12 +129,12 @@ class Check(Command):
 
 def _held_out(splits: Splits) -> str:
     """What a person should know of few held-out pictures; empty where there are enough."""
-    from ...doors.amounts import FEW
+    from ...formatting import MIN_TEST_IMAGES
 
     test, val = (len(splits.get(name, ())) for name in ("test", "val"))
     if not test and not val:
         return "No pictures would be held out, so no training could say how good it is: it takes more of each class."
-    if not test or test >= FEW:
+    if not test or test >= MIN_TEST_IMAGES:
         return ""
     tell = f"{counted(test, 'test picture')} would tell little of how good a training is"
     return f"{tell}; vitrail train --folds 5 tests every picture once."

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...doors.converting import Converted
-    from ...doors.models import Found
+    from ...services.conversion import ConversionResult
+    from ...services.open_model import ModelInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +61,16 @@ class Convert(Command):
 
     def run(self) -> int:
         """Load, tell what it is, write, prove, say where it lies."""
-        from ...doors import converting
-        from ...doors.models import find
-        from ...doors.saying import said
+        from ...services import conversion
+        from ...services.open_model import find_model, parse_model_options
         from ..output import print_json
 
-        to = converting.target(self.to)
-        out = self.out or converting.default_out(self.model, to)
-        converting.check_free(out, to)
-        found = find(
+        to = conversion.parse_conversion_target(self.to)
+        out = self.out or conversion.default_conversion_path(self.model, to)
+        conversion.check_conversion_path(out, to)
+        found = find_model(
             self.model,
-            said(
+            parse_model_options(
                 layout=self.layout,
                 match=self.match,
                 heads=self.heads,
@@ -86,25 +85,25 @@ class Convert(Command):
         )
         if not self.json:
             self._introduce(found)
-        converted = converting.convert(found, to, out)
+        converted = conversion.convert_model(found, to, out)
         if self.json:
             print_json(self._facts(found, converted))
         else:
             self._conclude(converted)
         return 0
 
-    def _introduce(self, found: Found) -> None:
+    def _introduce(self, found: ModelInfo) -> None:
         """What the model is, under which licence, and what its reader should know: said before anything is written."""
-        from ...doors.provenance import licence_line
+        from ...services.model_summary import format_licence
 
         if found.audit is not None:
             print(f"read   {self.model}: {found.audit.summary()}")
-        if licence := licence_line(found):
+        if licence := format_licence(found):
             print(f"       {licence}")
         for note in found.notes:
             print(f"       {note}")
 
-    def _conclude(self, converted: Converted) -> None:
+    def _conclude(self, converted: ConversionResult) -> None:
         print(f"wrote  {converted.path}: {converted.audit.summary()}")
         print(
             f"       read back and compared on {converted.pictures} random pictures: the outputs differ by at most "
@@ -113,7 +112,7 @@ class Convert(Command):
         for note in converted.notes:
             print(f"       {note}")
 
-    def _facts(self, found: Found, converted: Converted) -> dict[str, Any]:
+    def _facts(self, found: ModelInfo, converted: ConversionResult) -> dict[str, Any]:
         return {
             "model": self.model,
             "kind": found.kind,

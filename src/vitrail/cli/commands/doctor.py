@@ -30,10 +30,10 @@ class Doctor(Command):
 
     def run(self) -> int:
         """Look and tell."""
-        from ...doors.machine import examine
+        from ...services.environment import examine_machine
         from ..output import print_json, table
 
-        facts = examine(self.device)
+        facts = examine_machine(self.device)
         if self.json:
             print_json([fact._asdict() for fact in facts])
             return 0

@@ -12,8 +12,8 @@ from ...plural import counted
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...doors.embedding import Embedded
     from ...predict.embedder import Embedder
+    from ...services.embedding import EmbeddingResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +56,19 @@ class Embed(Command):
     def run(self) -> int:
         """Embed, write, and compare."""
         self._check()
-        from ...doors import counting, embedding
-        from ...doors.embedding import open_embedder
+        from ...services import embedding, progress
+        from ...services.embedding import open_embedder
         from ..output import print_json
 
         embedder = open_embedder(self.model, self.device, dict(self.changes))
         asked = self._of(embedder, self.paths, self.to)
-        counting.tell_left_out(asked.skipped)
+        progress.print_skipped(asked.skipped)
         rows = None
         if self.nearest:
             others = self._of(embedder, [self.of], None) if self.of else None
-            counting.tell_left_out(() if others is None else others.skipped)
+            progress.print_skipped(() if others is None else others.skipped)
             assert asked.kept is not None
-            rows = embedding.similar(asked.kept, self.nearest, None if others is None else others.kept)
+            rows = embedding.find_similar_images(asked.kept, self.nearest, None if others is None else others.kept)
         done = f"Features {list(asked.shape)} of {counted(asked.count, 'picture')} written to {self.to}"
         if self.json:
             told = {"pictures": asked.count, "features": self.features, "shape": list(asked.shape)}
@@ -76,20 +76,20 @@ class Embed(Command):
         elif rows is not None:
             sys.stderr.write(f"{done}\n" if self.to is not None else "")
             sys.stdout.flush()
-            sys.stdout.buffer.write(embedding.as_csv(rows))  # paths may hold bytes that are no text
+            sys.stdout.buffer.write(embedding.similar_images_to_csv(rows))  # paths may hold bytes that are no text
         else:
             print(done)
         return 0
 
-    def _of(self, embedder: Embedder, paths: tuple[str, ...] | list[str], to: Path | None) -> Embedded:
+    def _of(self, embedder: Embedder, paths: tuple[str, ...] | list[str], to: Path | None) -> EmbeddingResult:
         """The features of some pictures, counted as they come."""
-        from ...doors import counting
-        from ...doors.embedding import embedded
         from ...predict.image_paths import expand_image_paths
+        from ...services import progress
+        from ...services.embedding import collect_embeddings
 
         pictures = expand_image_paths(paths)
         parts = embedder.parts(pictures, self.features, skip_bad=self.skip_bad)
-        return embedded(counting.answered(parts, len(pictures)), to, keep=self.nearest > 0)
+        return collect_embeddings(progress.track_batches(parts, len(pictures)), to, keep=self.nearest > 0)
 
     def _check(self) -> None:
         """Refuse what cannot be, before a model is read."""
@@ -104,6 +104,6 @@ class Embed(Command):
         if self.nearest and self.features == "patches":
             raise UsageError("--nearest compares one vector a picture: --features pooled, class or mean, not patches.")
         if self.to is not None:
-            from ...doors.embedded_files import check_place
+            from ...services.embedding import check_features_path
 
-            check_place(self.to)
+            check_features_path(self.to)

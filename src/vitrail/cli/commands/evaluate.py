@@ -13,11 +13,11 @@ from ..arguments import Command
 
 if TYPE_CHECKING:
     from ...data.source import Task
-    from ...doors.evaluation import Evaluation, Labelled
     from ...evaluate.robustness import RobustnessReport
     from ...evaluate.shortcut_reliance import ShortcutReport
     from ...evaluate.subgroups import SubgroupReport
     from ...predict.predictor import Predictor
+    from ...services.evaluation import EvaluationResult, LabelledImages
 
 
 IMAGE = "image."
@@ -82,8 +82,8 @@ class Evaluate(Command):
 
     def run(self) -> int:
         """Answer every picture, measure, print."""
-        from ...doors import comparing
-        from ...doors.predicting import open_predictor, reread
+        from ...services import evaluation
+        from ...services.prediction import apply_image_options, open_predictor
         from ...train import cross_validation
 
         self._check_one_thing()
@@ -92,7 +92,7 @@ class Evaluate(Command):
         if not self.source and cross_validation.is_folds_folder(Path(self.model)):
             return self._of_folds()
         if self.source:
-            predictor = reread(open_predictor(self.model, self.device), self._said(of_files=True))
+            predictor = apply_image_options(open_predictor(self.model, self.device), self._said(of_files=True))
             labelled = self._other(predictor.task)
         else:
             labelled = self._held_out()
@@ -101,26 +101,26 @@ class Evaluate(Command):
             return self._compare(predictor, labelled)
         if self.suspects:
             return self._suspect(predictor, labelled)
-        _tell(comparing.learnt_told(Path(self.model), labelled) if self.source else labelled)
+        _tell(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
         return self._disturb(predictor, labelled) if self.corruptions else self._measure(predictor, labelled)
 
-    def _measure(self, predictor: Predictor, labelled: Labelled) -> int:
-        from ...doors import counting, evaluation, shortcuts, slicing
+    def _measure(self, predictor: Predictor, labelled: LabelledImages) -> int:
+        from ...services import evaluation, progress
 
         if self.by:
-            slicing.chosen(labelled.source, self.by)  # before anything is answered
-        measured = evaluation.evaluate(predictor, labelled, self.skip_bad, counting.answered)
+            evaluation.select_columns(labelled.source, self.by)  # before anything is answered
+        measured = evaluation.evaluate_model(predictor, labelled, self.skip_bad, progress.track_batches)
         beside: dict[str, SubgroupReport | ShortcutReport] = {}
         if self.by:
-            beside["slices"] = slicing.by_columns(labelled, measured.predictions, self.by)
+            beside["slices"] = evaluation.evaluate_subgroups(labelled, measured.predictions, self.by)
         if self.shortcuts:
             whole = measured.predictions
-            seen = shortcuts.look_at_border(predictor, labelled, whole, self.skip_bad, counting.answered)
+            seen = evaluation.measure_shortcuts(predictor, labelled, whole, self.skip_bad, progress.track_batches)
             beside["shortcuts"] = seen
         return self._show(measured, beside)
 
-    def _show(self, measured: Evaluation, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
-        from ...doors import counting
+    def _show(self, measured: EvaluationResult, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
+        from ...services import progress
         from ..output import print_json
 
         figures = measured.metrics
@@ -131,7 +131,7 @@ class Evaluate(Command):
             return 0
         head = f"{self.model} on {measured.source}, split {figures.split}\n{figures.table()}"
         print(printable("\n\n".join([head, *(one.table() for one in beside.values())])))
-        counting.tell_skipped(measured.predictions)
+        progress.print_skipped_images(measured.predictions)
         return 0
 
     def _keep(self, found: Mapping[str, SubgroupReport | ShortcutReport | RobustnessReport]) -> None:
@@ -166,57 +166,61 @@ class Evaluate(Command):
 
     def _of_folds(self) -> int:
         """Every picture by the one model that has not seen it, as the folds have answered."""
-        from ...doors import folds, slicing
+        from ...services import evaluation
 
         if self.against or self.suspects or self.shortcuts or self.corruptions:
             raise UsageError(
                 f"{self.model} holds several folds, whose answers are kept; only --by can be asked of those. Ask one "
                 f"of the folds, such as {Path(self.model) / 'fold-0'}, or give a SOURCE that they have not seen."
             )
-        labelled, measured = folds.out_of_fold(Path(self.model), self.split)
+        labelled, measured = evaluation.evaluate_out_of_fold(Path(self.model), self.split)
         _tell(labelled)
-        parts = slicing.by_columns(labelled, measured.predictions, self.by) if self.by else None
+        parts = evaluation.evaluate_subgroups(labelled, measured.predictions, self.by) if self.by else None
         return self._show(measured, {} if parts is None else {"slices": parts})
 
     def _tell_apart(self) -> int:
-        from ...doors import counting, evaluation, unlike
-        from ...doors.predicting import open_predictor, reread
+        from ...services import diagnostics, evaluation, progress
+        from ...services.prediction import apply_image_options, open_predictor
         from ..output import print_json
 
-        own = evaluation.held_out(self._run_folder(), self.split)
-        settings = evaluation.reading(self.model, self.source, self._said(), self.data_root, "auto")
-        predictor = reread(open_predictor(self.model, self.device), self._said(of_files=True))
+        own = evaluation.load_held_out(self._run_folder(), self.split)
+        settings = evaluation.build_source_settings(self.model, self.source, self._said(), self.data_root, "auto")
+        predictor = apply_image_options(open_predictor(self.model, self.device), self._said(of_files=True))
         _tell(own)
-        found = unlike.told_apart(predictor, own, unlike.whole(self.source, settings), self.skip_bad, counting.answered)
+        found = diagnostics.evaluate_ood(
+            predictor, own, diagnostics.load_ood_source(self.source, settings), self.skip_bad, progress.track_batches
+        )
         if self.json:
             print_json({"model": self.model, **found.to_json()})
         else:
             print(printable(found.table()))
         return 0
 
-    def _disturb(self, predictor: Predictor, labelled: Labelled) -> int:
-        from ...doors import counting, robustness
+    def _disturb(self, predictor: Predictor, labelled: LabelledImages) -> int:
+        from ...services import diagnostics, progress
         from ..output import print_json
 
-        most = robustness.MOST if self.most is None else self.most
+        most = diagnostics.DEFAULT_NUM_IMAGES if self.most is None else self.most
         suite = self.corruptions or ""
-        stood = robustness.disturbed(predictor, labelled, suite, most, self.skip_bad, counted=counting.in_lots)
+        stood = diagnostics.evaluate_corruptions(
+            predictor, labelled, suite, most, self.skip_bad, counted=progress.track_groups
+        )
         self._keep({"robustness": stood.robustness})
         if self.json:
             print_json({"model": self.model, "source": stood.source, "robustness": stood.robustness.to_json()})
             return 0
         print(f"{self.model} on {stood.source}, split {labelled.split}, {suite}\n{stood.robustness.table()}")
-        counting.tell_left_out(stood.skipped)
+        progress.print_skipped(stood.skipped)
         return 0
 
-    def _suspect(self, predictor: Predictor, labelled: Labelled) -> int:
-        from ...doors import counting, suspects
+    def _suspect(self, predictor: Predictor, labelled: LabelledImages) -> int:
+        from ...services import diagnostics, progress
         from ..output import print_json
 
-        labelled = suspects.parted_by(Path(self.model), labelled)
+        labelled = diagnostics.keep_split_images(Path(self.model), labelled)
         _tell(labelled)
         path = Path(self.suspects).expanduser()
-        found = suspects.list_suspects(predictor, labelled, self.skip_bad, counting.answered)
+        found = diagnostics.find_label_errors(predictor, labelled, self.skip_bad, progress.track_batches)
         found.write_csv(path)
         if self.json:
             print_json({"model": self.model, "file": str(path), **found.to_json()})
@@ -224,16 +228,16 @@ class Evaluate(Command):
             print(printable(found.table(path)))
         return 0
 
-    def _compare(self, predictor: Predictor, labelled: Labelled) -> int:
-        from ...doors import comparing, counting
-        from ...doors.predicting import open_predictor
+    def _compare(self, predictor: Predictor, labelled: LabelledImages) -> int:
+        from ...services import evaluation, progress
+        from ...services.prediction import open_predictor
         from ..output import print_json
 
         other = open_predictor(self.against, self.device)
         for model in (self.model, self.against) if self.source else (self.against,):
-            labelled = comparing.unseen_by(Path(model), labelled)
+            labelled = evaluation.drop_seen_images(Path(model), labelled)
         _tell(labelled)
-        compared = comparing.against(predictor, other, labelled, self.skip_bad, counting.answered)
+        compared = evaluation.compare_models(predictor, other, labelled, self.skip_bad, progress.track_batches)
         verdict = compared.comparison.verdict(self.model, self.against)
         if self.json:
             print_json(
@@ -249,27 +253,27 @@ class Evaluate(Command):
         print(f"{self.model} (first) against {self.against} (second)")
         print(f"on {compared.first.source}, split {compared.comparison.split}, {compared.comparison.n:,} pictures")
         print(f"{compared.comparison.table()}\n{verdict}")
-        counting.tell_skipped(compared.first.predictions)
+        progress.print_skipped_images(compared.first.predictions)
         return 0
 
-    def _other(self, task: Task) -> Labelled:
-        from ...doors import evaluation
+    def _other(self, task: Task) -> LabelledImages:
+        from ...services import evaluation
 
-        settings = evaluation.reading(self.model, self.source, self._said(), self.data_root, task)
-        return evaluation.other_source(self.source, self._split(), settings)
+        settings = evaluation.build_source_settings(self.model, self.source, self._said(), self.data_root, task)
+        return evaluation.load_other_source(self.source, self._split(), settings)
 
     def _said(self, of_files: bool = False) -> dict[str, str]:
         """What was said about how files are opened, or about the source."""
         return {name: text for name, text in self.changes if name.startswith(IMAGE) == of_files}
 
-    def _held_out(self) -> Labelled:
-        from ...doors import evaluation
+    def _held_out(self) -> LabelledImages:
+        from ...services import evaluation
 
         if self.changes:
             raise UsageError(
                 f"--{self.changes[0][0]} says how another source is read. Without a SOURCE the run's own plan says it."
             )
-        return evaluation.held_out(self._run_folder(), self._split())
+        return evaluation.load_held_out(self._run_folder(), self._split())
 
     def _run_folder(self) -> Path:
         from ...train import cross_validation
@@ -285,6 +289,6 @@ class Evaluate(Command):
         return self.split or ("all" if self.suspects else None)
 
 
-def _tell(labelled: Labelled) -> None:
+def _tell(labelled: LabelledImages) -> None:
     for note in labelled.notes:
         print(printable(note), file=sys.stderr)

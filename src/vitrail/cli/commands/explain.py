@@ -12,8 +12,7 @@ from ...errors import DataError, UsageError
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...doors.explained import Explained
-    from ...doors.side_by_side import SideBySide
+    from ...services.explanation import Explanation, MethodComparison
 
 
 COMPARED = ("relevance", "legrad", "grad-cam", "rollout")
@@ -131,14 +130,14 @@ class Explain(Command):
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         if not 0 <= self.opacity <= 1:
             raise UsageError(f"--opacity must lie in 0..1. Got {self.opacity:g}.")
-        from ...doors import counting
+        from ...services import progress
         from ..output import print_json
 
         facts = []
         for path, record in self._written():
             facts.append({"file": str(path), **record})
             if not self.json:
-                print(counting.said(f"wrote {path}: {record['title']}"))
+                print(progress.overwrite_progress_line(f"wrote {path}: {record['title']}"))
         if not facts:
             raise DataError("None of the pictures could be explained; the reasons stand above.")
         if self.json:
@@ -146,19 +145,19 @@ class Explain(Command):
         return 0
 
     def _draw_figure(self, name: str) -> int:
-        from ...doors.classic import draw_classic
-        from ...doors.models import find
-        from ...doors.wishes import pixels
         from ...explain.paper_figures.plots import FigureOptions
         from ...predict.image_paths import expand_image_paths
+        from ...services.explanation import draw_paper_figure
+        from ...services.open_model import find_model
+        from ...services.train_arguments import parse_image_size
         from ..output import print_json
 
         self._refuse(f"--figure {name}", NOT_FIGURE)
-        size = None if self.image_size is None else pixels(self.image_size)
+        size = None if self.image_size is None else parse_image_size(self.image_size)
         pictures = expand_image_paths(self.paths) if self.paths else []
         of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
         path = self.to if self.to.suffix.lower() == ".png" else self.to / f"{of}{name}.png"
-        written = draw_classic(find(self.model), name, pictures, path, size, FigureOptions(layer=self.layer))
+        written = draw_paper_figure(find_model(self.model), name, pictures, path, size, FigureOptions(layer=self.layer))
         if self.json:
             print_json([str(file) for file in written])
         else:
@@ -166,11 +165,11 @@ class Explain(Command):
         return 0
 
     def _measure(self) -> int:
-        from ...doors import evaluation
-        from ...doors.faithfulness import PICTURES, faithfulness, of_method
-        from ...doors.predicting import open_predictor
         from ...explain.faithfulness.benchmark import format_faithfulness
         from ...explain.methods import METHODS
+        from ...services import evaluation
+        from ...services.map_faithfulness import NUM_IMAGES, get_map_function, measure_faithfulness
+        from ...services.prediction import open_predictor
         from ..output import print_json
 
         self._refuse("--faithfulness", NOT_FAITHFULNESS)
@@ -178,10 +177,10 @@ class Explain(Command):
             raise UsageError(f"--faithfulness takes one SOURCE in the place of PATHS. Got {len(self.paths)}.")
         predictor = open_predictor(Path(self.model), self.device)
         if self.paths:
-            settings = evaluation.reading(self.model, self.paths[0], {}, None, predictor.task)
-            labelled = evaluation.other_source(self.paths[0], None, settings)
+            settings = evaluation.build_source_settings(self.model, self.paths[0], {}, None, predictor.task)
+            labelled = evaluation.load_other_source(self.paths[0], None, settings)
         elif (Path(self.model) / "plan.toml").is_file():
-            labelled = evaluation.held_out(Path(self.model), None)
+            labelled = evaluation.load_held_out(Path(self.model), None)
         else:
             raise UsageError(
                 f"Only a run folder knows which pictures it has held out, and {self.model} is none. Give a source: "
@@ -189,8 +188,8 @@ class Explain(Command):
             )
         every = [name for name, method in METHODS.items() if "patch" not in method.uses]
         names = {None: COMPARED, "all": tuple(every)}.get(self.method, (str(self.method),))
-        sys.stderr.write(f"measuring {', '.join(names)} on {min(PICTURES, len(labelled.rows))} pictures\n")
-        found = faithfulness(predictor, labelled, {name: of_method(name) for name in names})
+        sys.stderr.write(f"measuring {', '.join(names)} on {min(NUM_IMAGES, len(labelled.rows))} pictures\n")
+        found = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
         if self.json:
             print_json({"model": self.model, **found.to_json()})
         else:
@@ -206,27 +205,35 @@ class Explain(Command):
 
     def _written(self) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Each drawing and its facts, as soon as its files are there; what is left out is named on standard error."""
-        from ...doors import counting
-        from ...doors.explained import stems
-        from ...doors.explaining import Asked, explained, fingerprint, open_explainer
-        from ...doors.side_by_side import ALL, by_all
         from ...predict.image_paths import expand_image_paths
+        from ...services import progress
+        from ...services.explanation import (
+            ALL_METHODS,
+            ExplainRequest,
+            explain_by_all_methods,
+            explain_images,
+            hash_weights,
+            make_unique_stems,
+            open_explainer,
+        )
 
         pictures = expand_image_paths(self.paths)
         explainer = open_explainer(self.model, self.device)
-        asked = Asked(
-            method=None if self.method == ALL else self.method, of=self.class_, layer=self.layer, heads=self.heads,
+        asked = ExplainRequest(
+            method=None if self.method == ALL_METHODS else self.method, of=self.class_, layer=self.layer, heads=self.heads,
             patch=self.patch, window=self.window, steps=self.steps, fill=self.fill,
         )  # fmt: skip
-        beside = {"model": self.model, "weights_sha256": fingerprint(explainer.model)}
-        every = by_all if self.method == ALL else explained
-        found = counting.one_by_one(every(explainer, pictures, asked, self.skip_bad), len(pictures))
-        for stem, one in zip(stems([str(path) for path in pictures]), found, strict=True):
+        beside = {"model": self.model, "weights_sha256": hash_weights(explainer.model)}
+        every = explain_by_all_methods if self.method == ALL_METHODS else explain_images
+        found = progress.track_images(every(explainer, pictures, asked, self.skip_bad), len(pictures))
+        for stem, one in zip(make_unique_stems([str(path) for path in pictures]), found, strict=True):
             if isinstance(one, tuple):
-                counting.tell_left_out([one])
+                progress.print_skipped([one])
             else:
                 yield self._saved(one, stem, beside)
 
-    def _saved(self, one: Explained | SideBySide, stem: str, beside: Mapping[str, Any]) -> tuple[Path, dict[str, Any]]:
+    def _saved(
+        self, one: Explanation | MethodComparison, stem: str, beside: Mapping[str, Any]
+    ) -> tuple[Path, dict[str, Any]]:
         path = one.save(self.to, stem, self.opacity, beside)
         return path, {"title": one.title, **one.record()}

@@ -10,7 +10,7 @@ from ...errors import UsageError
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...doors.exporting import Exported
+    from ...services.exporting import ExportResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,16 +57,16 @@ class Export(Command):
 
     def run(self) -> int:
         """Write, compare, say where it lies."""
-        from ...doors import publishing
+        from ...services import publishing
 
-        if publishing.is_place(self.to):
+        if publishing.is_hub_target(self.to):
             return self._publish()
-        publishing.refuse_for_files(self.to, self.layout, self.private, self.dry_run)
-        from ...doors.exporting import Wish, export
+        publishing.reject_hub_options(self.to, self.layout, self.private, self.dry_run)
+        from ...services.exporting import ExportOptions, export_model
         from ..output import print_json
 
-        wish = Wish(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force)
-        exported = export(self.model, self.to, self.out, wish)
+        wish = ExportOptions(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force)
+        exported = export_model(self.model, self.to, self.out, wish)
         if self.json:
             print_json(self._facts(exported))
             return 0
@@ -76,12 +76,12 @@ class Export(Command):
         return 0
 
     def _publish(self) -> int:
-        from ...doors.publishing import publish
+        from ...services.publishing import publish_model
         from ..output import print_json, table
 
         if self.resize:
             raise UsageError("--resize is for files that hold a graph. A model on the Hub is weights and settings.")
-        done = publish(self.model, self.to, self.layout, self.private, self.dry_run, self.out)
+        done = publish_model(self.model, self.to, self.layout, self.private, self.dry_run, self.out)
         if self.json:
             print_json({"model": self.model, "to": self.to, **vars(done)})
             return 0
@@ -94,7 +94,7 @@ class Export(Command):
             print(f"\n{done.card}", end="")
         return 0
 
-    def _facts(self, exported: Exported) -> dict[str, Any]:
+    def _facts(self, exported: ExportResult) -> dict[str, Any]:
         agreed = exported.agreement
         smaller = {} if agreed is None else {"agreement": agreed.same, "pictures_per_second": dict(agreed.rates)}
         return {

@@ -10,8 +10,8 @@ from ...errors import UsageError
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...doors.costing import Asked
-    from ...doors.models import Found
+    from ...services.cost import CostRequest
+    from ...services.open_model import ModelInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,14 +89,13 @@ class Inspect(Command):
 
     def run(self) -> int:
         """Find the model and show what was asked."""
-        from ...doors.models import find
-        from ...doors.saying import said
+        from ...services.open_model import find_model, parse_model_options
         from ..output import print_json
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")
         asked = self._asked()
-        words = said(
+        words = parse_model_options(
             layout=self.layout,
             match=self.match,
             heads=self.heads,
@@ -108,7 +107,7 @@ class Inspect(Command):
             settings=self.settings,
             allow_nonfinite=self.allow_nonfinite,
         )
-        found = find(self.model, words)
+        found = find_model(self.model, words)
         facts = self._facts(found, asked)
         if self.json:
             print_json(facts)
@@ -116,15 +115,14 @@ class Inspect(Command):
             self._print(found, facts)
         return 0
 
-    def _facts(self, found: Found, asked: Asked | None) -> dict[str, Any]:
+    def _facts(self, found: ModelInfo, asked: CostRequest | None) -> dict[str, Any]:
         """Everything that was asked, as plain values; the figures are drawn on the way."""
-        from ...doors.anatomy import anatomy
-        from ...doors.provenance import provenance
         from ...explain import trace
+        from ...services.model_summary import provenance_to_json, summarize_model
 
-        facts: dict[str, Any] = {"model": self.model, "kind": found.kind, **anatomy(found)}
+        facts: dict[str, Any] = {"model": self.model, "kind": found.kind, **summarize_model(found)}
         if found.audit is not None and (found.bundle is None or found.licence or found.notes):
-            facts["provenance"] = provenance(found)
+            facts["provenance"] = provenance_to_json(found)
         if found.audit is not None and found.bundle is None:
             facts["layout"] = found.audit.layout
             facts["tensors"] = [
@@ -137,31 +135,30 @@ class Inspect(Command):
         if self.figures is not None:
             facts["figures"] = self._draw(found, self.figures)
         if asked is not None:
-            from ...doors.costing import cost_facts
+            from ...services.cost import estimate_cost
 
-            facts["cost"] = cost_facts(found.config, found.spec, asked)
+            facts["cost"] = estimate_cost(found.config, found.spec, asked)
         return facts
 
-    def _print(self, found: Found, facts: dict[str, Any]) -> None:
-        from ...doors.anatomy import table
-        from ...doors.provenance import lines
+    def _print(self, found: ModelInfo, facts: dict[str, Any]) -> None:
         from ...explain import trace
+        from ...services.model_summary import format_model_summary, format_provenance
 
-        print(table(found, facts))
+        print(format_model_summary(found, facts))
         if "provenance" in facts:
-            print("\n" + "\n".join(lines(found)))
+            print("\n" + "\n".join(format_provenance(found)))
         if "tensors" in facts and found.audit is not None:
             print(f"\n{found.audit.table()}")
         if "walk" in facts:
             print(f"\n{trace.format_trace([trace.TraceStep(**step) for step in facts['walk']])}")
         if "cost" in facts:
-            from ...doors.costing import lines as cost_lines
+            from ...services.cost import format_cost as cost_lines
 
             print("\n" + "\n".join(cost_lines(self.model, facts["cost"])))
         for path in facts.get("figures", []):
             print(f"wrote {path}")
 
-    def _asked(self) -> Asked | None:
+    def _asked(self) -> CostRequest | None:
         """What the cost is asked for; None where it is not.
 
         Raises:
@@ -175,9 +172,9 @@ class Inspect(Command):
                     "what a cost is asked for. Add --cost."
                 )
             return None
-        from ...doors.costing import Asked
+        from ...services.cost import CostRequest
 
-        return Asked(
+        return CostRequest(
             on=self.on,
             devices=self.devices,
             batch=self.batch,
@@ -188,12 +185,12 @@ class Inspect(Command):
             reached=self.reached,
         )
 
-    def _draw(self, found: Found, folder: Path) -> list[str]:
+    def _draw(self, found: ModelInfo, folder: Path) -> list[str]:
         """The three figures; a model that knows no places has two."""
-        from ...doors.anatomy import seen
         from ...explain import figures
+        from ...services.model_summary import preview_model_input
 
-        image = seen(found, figures.SAMPLE_IMAGE if self.picture is None else self.picture)
+        image = preview_model_input(found, figures.SAMPLE_IMAGE if self.picture is None else self.picture)
         patch = found.config.patch
         drawn = {
             "patch-grid.png": figures.plot_patch_grid(image, patch, cmap=self.cmap),

@@ -67,9 +67,9 @@ class Predict(Command):
             check_table_extension(self.to)
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
-        from ...doors import counting
         from ...plural import counted
         from ...predict.image_paths import expand_image_paths
+        from ...services import progress
         from ..output import print_json
 
         if self._shared():
@@ -84,40 +84,42 @@ class Predict(Command):
             sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text
         else:
             print(f"{counted(len(predictions), 'row')} written to {self.to}")
-        counting.tell_skipped(predictions)
+        progress.print_skipped_images(predictions)
         return 0
 
     def _shared(self) -> bool:
         """Whether the pictures are answered in parts: asked for, by several processes, or on a Ray cluster."""
         if not self._by_file():
-            from ...doors import sharing
+            from ...services import predict_chunks
 
-            return bool(self.part_size) or self.engine == "ray" or sharing.in_company()
+            return bool(self.part_size) or self.engine == "ray" or predict_chunks.is_multi_process()
         if self.part_size:
             raise UsageError("--part-size is for models that torch answers with: leave it out, or name the run.")
         return False
 
     def _by_file(self) -> bool:
-        from ...doors.onnx_predicting import is_onnx
+        from ...services.predict_onnx import is_onnx_path
 
-        return self.engine == "onnx" or is_onnx(self.model)
+        return self.engine == "onnx" or is_onnx_path(self.model)
 
     def _in_parts(self) -> int:
-        from ...doors import counting, on_ray, sharing
         from ...predict.chunks import DEFAULT_CHUNK_SIZE
         from ...predict.image_paths import expand_image_paths
+        from ...services import predict_chunks, progress
         from ..output import print_json
 
-        asked = sharing.Asked(
-            model=self.model, to=sharing.check_place(self.to), pictures=expand_image_paths(self.paths), sets=self.sets,
+        asked = predict_chunks.ChunkedPredictRequest(
+            model=self.model, to=predict_chunks.check_output_path(self.to), pictures=expand_image_paths(self.paths), sets=self.sets,
             size=self.part_size or DEFAULT_CHUNK_SIZE, skip_bad=self.skip_bad, device=self.device, changes=dict(self.changes),
         )  # fmt: skip
-        outcome = on_ray.predict(asked) if self.engine == "ray" else sharing.predict(asked)
+        outcome = (
+            predict_chunks.predict_on_ray(asked) if self.engine == "ray" else predict_chunks.predict_in_chunks(asked)
+        )
         if self.json:
             print_json(outcome.facts())
         else:
             print(outcome.told())
-        counting.tell_left_out(outcome.skipped)
+        progress.print_skipped(outcome.skipped)
         return 0
 
     def _answers(self, pictures: Sequence[Path]) -> TaskPredictions:
@@ -125,25 +127,25 @@ class Predict(Command):
         return self._by_onnx(pictures) if self._by_file() else self._by_torch(pictures)
 
     def _by_onnx(self, pictures: Sequence[Path]) -> TaskPredictions:
-        from ...doors import counting
-        from ...doors.onnx_predicting import open_onnx
         from ...predict.onnx_predictor import join_exported_predictions
+        from ...services import progress
+        from ...services.predict_onnx import open_onnx_predictor
 
         if self.sets:
             raise UsageError("--sets are fitted in the run and not exported: leave out --engine onnx and name the run.")
-        file = open_onnx(self.model, self.device, dict(self.changes))
+        file = open_onnx_predictor(self.model, self.device, dict(self.changes))
         return join_exported_predictions(
-            list(counting.answered(file.parts(pictures, skip_bad=self.skip_bad), len(pictures)))
+            list(progress.track_batches(file.parts(pictures, skip_bad=self.skip_bad), len(pictures)))
         )
 
     def _by_torch(self, pictures: Sequence[Path]) -> TaskPredictions:
-        from ...doors import counting
-        from ...doors.predicting import open_predictor, reread
         from ...evaluate.prediction_tables import add_prediction_sets, concat_predictions, require_sets_support
+        from ...services import progress
+        from ...services.prediction import apply_image_options, open_predictor
 
-        predictor = reread(open_predictor(self.model, self.device), dict(self.changes))
+        predictor = apply_image_options(open_predictor(self.model, self.device), dict(self.changes))
         if self.sets:
             require_sets_support(predictor.task, predictor.decided)
         parts = predictor.parts(pictures, skip_bad=self.skip_bad)
-        predictions = concat_predictions(list(counting.answered(parts, len(pictures))))
+        predictions = concat_predictions(list(progress.track_batches(parts, len(pictures))))
         return add_prediction_sets(predictions, predictor.decided) if self.sets else predictions

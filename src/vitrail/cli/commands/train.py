@@ -12,8 +12,8 @@ from ..arguments import Command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...doors.progress import Followed
-    from ...doors.wishes import Asked
+    from ...services.train_arguments import TrainArguments
+    from ...services.train_progress import TrainOutcome
     from ...train.events import Event
     from ...train.resume import Extension
 
@@ -113,12 +113,12 @@ class Train(Command):
             return self._train()
 
     def _train(self) -> int:
-        from ...doors import progress
+        from ...services import train_progress
 
         events = self._events()
         if self.dry_run:
             return self._show_plan(events)
-        return self._conclude(progress.follow(events))
+        return self._conclude(train_progress.follow_training(events))
 
     def _check_way(self) -> None:
         """There are three ways to begin, and only one at a time."""
@@ -158,7 +158,7 @@ class Train(Command):
     def _events(self) -> Iterator[Event]:
         """What will happen, as it happens."""
         from ... import config
-        from ...doors import wishes
+        from ...services import train_arguments
         from ...train import cross_validation, fit
         from ...train.plan import Plan
 
@@ -170,10 +170,10 @@ class Train(Command):
             return fit.resume_run(self.resume, None, longer, self._compute())
         asked = self._asked()
         if self.plan is not None:
-            plan = wishes.changed(config.read_toml(self.plan, Plan), asked)
+            plan = train_arguments.override_plan(config.read_toml(self.plan, Plan), asked)
             return fit.fit_plan(plan, self.out, dry_run=self.dry_run, changes=dict(self.changes))
-        wanted, settings = wishes.wishes(asked)
-        if wishes.wants_all_folds(asked, wanted):
+        wanted, settings = train_arguments.build_train_request(asked)
+        if train_arguments.should_train_all_folds(asked, wanted):
             return (
                 cross_validation.plan_first_fold(wanted, settings)
                 if self.dry_run
@@ -197,27 +197,27 @@ class Train(Command):
     def _compute(self) -> dict[str, str]:
         """What a resumed run shall compute with from now on."""
         from ... import runtime
-        from ...doors.wishes import check_names
+        from ...services.train_arguments import check_plan_fields
 
         changes = dict(self.changes)
-        check_names(changes)
+        check_plan_fields(changes)
         if self.device is not None and "compute.device" in changes:
             raise UsageError("--device and --compute.device are the same setting. Give one of them.")
         if self.device is None:
             return changes
         return changes | {"compute.device": runtime.choose(runtime.RuntimeSettings(device=self.device)).device}
 
-    def _asked(self) -> Asked:
-        from ...doors.wishes import Asked, pixels
+    def _asked(self) -> TrainArguments:
+        from ...services.train_arguments import TrainArguments, parse_image_size
 
-        return Asked(
+        return TrainArguments(
             source=self.source,
             model=self.model,
             weights=self.weights,
             minutes=self.minutes,
             epochs=self.epochs,
             steps=self.steps,
-            image_size=None if self.image_size is None else pixels(self.image_size),
+            image_size=None if self.image_size is None else parse_image_size(self.image_size),
             channels=self.channels,
             pretrain=self.pretrain,
             seed=self.seed,
@@ -234,8 +234,8 @@ class Train(Command):
     def _show_plan(self, events: Iterator[Event]) -> int:
         """Everything up to the plan happens, and nothing after it."""
         from ... import config
-        from ...doors import costing
-        from ...doors import planned as words
+        from ...services import cost as cost_module
+        from ...services import train_progress as words
         from ...train.distributed.collectives import group_from_env
         from ...train.events import Note, PlanEvent
         from ...train.plan_reasons import complete_reasons
@@ -254,18 +254,18 @@ class Train(Command):
                     "reasons": planned.reasons,
                     "notes": notes,
                     "predicted": cost.to_json() if cost else None,
-                    **costing.plan_facts(planned, self.devices),
+                    **cost_module.estimate_plan_cost(planned, self.devices),
                 }
             )
         else:
-            told = [*words.expected(planned), *costing.plan_lines(planned, self.devices), *notes]
+            told = [*words.format_expected_cost(planned), *cost_module.format_plan_cost(planned, self.devices), *notes]
             print("".join(f"# {line}\n" for line in told))
             print(config.to_toml(planned.plan, complete_reasons(planned.plan, planned.reasons)), end="")
         return 0
 
-    def _conclude(self, followed: Followed) -> int:
+    def _conclude(self, followed: TrainOutcome) -> int:
         """What a person wants to know at the end: how good, where, and what to type next."""
-        from ...doors.amounts import FEW, duration
+        from ...formatting import MIN_TEST_IMAGES, format_duration
         from ...train import events
         from ...train.distributed.collectives import group_from_env
         from ..output import print_json
@@ -285,12 +285,12 @@ class Train(Command):
             )
         elif finished is not None:
             print(
-                f"{finished.metrics.headline()}, after {duration(finished.seconds)} of training.\n"
+                f"{finished.metrics.headline()}, after {format_duration(finished.seconds)} of training.\n"
                 f"Run     {finished.run}\n"
                 f"Report  {finished.report}\n"
                 f"Next    vitrail predict {finished.run} PICTURE..."
             )
-            if finished.metrics.n < FEW and not self.folds and self.resume is None:
+            if finished.metrics.n < MIN_TEST_IMAGES and not self.folds and self.resume is None:
                 few = f"{finished.metrics.n} held-out pictures tell little"
                 print(f"Few     {few}; --folds 5 holds out every picture once.")
         return 0

@@ -1,0 +1,36 @@
+"""Seconds and bytes as people say them."""
+
+from __future__ import annotations
+
+MIN_TEST_IMAGES = 50
+"""Held-out pictures, below which an interval is wider than most differences that matter."""
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as people say them: 42 s, 9 min 58 s, 3 h 20 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def format_bytes(count: float) -> str:
+    """Bytes as people say them: 850 MB, 1.2 GB; a thousand thousand bytes are a megabyte."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+def format_flops(count: float) -> str:
+    """Operations as people say them: 9.2 GFLOP, 3.2 EFLOP."""
+    names = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP", "EFLOP", "ZFLOP")
+    power = 0
+    while count >= 999.5 and power < len(names) - 1:
+        count, power = count / 1000, power + 1
+    return f"{count:.3g} {names[power]}"
+
+
+def format_short_duration(seconds: float) -> str:
+    """Seconds of which there may be few: 12.3 ms, 4.5 s, and from a minute on as `duration`."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)

@@ -1,0 +1,238 @@
+"""From a MODEL to how fast it is here: what to measure, the result as plain values, and a table for people."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from .. import config, runtime
+from ..bench import attention_table, measure
+from ..bench.attention_table import AttentionTiming, TableProposal
+from ..bench.measure import SweepRow, SweepRunner, SweepSettings, select_benchmarks, timing_to_json
+from ..errors import UsageError
+from ..files.atomic import write_json
+from ..formatting import format_bytes
+from ..model.vit import parameter_count
+from ..plural import counted
+from .open_model import find_model
+
+DEFAULT_BATCH_SIZES = {"cpu": (1, 8, 32), "mps": (1, 8, 64), "cuda": (1, 32, 256)}
+"""What is swept unless a person says otherwise."""
+EXCLUDED_WORK = {
+    "inference": "pictures lie prepared on the device; decoding, resizing and copying to it are left out",
+    "training": "pictures lie decoded in memory; everything that the training loop does with them is in",
+    "loading": "files were read before, so that the disk plays no part; decoded, cut, resized and normalised",
+    "predicting": "files were read before; from their bytes to the rows of a CSV, in memory",
+}
+PrecisionChoice = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchRequest:
+    """What a person says beside the model; nothing is what the machine is best at."""
+
+    batches: tuple[int, ...] = ()
+    only: tuple[str, ...] = ()
+    device: str = "auto"
+    number_format: PrecisionChoice = "auto"
+    threads: int = 0
+    optimizer: Literal["muon", "adamw"] = "muon"
+    compile: bool = False
+    rounds: int = 5
+    least: float = 0.2
+
+
+class ModelBenchmark:
+    """A model measured on this machine; `run` tells what is being done, `facts` has the outcome.
+
+    Raises:
+        UsageError: no such model, device or thing to measure, a batch or a number of rounds below 1.
+    """
+
+    def __init__(self, given: str, asked: BenchRequest):
+        _check_bench_request(asked)
+        self.given = given
+        self.whats = select_benchmarks(asked.only)
+        self.found = find_model(given)
+        self.machine = configure_runtime(asked)
+        kind = self.machine.device.partition(":")[0]
+        self.sweep = SweepSettings(
+            whats=self.whats,
+            batches=tuple(sorted(set(asked.batches))) or DEFAULT_BATCH_SIZES[kind],
+            device=self.machine.device,
+            number_format=self.machine.number_format,
+            workers=self.machine.workers,
+            optimizer=asked.optimizer,
+            compile=asked.compile,
+            rounds=asked.rounds,
+            least=asked.least,
+        )
+        self.facts: dict[str, Any] = {}
+        self._rows: list[SweepRow] = []
+
+    def run(self) -> Iterator[str]:
+        """Measure, saying what is being done."""
+        with tempfile.TemporaryDirectory() as folder:
+            measurement = SweepRunner(self.found.model, self.found.spec, self.sweep, Path(folder))
+            yield from measurement.run()
+        self._rows = measurement.rows
+        shape, sweep = self.found.config, self.sweep
+        self.facts = {
+            "model": self.given,
+            "parameters": parameter_count(shape),
+            "machine": measure.describe_machine(sweep.device),
+            "number_format": sweep.number_format,
+            "compiled": sweep.compile,
+            "optimizer": sweep.optimizer,
+            "workers": sweep.workers,
+            "files": {"count": sweep.files, "height": sweep.size[0], "width": sweep.size[1], "kind": "JPEG"},
+            "warm_up": "three calls of each",
+            "limits": {"large_product_flops": measurement.large, "copied_bytes_per_second": measurement.copied},
+            "rows": [_row_to_json(row) for row in measurement.rows],
+            "excluded": {what: EXCLUDED_WORK[what] for what in self.whats},
+            "left_out": measurement.left_out,
+            "architecture": config.write(shape),
+        }
+
+    def table(self) -> str:
+        """The outcome for people; after `run`."""
+        found, sweep = self.facts, self.sweep
+        around = found["machine"]
+        cores = f"{around['cpu']}, {counted(around['threads'], 'thread')}"
+        where = around["gpu"] if sweep.device.startswith("cuda") else cores
+        large, copied = (found["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
+        compiled = ", compiled" if sweep.compile else ""
+        lines = [
+            f"{self.given} in {sweep.number_format}{compiled} on {where}",
+            f"limits: one large product {_format_giga(large)} GFLOP/s, copies {copied / 1e9:.1f} GB/s read and written",
+            "",
+            *_align_columns([TABLE_HEADER, *(_format_row_cells(row) for row in self._rows)]),
+            "",
+            (
+                "spread: slowest less fastest round, as a share of the median. of limit: of the rate of the same "
+                "matrix products alone."
+            ),
+            *(f"left out {reason}" for reason in found["left_out"]),
+        ]
+        return "\n".join(lines)
+
+
+TABLE_HEADER = ("", "batch", "pictures/s", "spread", "ms/batch", "GFLOP/s", "of limit", "memory")
+
+
+def benchmark_attention(
+    asked: BenchRequest, tokens: Sequence[int] = attention_table.TOKEN_COUNTS
+) -> tuple[list[AttentionTiming], list[TableProposal]]:
+    """Both paths of attention measured here, and what the table of `model/attention.py` should say instead.
+
+    Raises:
+        UsageError: a device that is not here, a number of rounds below 1.
+    """
+    _check_bench_request(asked)
+    here = configure_runtime(asked)
+    formats = ("float32", "bfloat16") if asked.number_format == "auto" else (here.number_format,)
+    found = list(attention_table.compare_paths(here.device, formats, tokens, asked.rounds, asked.least))
+    return found, attention_table.propose_changes(found, here.device)
+
+
+def attention_to_json(
+    found: Sequence[AttentionTiming], proposed: Sequence[TableProposal], asked: BenchRequest
+) -> dict[str, Any]:
+    """Both as plain values."""
+    rows = [
+        {
+            "number_format": row.number_format, "gradients": row.gradients, "tokens": row.tokens,
+            "fused": timing_to_json(row.fused), "open": timing_to_json(row.open), "ratio": row.ratio,
+        }
+        for row in found
+    ]  # fmt: skip
+    changes = [{"key": list(row.key), "now": row.now, "better": row.better} for row in proposed]
+    return {"machine": measure.describe_machine(configure_runtime(asked).device), "rows": rows, "changes": changes}
+
+
+def format_attention_results(found: Sequence[AttentionTiming], proposed: Sequence[TableProposal]) -> str:
+    """Both for people; the changes as lines of Python."""
+    head = ("format", "gradients", "tokens", "fused ms", "open ms", "fused/open")
+    cells = [
+        (
+            row.number_format, "yes" if row.gradients else "no", str(row.tokens),
+            f"{row.fused.median * 1e3:.2f}", f"{row.open.median * 1e3:.2f}", f"{row.ratio:.2f}",
+        )
+        for row in found
+    ]  # fmt: skip
+    lines = _align_columns([head, *cells])
+    if not proposed:
+        return "\n".join([*lines, "", "The table MEASURED in model/attention.py says the same."])
+    told = [f"    {row.key!r}: {row.better},  # now {row.now}" for row in proposed]
+    return "\n".join([*lines, "", "Changes for the table MEASURED in model/attention.py:", *told])
+
+
+def configure_runtime(asked: BenchRequest) -> runtime.Runtime:
+    """What the machine will compute with; torch is told of the threads.
+
+    Raises:
+        UsageError: a device or number format that is not here.
+    """
+    wanted = runtime.RuntimeSettings(
+        device=asked.device, number_format=asked.number_format, threads=asked.threads, compile=asked.compile
+    )
+    here = runtime.choose(wanted)
+    runtime.apply(here)
+    return here
+
+
+def save_results(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a result as JSON, whole or not at all."""
+    write_json(path, dict(facts))
+
+
+def _check_bench_request(asked: BenchRequest) -> None:
+    if asked.rounds < 1:
+        raise UsageError(f"--rounds must be at least 1. Got {asked.rounds}.")
+    if asked.batches and min(asked.batches) < 1:
+        raise UsageError(f"--batches must be 1 or more. Got {min(asked.batches)}.")
+
+
+def _row_to_json(row: SweepRow) -> dict[str, Any]:
+    return {
+        "what": row.what,
+        "batch": row.batch,
+        "pictures_per_second": row.rate,
+        "seconds": timing_to_json(row.timing),
+        "pictures": row.pictures,
+        "flops": row.flops,
+        "limit_flops_per_second": row.limit,
+        "utilisation": row.utilisation,
+        "memory": row.memory,
+    }
+
+
+def _format_row_cells(row: SweepRow) -> tuple[str, ...]:
+    timing = row.timing
+    return (
+        row.what,
+        str(row.batch),
+        f"{row.rate:,.1f}",
+        f"{timing.spread:.0%}",
+        f"{timing.median * 1e3 * row.batch / row.pictures:,.1f}",
+        _format_giga(row.flops / timing.median) if row.flops else "",
+        "" if row.utilisation is None else f"{row.utilisation:.0%}",
+        "" if row.memory is None else format_bytes(row.memory),
+    )
+
+
+def _format_giga(rate: float) -> str:
+    return f"{rate / 1e9:,.1f}" if rate < 1e11 else f"{rate / 1e9:,.0f}"
+
+
+def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *numbers]))
+    return lines

@@ -1,0 +1,291 @@
+"""From any model to another library's files: written beside their place, read back, compared, and only then kept."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+
+from ..checkpoints import bundle
+from ..checkpoints import save as writing
+from ..checkpoints.families import torchvision
+from ..checkpoints.validate import Audit
+from ..data.source import parse_task
+from ..errors import DamagedFileError, UsageError
+from ..evaluate.calibration import SCALING_KEY, TargetScaling, read_scaling
+from ..evaluate.decisions import read_decisions
+from ..evaluate.tta import TestTimeAugmentation
+from ..files import hub
+from ..files.atomic import commit_draft, make_draft
+from ..model.config import ViTConfig
+from ..model.vit import ViT
+from .open_model import NO_OPTIONS, ModelInfo, ModelOptions, find_model
+
+ConversionTarget = Literal["bundle", "timm", "transformers", "torchvision", "google-npz"]
+CONVERSION_TARGETS: tuple[ConversionTarget, ...] = get_args(ConversionTarget)
+TARGET_EXTENSIONS: dict[ConversionTarget, tuple[str, ...]] = {
+    "torchvision": torchvision.TORCHVISION_SUFFIXES,
+    "google-npz": (".npz",),
+}
+"""Endings of the targets that are one file, the usual one first; the others are folders."""
+NUM_TEST_IMAGES = 3
+"""Random pictures on which the two models are compared."""
+TOLERANCE = 1e-5
+"""Largest difference of two outputs, as a share of the largest output (at least 1)."""
+NUMERICS_FIELDS = ("activation", "norm", "norm_eps", "pool", "heads", "final_norm", "head")
+"""Fields of the architecture that must come back as they were: a difference in them can hide below the tolerance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversionResult:
+    """What was written, and how it was proved."""
+
+    path: Path
+    """The file or folder."""
+    to: ConversionTarget
+    difference: float
+    """Largest difference between the outputs of the model and of what was read back."""
+    pictures: int
+    """Random pictures that were compared."""
+    audit: Audit
+    """Every tensor of what was written, as it was read back."""
+    notes: tuple[str, ...]
+    """What the target cannot say, without effect on pictures of the model's size."""
+
+
+def convert_model(found: ModelInfo, to: ConversionTarget, out: Path) -> ConversionResult:
+    """Write a model for another library, read it back, compare the outputs, and keep it if they are equal.
+
+    Args:
+        found: a trained model; one that is only a name has nothing to write.
+        out: the folder to make, or for torchvision and google-npz the file.
+
+    Raises:
+        UsageError: `out` exists, has the wrong ending, or the target cannot express a part of the model (named).
+        DamagedFileError: what was read back answers otherwise; nothing is kept.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    if found.trained is None:
+        raise UsageError("A name of a size has no weights to convert. Give a weights file, a bundle or a run folder.")
+    check_conversion_path(out, to)
+    info = _bundle_info(found)
+    if to != "bundle":
+        found, info = _move_scaling_into_head(found, info)
+    with make_draft(out) as place:
+        familiar = bundle.load_feature_stats(found.bundle) if found.bundle is not None else None
+        writing.save_model(place, found.model, found.spec, _output_names(found, to), to, found.task, info, familiar)
+        again = find_model(str(place), _read_back_options(found.config, to))
+        difference = _verify_read_back(found, again, to)
+        commit_draft(place, out)
+    assert again.audit is not None
+    return ConversionResult(
+        path=out,
+        to=to,
+        difference=difference,
+        pictures=NUM_TEST_IMAGES,
+        audit=again.audit,
+        notes=(
+            *_note_unnamed_outputs(found, to),
+            *_note_tta(info, to),
+            *_note_lost_decisions(found, info, to),
+            *_note_activation(found, to),
+            *_note_position_resampling(found, again, to),
+        ),
+    )
+
+
+def parse_conversion_target(word: str) -> ConversionTarget:
+    """A target by its word.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    for known in CONVERSION_TARGETS:
+        if word == known:
+            return known
+    raise UsageError(
+        f"A model can be written as {', '.join(CONVERSION_TARGETS[:-1])} or {CONVERSION_TARGETS[-1]}. Got {word!r}."
+    )
+
+
+def default_conversion_path(given: str, to: ConversionTarget) -> Path:
+    """Where a converted model goes when nobody says: beside the file, called after it and the target.
+
+    A name on the Hub, hf:OWNER/NAME, goes to NAME in the current folder.
+    """
+    if given.startswith(hub.HUB_PREFIX):
+        return Path(add_extension(f"{Path(given.removeprefix(hub.HUB_PREFIX).partition('@')[0]).name}-{to}", to))
+    path = Path(given) if Path(given).name else Path(given).resolve()
+    stem = path.name if path.is_dir() else path.name.partition(".")[0] or path.name
+    return path.with_name(add_extension(f"{stem}-{to}", to))
+
+
+def add_extension(name: str, to: ConversionTarget) -> str:
+    """A name as the target wants it: a folder's as it is, a file's with the ending of its kind."""
+    return f"{name}{TARGET_EXTENSIONS[to][0]}" if to in TARGET_EXTENSIONS else name
+
+
+def check_conversion_path(out: Path, to: ConversionTarget) -> None:
+    """Refuse a place for the files of a target, before anything is read.
+
+    Raises:
+        UsageError: something is there already, or the name has the wrong ending.
+    """
+    if to in TARGET_EXTENSIONS and out.suffix not in TARGET_EXTENSIONS[to]:
+        raise UsageError(f"{to} is one file, whose name must end in {' or '.join(TARGET_EXTENSIONS[to])}. Got {out}.")
+    if out.exists():
+        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+
+
+def max_output_difference(first: ViT, second: ViT, pictures: int = NUM_TEST_IMAGES) -> tuple[float, float]:
+    """The largest difference of two models' answers on random pictures, and the largest answer.
+
+    Answers are the outputs, or the pooled features of a model whose outputs are all zero because its head is new.
+    """
+    shape = (pictures, first.config.channels, *first.config.image_size)
+    images = torch.rand(shape, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.inference_mode():
+        both = [model.eval().features(images, keep=("outputs", "pooled")) for model in (first, second)]
+    asked = "outputs" if both[0]["outputs"].any() or both[1]["outputs"].any() else "pooled"
+    ours, theirs = both[0][asked], both[1][asked]
+    if ours.shape != theirs.shape:
+        raise DamagedFileError(
+            f"What was read back gives outputs {list(theirs.shape)}, the model gives {list(ours.shape)}. "
+            "Nothing is kept; please report this file."
+        )
+    return (ours - theirs).abs().max().item(), ours.abs().max().item()
+
+
+def _read_back_options(shape: ViTConfig, to: ConversionTarget) -> ModelOptions:
+    """What a reader of the written files must be told: nothing for a folder, whose config.json says it."""
+    if to not in TARGET_EXTENSIONS:
+        return NO_OPTIONS
+    said = ModelOptions(layout=to, heads=shape.heads, image_size=shape.image_size)
+    return replace(said, match="timm") if to == "google-npz" and shape.activation == "GELU" else said
+
+
+def _verify_read_back(found: ModelInfo, again: ModelInfo, to: ConversionTarget) -> float:
+    """The largest difference between a model and what was read back of it.
+
+    Raises:
+        UsageError: the target means other numerics; the message names them.
+        DamagedFileError: the two are not the same function.
+    """
+    for name in NUMERICS_FIELDS:
+        ours, theirs = getattr(found.config, name), getattr(again.config, name)
+        if ours != theirs:
+            raise UsageError(
+                f"A {to} reader would take {name}={theirs!r} where the model has {name}={ours!r}. Nothing is kept; "
+                "convert it to a bundle instead."
+            )
+    difference, largest = max_output_difference(found.model, again.model)
+    if not difference <= TOLERANCE * max(1.0, largest):
+        raise DamagedFileError(
+            f"What was written as {to} and read back answers otherwise: the outputs differ by up to {difference:.3g} "
+            f"on {NUM_TEST_IMAGES} random pictures (largest output {largest:.3g}). Nothing is kept; please report "
+            f"this file."
+        )
+    return difference
+
+
+def _output_names(found: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+    """Names of the outputs; a bundle cannot be without, so that unnamed ones are called by their numbers there."""
+    if found.classes or to != "bundle":
+        return found.classes
+    return tuple(map(str, range(found.config.outputs)))
+
+
+def _bundle_info(found: ModelInfo) -> dict[str, object]:
+    """What a bundle keeps: all that another bundle has noted, where foreign weights came from, how they were read."""
+    noted = dict(bundle.read_bundle_info(found.bundle).info) if found.bundle is not None else {}
+    origin = {"licence": found.licence, "repository": found.repository}
+    layout = {"layout": found.audit.layout} if found.bundle is None and found.audit is not None else {}
+    notes = list(dict.fromkeys((*noted.get("notes", ()), *found.notes)))
+    more = {**layout, **origin, "notes": notes}
+    return {**noted, **{name: value for name, value in more.items() if value}}
+
+
+def _note_unnamed_outputs(found: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+    if found.classes or to != "bundle" or not found.config.outputs:
+        return ()
+    return (f"nobody has named the outputs; the bundle calls them 0 to {found.config.outputs - 1}",)
+
+
+def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
+    """Our predictions may be averages over several views of a picture, which no other library can know."""
+    views = TestTimeAugmentation.of(info, "the bundle")
+    if to == "bundle" or views.count == 1:
+        return ()
+    others = ["its mirror image"] * views.mirror + [f"itself moved by {views.shift} to either side"] * bool(views.shift)
+    return (f"vitrail predict averages over every picture and {' and '.join(others)} here, and {to} does not",)
+
+
+def _note_lost_decisions(found: ModelInfo, info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
+    """What a run has fitted on its validation pictures stays in the bundle."""
+    decided = read_decisions(info, parse_task(found.task), found.classes, "the bundle")
+    parts = {
+        "a temperature": bool(decided.temperature),
+        "thresholds": bool(decided.thresholds),
+        "reasons to abstain": decided.unlike is not None or bool(decided.sure),
+    }
+    if to == "bundle" or not any(parts.values()):
+        return ()
+    listed = ", ".join(name for name, there in parts.items() if there)
+    return (f"vitrail predict applies what was fitted on validation pictures ({listed}), and {to} does not",)
+
+
+def _move_scaling_into_head(found: ModelInfo, info: dict[str, object]) -> tuple[ModelInfo, dict[str, object]]:
+    """A model of numbers with its scale in its head, where no other library would look for it."""
+    scaling = read_scaling(info, len(found.classes), "the bundle") if found.task == "number" else None
+    if scaling is None:
+        return found, info
+    return replace(found, trained=fold_scaling_into_head(found.model, scaling)), {
+        k: v for k, v in info.items() if k != SCALING_KEY
+    }
+
+
+def _note_activation(found: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+    """The activation, which a file of Google's layout does not say and its readers do not agree about."""
+    if to != "google-npz":
+        return ()
+    exact = found.config.activation == "GELU"
+    who = "timm and transformers run (match=timm), unlike the authors' code" if exact else "the authors' code runs"
+    return (f"the file cannot say its activation; this model has {found.config.activation}, as {who}",)
+
+
+def _note_position_resampling(found: ModelInfo, again: ModelInfo, to: ConversionTarget) -> tuple[str, ...]:
+    """What the target cannot say, without effect on pictures of the model's size."""
+    ours, theirs = found.config, again.config
+    if ours.positions not in ("learned", "indexed") or ours.resample == theirs.resample:
+        return ()
+    rules = f"{to} stretches the position table by the rule {theirs.resample}, this model by {ours.resample}"
+    return (f"on pictures of other sizes the answers differ: {rules}",)
+
+
+# A model of numbers that answers in their units by itself, for libraries that know nothing of our scale.
+
+
+def fold_scaling_into_head(model: ViT, scaling: TargetScaling) -> ViT:
+    """A copy whose last matrix and bias have taken up the scale: its outputs are deviation x output + mean.
+
+    Raises:
+        UsageError: the head has no bias, which would have to hold the mean.
+    """
+    own = copy.deepcopy(model)
+    matrices = [matrix for matrix in (own.head.linear, own.head.distillation) if matrix is not None]
+    with torch.no_grad():
+        for matrix in matrices:
+            if matrix.bias is None:
+                raise UsageError(
+                    "Other libraries need the mean of the training targets in the head's bias, and this model's head "
+                    "has none. Convert it to a bundle, which keeps the mean beside the weights."
+                )
+            deviation = torch.tensor(scaling.deviation, dtype=torch.float64)
+            mean = torch.tensor(scaling.mean, dtype=torch.float64)
+            matrix.weight.copy_(matrix.weight.double() * deviation[:, None])
+            matrix.bias.copy_(matrix.bias.double() * deviation + mean)
+    return own

@@ -1,0 +1,280 @@
+"""What a model will cost: operations, memory and time on any number of devices, and the data rates to go with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from .. import runtime
+from ..bench import cost_model
+from ..bench.cost_model import (
+    IMAGE_FILE_BYTES,
+    IMAGES_PER_CORE_SECOND,
+    THIS_MACHINE,
+    CostEstimate,
+    DeviceSpec,
+    Hardware,
+    Workload,
+    estimate_workload_cost,
+)
+from ..errors import UsageError
+from ..formatting import format_bytes, format_duration, format_flops, format_short_duration
+from ..model import flops
+from ..model.attention import device_capability
+from ..model.config import ViTConfig
+from ..plural import counted
+from ..runtime import NumberFormat
+from ..spec import ImageSpec
+from ..train.events import PlanEvent
+from ..train.plan import Plan
+
+DEFAULT_LINK_BANDWIDTH = {"cpu": 1.25e9, "mps": 1.25e9, "cuda": 25e9}
+"""Bytes a second between devices like this machine's, assumed: 10 Gb/s Ethernet, or PCIe 4."""
+DEFAULT_BATCH_PER_DEVICE = {"cpu": 32, "mps": 64}
+"""Pictures of a device in a step unless a person says otherwise; 256 on a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostRequest:
+    """What a person says beside the model.
+
+    Raises:
+        UsageError: pictures, epochs or a share that cannot be.
+    """
+
+    on: str = THIS_MACHINE
+    devices: int = 1
+    batch: int = 0
+    """Pictures of all devices in a step; 0 takes as many as usual."""
+    pictures: int = 0
+    """Of the data set; 0 for none in particular."""
+    epochs: float = 0.0
+    """Passes of a training over them; 0 foretells answers alone."""
+    number_format: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    optimizer: cost_model.Optimizer = "adamw"
+    reached: float | None = None
+    """Share of another device's published rate."""
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.batch < 0:
+            raise UsageError(f"--devices and --batch must be at least 1. Got {self.devices} and {self.batch}.")
+        if self.pictures < 0 or self.epochs < 0:
+            raise UsageError(f"--pictures and --epochs must be 0 or more. Got {self.pictures} and {self.epochs:g}.")
+        if self.epochs and not self.pictures:
+            raise UsageError("--epochs are passes over so many --pictures. Give both.")
+        if self.reached is not None and self.on == THIS_MACHINE:
+            raise UsageError("--reached is a share of a published rate. Name the device with --on, such as --on h100.")
+        if self.reached is not None and not 0 < self.reached <= 1:
+            raise UsageError(f"--reached must lie in 0 < share <= 1. Got {self.reached:g}.")
+
+
+def estimate_cost(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> dict[str, Any]:
+    """Everything as plain values; on this machine two shallow copies of the model are timed for some seconds.
+
+    Raises:
+        UsageError: no such device, or a batch that does not part evenly.
+    """
+    wanted, seconds, room, where, assumed = (
+        _measure_here(config, spec, asked) if asked.on == THIS_MACHINE else _estimate_elsewhere(config, asked)
+    )
+    found = estimate_workload_cost(wanted, seconds, room)
+    return {
+        "on": where,
+        "devices": wanted.devices,
+        "batch": wanted.batch,
+        "number_format": wanted.number_format,
+        "optimizer": wanted.optimizer,
+        **asdict(found),
+        "parts": flops.flops_by_part(config),
+        "run": _summarize_run(found, asked, wanted.devices),
+        "data": {
+            "training": _estimate_data_rate(found.training_rate),
+            "answers": _estimate_data_rate(found.inference_rate),
+        },
+        "assumed": assumed,
+    }
+
+
+def format_cost(name: str, facts: Mapping[str, Any]) -> list[str]:
+    """The same for people."""
+    count, total = facts["devices"], sum(facts["parts"].values())
+    shares = ", ".join(f"{part} {amount / total:.0%}" for part, amount in facts["parts"].items() if amount)
+    engine = {"alone": "", "ddp": ", a copy on each (DDP)", "fsdp": ", shared out (FSDP2)"}[facts["engine"]]
+    room = "" if facts["fits"] else "; more than it has: take a smaller --batch or more --devices"
+    told = {
+        "operations": f"{format_flops(facts['forward_flops'])} a picture forward ({shares}), "
+        f"{format_flops(facts['training_flops'])} in training",
+        "memory": f"training {format_bytes(facts['training_memory'])} a device with {facts['batch'] // count:,} "
+        f"pictures"
+        f"{engine}{room}; answers {format_bytes(facts['inference_memory'])}",
+        "step": f"{format_short_duration(facts['step'])} for {facts['batch']:,} pictures, "
+        f"{format_short_duration(facts['waiting'])} of it waiting for "
+        f"other devices; {facts['training_rate']:,.0f} pictures/s",
+        "answers": f"{facts['inference_rate']:,.0f} pictures/s",
+        **_format_run(facts),
+        "data": _format_data_rate(facts),
+    }
+    head = f"Cost of {name} on {count} x {facts['on']} in {facts['number_format']}, {facts['optimizer']}"
+    width = max(map(len, told))
+    assumed = [f"  {'assumed':<{width}}  {text}" for text in facts["assumed"]]
+    return [head, *(f"  {what:<{width}}  {text}" for what, text in told.items()), *assumed]
+
+
+def count_plan_flops(plan: Plan) -> int:
+    """Operations of a planned training, with what its early steps leave out."""
+    total, recipe = 0.0, plan.recipe
+    for phase in recipe.phases():
+        step = math.ceil(phase.begin * recipe.steps)
+        shown = recipe.tokens_at(step, plan.model.grid)
+        total += phase.share * recipe.steps * recipe.batch * flops.training_flops(plan.model, shown)
+    return round(total)
+
+
+def estimate_plan_cost(planned: PlanEvent, count: int | None) -> dict[str, Any]:
+    """Operations of a planned run, and what it takes on several devices like this machine's where they are counted.
+
+    Raises:
+        UsageError: less than one device, or a batch that does not part evenly.
+    """
+    plan = planned.plan
+    facts: dict[str, Any] = {
+        "forward_flops": flops.forward_flops(plan.model),
+        "training_flops": flops.training_flops(plan.model),
+        "run_flops": count_plan_flops(plan),
+    }
+    if count is None or planned.cost is None:
+        return facts
+    wanted = Workload(
+        config=plan.model, batch=plan.recipe.batch, devices=count, number_format=plan.compute.number_format,
+        optimizer=plan.recipe.optimizer,
+    )  # fmt: skip
+    each = planned.cost.training / max(plan.recipe.steps, 1) / count
+    room = _describe_hardware(plan.compute.device, plan.compute.threads)
+    found = estimate_workload_cost(wanted, cost_model.StepSeconds(forward=each, step=each), room)
+    training = found.step * plan.recipe.steps
+    together = planned.cost.preparation + training + planned.cost.evaluation
+    facts["on_devices"] = {
+        "devices": count, "engine": found.engine, "training_seconds": training, "seconds": together,
+        "waiting": found.waiting, "memory": found.training_memory, "pictures_per_second": found.training_rate,
+        "assumed": _format_link(room),
+    }  # fmt: skip
+    return facts
+
+
+def format_plan_cost(planned: PlanEvent, count: int | None) -> list[str]:
+    """The same as sentences; as `plan_facts`."""
+    facts = estimate_plan_cost(planned, count)
+    forward, training, run = (format_flops(facts[f"{name}_flops"]) for name in ("forward", "training", "run"))
+    told = [f"Operations: {forward} a picture forward, {training} in training, {run} in the whole run."]
+    if "on_devices" in facts:
+        many = facts["on_devices"]
+        told.append(
+            f"On {count} devices like this one: {format_duration(many['seconds'])}, "
+            f"training {format_duration(many['training_seconds'])} at {many['pictures_per_second']:,.0f} pictures/s, "
+            f"{format_bytes(many['memory'])} each ({many['engine']}); assumed {many['assumed']}."
+        )
+    return told
+
+
+_EstimateInputs = tuple[Workload, cost_model.StepSeconds, Hardware, str, list[str]]
+
+
+def _measure_here(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> _EstimateInputs:
+    machine = runtime.choose(runtime.RuntimeSettings(number_format=asked.number_format))
+    runtime.apply(machine)
+    wanted = _make_workload(
+        config, asked, machine.number_format, DEFAULT_BATCH_PER_DEVICE.get(machine.device.partition(":")[0], 256)
+    )
+    seconds = cost_model.measure_step_seconds(
+        config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer
+    )
+    room = _describe_hardware(machine.device, machine.threads)
+    where = f"this machine ({runtime.cpu_name()}, {counted(machine.threads, 'thread')})"
+    assumed = [_format_link(room)] if wanted.devices > 1 else []
+    return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
+
+
+def _estimate_elsewhere(config: ViTConfig, asked: CostRequest) -> _EstimateInputs:
+    device = cost_model.get_device_spec(asked.on)
+    number_format: NumberFormat = "bfloat16" if asked.number_format == "auto" else asked.number_format
+    wanted = _make_workload(config, asked, number_format, 256)
+    reached = cost_model.DEFAULT_UTILIZATION if asked.reached is None else asked.reached
+    seconds = cost_model.estimate_step_seconds(config, wanted.each, device, number_format, wanted.optimizer, reached)
+    room = Hardware(place="cuda", memory=device.memory, link=device.link(wanted.devices))
+    return wanted, seconds, room, device.name, [_format_utilization(device, number_format, reached, asked)]
+
+
+def _make_workload(config: ViTConfig, asked: CostRequest, number_format: NumberFormat, each: int) -> Workload:
+    return Workload(
+        config=config, batch=asked.batch or each * asked.devices, devices=asked.devices, number_format=number_format,
+        optimizer=asked.optimizer,
+    )  # fmt: skip
+
+
+def _describe_hardware(device: str, threads: int) -> Hardware:
+    kind = device.partition(":")[0]
+    held = None
+    if kind == "cuda":
+        import torch
+
+        held = float(torch.cuda.get_device_properties(device).total_memory)
+    return Hardware(
+        place=device_capability(device),
+        memory=held,
+        link=DEFAULT_LINK_BANDWIDTH[kind],
+        threads=max(1, threads) if kind == "cpu" else 1,
+    )
+
+
+def _format_link(room: Hardware) -> str:
+    return f"{room.link / 1e9:g} GB/s from each device to the next"
+
+
+def _format_utilization(device: DeviceSpec, number_format: NumberFormat, reached: float, asked: CostRequest) -> str:
+    rate = device.products[number_format] / 1e12
+    said = "as --reached says" if asked.reached is not None else "not measured: see docs/scale.md"
+    return f"{reached:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"
+
+
+def _summarize_run(found: CostEstimate, asked: CostRequest, count: int) -> dict[str, float]:
+    """Seconds of the training, or of the answers to all pictures."""
+    if not asked.pictures:
+        return {}
+    shown = asked.pictures * (asked.epochs or 1)
+    rate, flops = (
+        (found.training_rate, found.training_flops) if asked.epochs else (found.inference_rate, found.forward_flops)
+    )
+    return {
+        "pictures": asked.pictures, "epochs": asked.epochs, "seconds": shown / rate,
+        "device_hours": shown / rate * count / 3600, "flops": float(shown * flops),
+        "bytes_of_the_set": float(asked.pictures * IMAGE_FILE_BYTES),
+    }  # fmt: skip
+
+
+def _format_run(facts: Mapping[str, Any]) -> dict[str, str]:
+    run = facts["run"]
+    if not run:
+        return {}
+    count = f"{run['pictures']:,}"
+    what = f"{run['epochs']:g} epochs of {count} pictures" if run["epochs"] else f"{count} answers"
+    took = f"{format_duration(run['seconds'])}, {run['device_hours']:,.1f} device hours, {format_flops(run['flops'])}"
+    return {"whole run": f"{what}: {took}"}
+
+
+def _estimate_data_rate(rate: float) -> dict[str, float]:
+    return {
+        "pictures_per_second": rate,
+        "bytes_per_second": rate * IMAGE_FILE_BYTES,
+        "cores": math.ceil(rate / IMAGES_PER_CORE_SECOND),
+    }
+
+
+def _format_data_rate(facts: Mapping[str, Any]) -> str:
+    answers_alone = facts["run"] and not facts["run"]["epochs"]
+    found = facts["data"]["answers" if answers_alone else "training"]
+    return (
+        f"{found['bytes_per_second'] / 1e9:,.2f} GB/s of JPEG files of {IMAGE_FILE_BYTES / 1000:g} kB, decoded by "
+        f"{found['cores']:,} cores at {IMAGES_PER_CORE_SECOND} pictures/s each"
+    )

@@ -1,0 +1,133 @@
+"""What a training would compute with on this machine: facts, their reasons, and the command that mends what is poor."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import NamedTuple
+
+from .. import runtime
+from ..model.attention import OPEN_PATH_MAX_TOKENS, device_capability
+from ..waiting import waits_briefly
+
+CORE_PACKAGES = (
+    "torch", "numpy", "pillow", "simplejpeg", "safetensors", "scikit-learn", "matplotlib", "jinja2", "jaxtyping",
+    "rich",
+)  # fmt: skip
+COMPILERS = ("c++", "g++", "clang++")
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
+
+class MachineFact(NamedTuple):
+    """One thing about the machine. `mend` is the command that improves it, or empty."""
+
+    name: str
+    value: str
+    reason: str
+    mend: str = ""
+
+
+def examine_machine(device: str = "auto") -> list[MachineFact]:
+    """Every fact, in reading order.
+
+    Raises:
+        UsageError: a device that is not here.
+    """
+    machine = runtime.choose(runtime.RuntimeSettings(device=device))
+    choices = {
+        "device": machine.device,
+        "number format": machine.number_format,
+        "threads": str(machine.threads),
+        "workers": str(machine.workers),
+        "compile": "yes" if machine.compile else "no",
+    }
+    facts = [MachineFact(name, value, machine.reasons[name.replace(" ", "_")]) for name, value in choices.items()]
+    return [
+        *_examine_processor(machine),
+        *facts,
+        *_examine_attention(machine),
+        _examine_compiler(),
+        *_examine_packages(),
+        _examine_fashion_mnist(),
+    ]
+
+
+def _examine_processor(machine: runtime.Runtime) -> list[MachineFact]:
+    import torch
+
+    facts = [
+        MachineFact(
+            "processor", runtime.cpu_name(), f"torch uses its {torch.backends.cpu.get_cpu_capability()} instructions"
+        ),
+        MachineFact("memory", f"{_total_memory() / 2**30:.1f} GiB", "all of the machine's"),
+    ]
+    if machine.device == "cpu":
+        left = runtime.why_not_kept()
+        why = left or "up to 1 GiB: the system fills large blocks that are taken anew with zeros each time"
+        soon = "so that other programs cost their share and no more"
+        idle = MachineFact("idle threads", "sleep soon", soon)
+        if not waits_briefly():
+            beside = "they look for work without end, and beside another program a training nearly stands still"
+            idle = MachineFact("idle threads", "keep their cores", beside, "export GOMP_SPINCOUNT=5000")
+        facts.append(idle)
+        facts.append(MachineFact("freed memory", "as the allocator does" if left else "kept for the next batch", why))
+    if machine.device == "cpu" and shutil.which("nvidia-smi"):
+        mend = "pip install --force-reinstall torch  (the build for CUDA; this one cannot use the GPU)"
+        facts.append(
+            MachineFact("GPU", "not usable", f"nvidia-smi is here, but torch {torch.__version__} sees none", mend)
+        )
+    return facts
+
+
+def _examine_attention(machine: runtime.Runtime) -> list[MachineFact]:
+    """The rows of the measured table that hold here."""
+    here = device_capability(machine.device)
+    rows = [
+        (gradients, OPEN_PATH_MAX_TOKENS.get((here, machine.number_format, gradients), 0))
+        for gradients in (True, False)
+    ]
+    return [
+        MachineFact(
+            f"attention, {'training' if gradients else 'inference'}",
+            f"open to {tokens} tokens" if tokens else "fused",
+            f"measured on {here}, {machine.number_format}" if tokens else f"nothing faster was measured on {here}",
+        )
+        for gradients, tokens in rows
+    ]
+
+
+def _examine_compiler() -> MachineFact:
+    found = next((path for name in (os.environ.get("CXX", "c++"), *COMPILERS) if (path := shutil.which(name))), None)
+    if found:
+        return MachineFact("compiler", found, "torch.compile works on the CPU")
+    mend = "xcode-select --install" if platform.system() == "Darwin" else "sudo apt-get install build-essential"
+    return MachineFact("compiler", "none", "needed only by --compute.compile true on a CPU", mend)
+
+
+def _examine_packages() -> list[MachineFact]:
+    facts = [MachineFact("python", platform.python_version(), platform.platform())]
+    for name in CORE_PACKAGES:
+        found = _installed_version(name)
+        mend = "" if found else f"pip install {name}"
+        facts.append(MachineFact(name, found or "missing", "" if found else "vitrail needs it", mend))
+    return facts
+
+
+def _examine_fashion_mnist() -> MachineFact:
+    if FASHION_MNIST.is_dir():
+        return MachineFact("fashion-mnist", str(FASHION_MNIST), "where Debian's package puts it")
+    return MachineFact("fashion-mnist", "absent", "only for `vitrail train fashion-mnist` without --data-root")
+
+
+def _installed_version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _total_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,573 @@
+"""From a MODEL and pictures to explained pictures: the map, what was answered, and the words around both."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, UInt8
+from torch import Tensor
+
+from .. import runtime
+from ..checkpoints import bundle
+from ..checkpoints.bundle import find_bundle
+from ..data.decoding.decode import decode_image
+from ..data.preprocess import crop_for_display, fit_array_to_tensor, normalize
+from ..data.source import ImageInput, Task, parse_task
+from ..errors import DataError, UsageError
+from ..evaluate.prediction_tables import TaskPredictions
+from ..evaluate.predictions import ClassificationPredictions, RegressionPredictions
+from ..evaluate.tables import image_path
+from ..explain import methods
+from ..explain.attribution import AttributionMap, EmptyMapError
+from ..explain.methods import AVERAGED_NOTE, METHODS, MethodOptions
+from ..explain.overlay import (
+    MIN_SIDE_PIXELS,
+    OVERLAY_OPACITY,
+    OverlayCaption,
+    SheetPanel,
+    full_scale_value,
+    plot_overlay,
+    plot_sheet,
+    save_described_png,
+)
+from ..explain.paper_figures import all_figures
+from ..explain.paper_figures.plots import FigureOptions, empty_figure_inputs, prepare_figure_inputs, resize_spec
+from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
+from ..files import atomic, strict_json
+from ..files.suggest import suggest_path
+from ..model.vit import ViT
+from ..predict.predictor import Predictor, PredictorMember
+from ..spec import ImageSpec
+from .open_model import ModelInfo, find_model, locate_model
+from .prediction import open_predictor, parse_images
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+FillMode = Literal["mean", "black", "white", "drop"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRequest:
+    """What a person asks for; None leaves it to the method."""
+
+    method: str | None = None
+    """A name in `explain.methods.METHODS`."""
+    of: str | None = None
+    """The class, label or column to explain, or the number of an output that has no name; None takes the answer."""
+    layer: int | None = None
+    heads: tuple[int, ...] | None = None
+    patch: int | None = None
+    window: int | None = None
+    steps: int | None = None
+    fill: FillMode | None = None
+    """What stands for an empty picture or a covered patch."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Explainer:
+    """A model with all that it takes to explain its answers."""
+
+    given: str
+    """As it was asked for."""
+    model: ViT
+    spec: ImageSpec
+    classes: tuple[str, ...]
+    """Names of the outputs; none where nobody has named them."""
+    task: Task
+    device: torch.device
+    predictor: Predictor | None
+    """What answers; None where outputs have no names."""
+    views: int = 1
+    """Views of a picture that its answer is the mean over."""
+
+    def output(self, of: str) -> int:
+        """The number of an output by its name, or by its number where it has none.
+
+        Raises:
+            UsageError: there is no such output.
+        """
+        if of in self.classes:
+            return self.classes.index(of)
+        if not self.classes and of.isdecimal() and int(of) < self.model.config.outputs:
+            return int(of)
+        if not self.model.config.outputs:
+            raise UsageError(f"The model has no output {of!r}: it gives features, of which none has a name.")
+        known = ", ".join(self.classes[:20]) + (", ..." if len(self.classes) > 20 else "")
+        known = known or f"0 to {self.model.config.outputs - 1}"
+        raise UsageError(f"The model has no output {of!r}. Its outputs are {known}.")
+
+
+def open_explainer(given: str | Path, device: str = "auto") -> Explainer:
+    """The model of a run folder, a bundle or a weights file, with its answers if its outputs have names.
+
+    Raises:
+        UsageError: nothing there, an ensemble, or a device that is not here.
+        DamagedFileError: the files cannot be trusted.
+    """
+    place = locate_model(str(given))
+    if place is None:
+        raise UsageError(
+            f"A model is needed to explain: a run folder, a bundle or weights. {given} does not exist."
+            f"{suggest_path(str(given))}"
+        )
+    folder = find_bundle(place.path)
+    if folder is not None and strict_json.read_json(folder / bundle.CONFIG_FILE).get("classes"):
+        return explainer_from_predictor(open_predictor(place.path, device), str(given))
+    found = find_model(str(place.path))
+    machine = runtime.choose(runtime.RuntimeSettings(device=device))
+    runtime.apply(machine)
+    if found.classes:
+        member = PredictorMember(model=found.model, spec=found.spec, classes=found.classes, task=parse_task(found.task))
+        return explainer_from_predictor(Predictor([member], machine.device), str(given))
+    here = torch.device(machine.device)
+    return Explainer(
+        given=str(given), model=found.model.to(here), spec=found.spec, classes=(), task="classes", device=here,
+        predictor=None,
+    )  # fmt: skip
+
+
+def explainer_from_predictor(predictor: Predictor, given: str) -> Explainer:
+    """The same from a predictor of one model."""
+    member = predictor.alone()
+    assert isinstance(member.model, ViT)
+    return Explainer(
+        given=given, model=member.model, spec=predictor.spec, classes=predictor.classes, task=predictor.task,
+        device=predictor.device, predictor=predictor, views=member.views.count,
+    )  # fmt: skip
+
+
+def explain_images(
+    explainer: Explainer, pictures: Sequence[ImageInput | bytes], asked: ExplainRequest, skip_bad: bool = False
+) -> Iterator[Explanation | tuple[str, str]]:
+    """Every picture explained, one after another.
+
+    Args:
+        skip_bad: give (name, reason) of a picture that cannot be read or has no map, instead of raising.
+
+    Raises:
+        DataError: a picture that cannot be read, by name.
+        EmptyMapError: a picture whose map says nothing, by name.
+        UsageError: what was asked for cannot be.
+    """
+    _check_fill_mode(asked, explainer.model)
+    of = None if asked.of is None else explainer.output(asked.of)
+    options = _method_options(asked, explainer)
+    for place, picture in enumerate(pictures):
+        name = str(place) if isinstance(picture, np.ndarray | bytes) else image_path(picture)
+        try:
+            yield _explain_image(explainer, picture, name, asked, options, of)
+        except DataError as problem:
+            if not skip_bad:
+                raise
+            yield name, str(problem)
+        except EmptyMapError as problem:
+            if not skip_bad:
+                raise EmptyMapError(f"{name}: {problem}") from problem
+            yield name, str(problem)
+
+
+def explain_with_predictor(
+    predictor: Predictor, given: str, pictures: object, asked: ExplainRequest
+) -> list[Explanation]:
+    """One picture or a list of them, as `predicting.several` takes them, explained.
+
+    Raises:
+        DataError, UsageError: as `explained`, and as `several`.
+    """
+    listed = isinstance(pictures, list | tuple) or getattr(pictures, "ndim", 0) > 3
+    found = explain_images(
+        explainer_from_predictor(predictor, given), parse_images(pictures if listed else [pictures]), asked
+    )
+    return [one for one in found if not isinstance(one, tuple)]
+
+
+def hash_weights(model: ViT) -> str:
+    """SHA-256 of all weights, by name: which model a map was made with."""
+    found = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        found.update(name.encode())
+        found.update(value.detach().float().cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def _explain_image(
+    explainer: Explainer,
+    picture: ImageInput | bytes,
+    name: str,
+    asked: ExplainRequest,
+    options: MethodOptions,
+    of: int | None,
+) -> Explanation:
+    decoded = decode_image(picture, explainer.spec)
+    image = fit_array_to_tensor(decoded, explainer.spec)  # uint8 [C, H, W]
+    answers = None if explainer.predictor is None else explainer.predictor.predict([picture])
+    method = asked.method or methods.default_method(explainer.model.config)
+    if method in METHODS and METHODS[method].of_class and of is None:
+        of = _default_target(answers)
+    images = normalize(image[None].to(explainer.device), explainer.spec)
+    found = methods.explain_images(explainer.model, images, method, of, options)
+    number = None if found.of is None else found.of[0]
+    artefacts = np.zeros(found.values.shape[1:], bool)
+    if method in ATTENTION_METHODS:
+        artefacts = find_artifact_patches(explainer.model, images)[0]
+    return Explanation(
+        name=name,
+        image=_to_channels_last(image),
+        own=crop_for_display(decoded, explainer.spec, MIN_SIDE_PIXELS),
+        patch=explainer.model.config.patch,
+        found=found,
+        options={word: value for word, value in asked.__dict__.items() if value is not None} | {"method": method},
+        of="" if number is None else _target_name(explainer, number),
+        value=None if number is None or answers is None else _target_value(answers, number),
+        answered="" if answers is None else _predicted_class(answers),
+        task=explainer.task,
+        artefacts=artefacts,
+        remarks=(AVERAGED_NOTE.format(explainer.views),) if explainer.views > 1 and number is not None else (),
+    )
+
+
+def _method_options(asked: ExplainRequest, explainer: Explainer) -> MethodOptions:
+    """As the methods know them; the empty picture is made from the model's own white and black."""
+    plain = MethodOptions(
+        layer=asked.layer, heads=asked.heads, patch=asked.patch, window=asked.window, steps=asked.steps,
+        drop=True if asked.fill == "drop" else None,
+    )  # fmt: skip
+    if asked.fill in (None, "drop"):
+        return plain
+    spec = explainer.spec
+    level = torch.full((1, spec.channels, *spec.size), 255 if asked.fill == "white" else 0, dtype=torch.uint8)
+    empty = normalize(level, spec).to(explainer.device)
+    return replace(plain, cover=torch.zeros_like(empty) if asked.fill == "mean" else empty)
+
+
+def _check_fill_mode(asked: ExplainRequest, model: ViT) -> None:
+    method = asked.method or methods.default_method(model.config)
+    if asked.fill is None or method not in METHODS:
+        return
+    if "cover" not in METHODS[method].uses:
+        raise UsageError(f"{method} has no use for fill. Only integrated and occlusion need something for nothing.")
+    if asked.fill == "drop" and "drop" not in METHODS[method].uses:
+        raise UsageError(f"{method} needs an empty picture: fill must be mean, black or white. Got drop.")
+
+
+def _default_target(answers: TaskPredictions | None) -> int | None:
+    """The output that is explained if none is named: the answer, the most likely label, the only column.
+
+    Raises:
+        UsageError: there are several columns.
+    """
+    if answers is None:
+        return None
+    if isinstance(answers, ClassificationPredictions):
+        return int(answers.labels[0])
+    if not isinstance(answers, RegressionPredictions):
+        return int(answers.probabilities[0].argmax())
+    if len(answers.columns) > 1:
+        raise UsageError(
+            f"The model gives several numbers: {', '.join(answers.columns)}. Name the one to explain (--class NAME)."
+        )
+    return 0
+
+
+def _target_name(explainer: Explainer, number: int) -> str:
+    return explainer.classes[number] if explainer.classes else f"output {number}"
+
+
+def _target_value(answers: TaskPredictions, number: int) -> float:
+    """The probability of an output, or its value in the user's units."""
+    row = answers.values[0] if isinstance(answers, RegressionPredictions) else answers.probabilities[0]
+    return float(row[number])
+
+
+def _predicted_class(answers: TaskPredictions) -> str:
+    return answers.classes[int(answers.labels[0])] if isinstance(answers, ClassificationPredictions) else ""
+
+
+def _to_channels_last(image: UInt8[Tensor, "C H W"]) -> UInt8[np.ndarray, "H W C"]:
+    return np.ascontiguousarray(image.permute(1, 2, 0).numpy())
+
+
+# One explained picture: its figure, and the files that are kept of it.
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Explanation:
+    """A picture, its map, and what was answered."""
+
+    name: str
+    """The path, or the place of an array among the pictures."""
+    image: UInt8[np.ndarray, "H W C"]
+    """As the model sees it."""
+    own: UInt8[np.ndarray, "h w C"]
+    """The part of the picture that the model sees, in the picture's own shape and pixels, of large ones in fewer."""
+    """The picture as the model sees it."""
+    patch: tuple[int, int]
+    found: AttributionMap
+    """The map of this one picture."""
+    options: Mapping[str, Any]
+    """What was asked of the method."""
+    of: str
+    """The class, label or column that the map explains; empty for a method that is blind to classes."""
+    value: float | None
+    """Its probability, or its value in the user's units; None where nobody knows."""
+    answered: str
+    """The class that was answered; empty where there is none."""
+    task: Task
+    artefacts: Bool[np.ndarray, "rows columns"]
+    """Patches whose tokens hold notes of the model instead of picture; their heat is not drawn."""
+    remarks: tuple[str, ...] = ()
+    """What else a reader should know of the model."""
+
+    @property
+    def title(self) -> str:
+        """What the map explains, and how likely it is."""
+        if not self.of:
+            return f"Answered: {self.answered}" if self.answered else self.found.method.capitalize()
+        if self.value is None:
+            return self.of
+        if self.task == "number":
+            return f"{self.of} = {self.value:.4g}"
+        other = f"  (answered: {self.answered})" if self.answered and self.answered != self.of else ""
+        return f"{self.of}, {self.value:.1%}{other}"
+
+    @property
+    def caption(self) -> OverlayCaption:
+        """Title, method and layer, the honest line, notes."""
+        name = "" if self.name.isdecimal() else f"{Path(self.name).name} · "  # a place in a list is no name
+        made = f"{name}{self.found.method} · {self.found.layer}"
+        return OverlayCaption(self.title, (made, self.found.line, *self.notes), self.found.unit)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was measured on the way, and what is not drawn."""
+        count = int(self.artefacts.sum())
+        told = (
+            f"{count} of {self.artefacts.size} patches, hatched, hold notes of the model instead of picture: not drawn."
+        )
+        ends = ("Colours end at the largest 1 % of the patches.",) if self._ends_early else ()
+        return (*self.found.notes, *([told] if count else []), *ends, *self.remarks)
+
+    @property
+    def _ends_early(self) -> bool:
+        """Whether the map goes beyond what is drawn in full strength."""
+        heat, one_sided = self.found.values[0][~self.artefacts], self.found.scale == "positive"
+        drawn = heat if one_sided else np.abs(heat)
+        return self.found.scale in ("positive", "signed") and float(drawn.max(initial=0)) > full_scale_value(drawn)
+
+    def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
+        """What the model sees, the picture under its map, the map alone, a scale bar, and the caption.
+
+        Raises:
+            UsageError: opacity outside 0..1.
+        """
+        heat, scale = self.found.values[0], self.found.scale
+        return plot_overlay(self.image, heat, scale, self.patch, self.caption, self.artefacts, opacity, self.own)
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the arrays, as plain values."""
+        heat = self.found.values[0]
+        return {
+            "picture": self.name,
+            "picture_sha256": hashlib.sha256(self.image.tobytes()).hexdigest(),
+            "method": self.found.method,
+            "class": self.of or None,
+            "value": self.value,
+            "answered": self.answered or None,
+            "of_class": METHODS[self.found.method].of_class,
+            "layer": self.found.layer,
+            "options": {
+                name: list(value) if isinstance(value, tuple) else value for name, value in self.options.items()
+            },
+            "scale": self.found.scale,
+            "rows": heat.shape[0],
+            "columns": heat.shape[1],
+            "patch": list(self.patch),
+            "lowest": float(heat.min()),
+            "highest": float(heat.max()),
+            "artefacts": int(self.artefacts.sum()),
+            "unit": self.found.unit,
+            "line": self.found.line,
+            "notes": list(self.notes),
+        }
+
+    def save(
+        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write STEM.METHOD.png, .npz (values, artefacts, and pixels where the method knows them) and .json.
+
+        Args:
+            beside: further facts for the .json file.
+
+        Returns:
+            Where the PNG lies.
+
+        Raises:
+            UsageError: opacity outside 0..1.
+            ResourceError: the disk is full or read-only.
+        """
+        to = Path(folder) / f"{stem}.{self.found.method}"
+        path = to.with_name(to.name + ".png")
+        save_described_png(self.figure(opacity), path, f"{self.title}. {'. '.join(self.caption.below)}")
+        arrays = {"values": self.found.values[0], "artefacts": self.artefacts}
+        if self.found.pixels is not None:
+            arrays["pixels"] = self.found.pixels[0]
+        data = io.BytesIO()
+        np.savez_compressed(data, **arrays)
+        atomic.write_bytes(to.with_name(to.name + ".npz"), data.getvalue())
+        atomic.write_json(to.with_name(to.name + ".json"), {**self.record(), "opacity": opacity, **(beside or {})})
+        return path
+
+
+def make_unique_stems(names: list[str]) -> list[str]:
+    """A name for each picture's files: its own without the ending, numbered where others are called the same."""
+    found, seen = [], set[str]()
+    for name in names:
+        stem = Path(name).stem or "picture"
+        unique, count = stem, 1
+        while unique in seen:
+            count += 1
+            unique = f"{stem}-{count}"
+        seen.add(unique)
+        found.append(unique)
+    return found
+
+
+# One picture by all methods: a page, and the files that are kept of it.
+
+ALL_METHODS = "all"
+"""Stands for every method."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MethodComparison:
+    """A picture and its maps."""
+
+    first: Explanation
+    """By the default method of the model."""
+    parts: Mapping[str, Explanation | str]
+    """By every method that the model has a use for; where a map says nothing, the reason."""
+
+    @property
+    def title(self) -> str:
+        """As that of the first."""
+        return self.first.title
+
+    def figure(self, opacity: float = OVERLAY_OPACITY) -> Figure:
+        """The picture and all maps, each with its name, its numbers and its line.
+
+        Raises:
+            UsageError: opacity outside 0..1.
+        """
+        panels = [
+            SheetPanel(method, one, None) if isinstance(one, str)
+            else SheetPanel(method, one.found.line, one.found.values[0], one.found.scale, one.found.unit)
+            for method, one in self.parts.items()
+        ]  # fmt: skip
+        first = self.first
+        return plot_sheet(first.image, first.patch, panels, self.title, first.artefacts, opacity, first.own)
+
+    def record(self) -> dict[str, Any]:
+        """Everything but the arrays, as plain values."""
+        records = {
+            method: {"nothing": one} if isinstance(one, str) else one.record() for method, one in self.parts.items()
+        }
+        return {"picture": self.first.name, "methods": records}
+
+    def save(
+        self, folder: Path, stem: str, opacity: float = OVERLAY_OPACITY, beside: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write STEM.all.png, .npz (the values, by method) and .json; arguments and errors as `Explained.save`."""
+        path = Path(folder) / f"{stem}.{ALL_METHODS}.png"
+        said = [f"{method}: {one if isinstance(one, str) else one.found.line}" for method, one in self.parts.items()]
+        save_described_png(self.figure(opacity), path, f"{self.title}. The picture, and its maps by {'; '.join(said)}")
+        arrays = {method: one.found.values[0] for method, one in self.parts.items() if not isinstance(one, str)}
+        data = io.BytesIO()
+        np.savez_compressed(data, artefacts=self.first.artefacts, **arrays)
+        atomic.write_bytes(path.with_suffix(".npz"), data.getvalue())
+        atomic.write_json(path.with_suffix(".json"), {**self.record(), "opacity": opacity, **(beside or {})})
+        return path
+
+
+def explain_by_all_methods(
+    explainer: Explainer, pictures: Sequence[ImageInput | bytes], asked: ExplainRequest, skip_bad: bool = False
+) -> Iterator[MethodComparison | tuple[str, str]]:
+    """Every picture by all methods, one after another. Only a class and a patch can be named.
+
+    Without a patch, similarity is to the one that the default method marks most.
+
+    Raises:
+        UsageError: an option that only some methods know.
+        as `explaining.explained`.
+    """
+    known = replace(asked, method=None, of=None, patch=None)
+    if others := [name for name, value in known.__dict__.items() if value is not None]:
+        raise UsageError(f"With all methods only a class and a patch can be named. Got {', '.join(others)}.")
+    for picture in pictures:
+        (first,) = explain_images(explainer, [picture], ExplainRequest(of=asked.of), skip_bad)
+        if isinstance(first, tuple):
+            yield first
+        else:
+            yield MethodComparison(first=first, parts=_explain_other_methods(explainer, picture, asked, first))
+
+
+def _explain_other_methods(
+    explainer: Explainer, picture: ImageInput | bytes, asked: ExplainRequest, first: Explanation
+) -> dict[str, Explanation | str]:
+    patch = int(first.found.values[0].argmax()) + 1 if asked.patch is None else asked.patch
+    found: dict[str, Explanation | str] = {methods.default_method(explainer.model.config): first}
+    for method, known in METHODS.items():
+        if method in found or (known.of_class and not explainer.model.config.outputs):
+            continue
+        wish = ExplainRequest(
+            method=method,
+            of=asked.of if known.of_class else None,
+            patch=patch if method == "similarity" else None,
+        )
+        try:
+            (one,) = explain_images(explainer, [picture], wish)
+        except EmptyMapError as problem:
+            found[method] = str(problem)
+        else:
+            assert isinstance(one, Explanation)
+            if method == "similarity" and asked.patch is None:
+                line = f"{one.found.line} It is the one that {first.found.method} marks most."
+                one = replace(one, found=replace(one.found, line=line))
+            found[method] = one
+    return found
+
+
+# A classic figure of any MODEL and some pictures, in one call: prepared, drawn, saved with its arrays and facts.
+
+
+def draw_paper_figure(
+    found: ModelInfo,
+    name: str,
+    pictures: Sequence[Path],
+    to: Path,
+    image_size: tuple[int, int] | None = None,
+    choices: FigureOptions | None = None,
+) -> list[Path]:
+    """Write a figure of `book.FIGURES` to a PNG, and beside it its arrays (.npz) and facts (.json).
+
+    Args:
+        image_size: (height, width) that the pictures are enlarged or shrunk to, other than the model's own.
+
+    Raises:
+        UsageError: no such figure or option, another number of pictures than it takes, or a size that no patch divides.
+        DataError: a picture cannot be read.
+        ResourceError: the files cannot be written.
+    """
+    model = found.model
+    spec = found.spec if image_size is None else resize_spec(found.spec, image_size)
+    names = [path.name for path in pictures]
+    shown = prepare_figure_inputs(model, spec, list(pictures), names) if pictures else empty_figure_inputs(model)
+    return all_figures.save_figure(all_figures.draw_figure(name, model, shown, choices), to)

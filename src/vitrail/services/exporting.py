@@ -1,0 +1,274 @@
+"""From a MODEL to files that answer as it does: one for ONNX Runtime or PyTorch, or a folder of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from ..data.decoding.decode import decode_image
+from ..data.source import ImageInput
+from ..errors import DataError, UsageError
+from ..export import build
+from ..export.build import ExportFormat
+from ..export.quantize import EXPORT_PRECISIONS, ExportPrecision, check_precision_support, export_reduced_precision
+from ..export.verify import PrecisionAgreement
+from ..predict.image_paths import expand_image_paths
+from ..randomness import derive
+from ..spec import ImageSpec
+from . import conversion
+from .evaluation import LabelledImages, load_held_out
+from .open_model import find_model
+from .prediction import open_predictor
+
+EXPORT_TARGETS = (*build.EXPORT_FORMATS, *conversion.CONVERSION_TARGETS)
+NUM_AGREEMENT_IMAGES = 500
+"""On which a file of fewer bits is compared with the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportResult:
+    """What was written, and how it was proved."""
+
+    path: Path
+    """The file or folder."""
+    to: str
+    difference: float
+    """Largest difference of two scores, or for a folder of two outputs."""
+    pictures: int
+    """That were compared."""
+    changed: int = 0
+    """Pictures on a threshold that the file decides otherwise."""
+    agreement: PrecisionAgreement | None = None
+    """Of a file of fewer bits, how often it decides as float32 does, and how fast."""
+    notes: tuple[str, ...]
+    """The proof in words, and what a person should know about the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """How a file is to be made.
+
+    Raises:
+        UsageError: no such precision, or pictures to calibrate something that is not int8.
+    """
+
+    resize: bool = False
+    """Let it take pictures of any size."""
+    precision: ExportPrecision = "float32"
+    """In which its matrices are multiplied."""
+    calibrate: str | Path | None = None
+    """A picture, folder, pattern or @list.txt that int8 is fitted to; None takes the run's training pictures."""
+    force: bool = False
+    """Keep a file of fewer bits although too many decisions differ from float32."""
+
+    def __post_init__(self) -> None:
+        if self.precision not in EXPORT_PRECISIONS:
+            raise UsageError(f"A precision is one of {', '.join(EXPORT_PRECISIONS)}. Got {self.precision!r}.")
+        if self.calibrate is not None and self.precision != "int8":
+            raise UsageError(f"Only int8 is fitted to pictures. Got --calibrate with --precision {self.precision}.")
+        if self.force and self.precision == "float32":
+            raise UsageError("A float32 file answers as the model does or is not kept; there is nothing to --force.")
+
+
+DEFAULT_EXPORT_OPTIONS = ExportOptions()
+
+
+def export_model(
+    given: str,
+    to: str,
+    out: Path | None = None,
+    wish: ExportOptions = DEFAULT_EXPORT_OPTIONS,
+    trained_on: object | None = None,
+) -> ExportResult:
+    """Write a model in another form, compare its answers, and keep it if they are equal.
+
+    Args:
+        given: a run folder, a bundle, a published classifier.
+        to: one of `TARGETS`.
+        out: the file or folder to make; None makes one in the run's `exports/`, or beside another model.
+        wish: of onnx and pt2 files.
+        trained_on: the object that a run was trained on, if it was one.
+
+    Raises:
+        UsageError: no such target, `out` exists, the target cannot express a part of the model, or int8 has no pictures
+            to be fitted to.
+        DamagedFileError: what was written answers otherwise; nothing is kept.
+        ResourceError: the disk is full or read-only, or permission is missing.
+    """
+    kind = _parse_export_format(to)
+    place = out or default_export_path(given, to, wish.precision)
+    if kind is not None:
+        return _export_file(given, kind, place, wish, trained_on)
+    if wish != DEFAULT_EXPORT_OPTIONS:
+        raise UsageError(f"--resize and --precision are for onnx and pt2, whose files hold a graph. Got --to {to}.")
+    converted = conversion.convert_model(find_model(given), conversion.parse_conversion_target(to), place)
+    compared = f"compared on {converted.pictures} random pictures: outputs differ by at most {converted.difference:.2g}"
+    return ExportResult(
+        path=converted.path, to=to, difference=converted.difference, pictures=converted.pictures,
+        notes=(compared, *converted.notes),
+    )  # fmt: skip
+
+
+def default_export_path(given: str, to: str, precision: ExportPrecision = "float32") -> Path:
+    """Where an export goes when nobody says: into the run's `exports/`, or beside another model."""
+    kind = _parse_export_format(to)
+    ending = "" if precision == "float32" else f"-{precision}"
+    if (Path(given) / "plan.toml").is_file():
+        name = f"model{ending}.{kind}" if kind else conversion.add_extension(to, conversion.parse_conversion_target(to))
+        return Path(given) / "exports" / name
+    if kind is None:
+        return conversion.default_conversion_path(given, conversion.parse_conversion_target(to))
+    beside = conversion.default_conversion_path(given, "bundle")  # called NAME-bundle
+    return beside.with_name(f"{beside.name.removesuffix('-bundle')}{ending}.{kind}")
+
+
+def _parse_export_format(to: str) -> ExportFormat | None:
+    """Which file a target is; None for a folder or file of another library.
+
+    Raises:
+        UsageError: there is no such target.
+    """
+    if to not in EXPORT_TARGETS:
+        raise UsageError(
+            f"A model can be exported as {', '.join(EXPORT_TARGETS[:-1])} or {EXPORT_TARGETS[-1]}. Got {to!r}."
+        )
+    return next((known for known in build.EXPORT_FORMATS if known == to), None)
+
+
+def _export_file(
+    given: str, kind: ExportFormat, out: Path, wish: ExportOptions, trained_on: object | None
+) -> ExportResult:
+    build.check_export_path(out, kind)
+    check_precision_support(kind, wish.precision)
+    if wish.precision != "float32":
+        return _export_reduced_file(given, kind, out, wish, trained_on)
+    member = open_predictor(given, "cpu").alone()
+    pictures, whose = load_comparison_images(Path(given), member.spec, wish.resize, trained_on, NUM_COMPARISON_IMAGES)
+    proof, resized = build.export_file(member, kind, out, pictures, wish.resize)
+    notes = [str(proof), whose]
+    if resized is not None:
+        notes.append(f"resizing by itself, {resized}")
+    if member.number_format != "float32":
+        notes.append(f"the model was evaluated in {member.number_format}; this file computes in float32")
+    proofs = [proof] if resized is None else [proof, resized]
+    return ExportResult(
+        path=out, to=kind, difference=max(one.difference for one in proofs), pictures=proof.pictures,
+        changed=max(one.changed for one in proofs), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _export_reduced_file(
+    given: str, kind: ExportFormat, out: Path, wish: ExportOptions, trained_on: object | None
+) -> ExportResult:
+    member = open_predictor(given, "cpu").alone()
+    calibration: list[DecodedArray] = []
+    fitted = ""
+    if wish.precision == "int8":
+        calibration, fitted = load_calibration_images(Path(given), member.spec, wish.calibrate, trained_on)
+    pictures, whose = load_comparison_images(Path(given), member.spec, wish.resize, trained_on, NUM_AGREEMENT_IMAGES)
+    agreed = export_reduced_precision(member, kind, wish.precision, out, pictures, calibration, wish.resize, wish.force)
+    notes = tuple(note for note in (str(agreed), whose, fitted) if note)
+    return ExportResult(
+        path=out, to=kind, difference=agreed.difference, pictures=agreed.pictures, agreement=agreed, notes=notes
+    )
+
+
+# Pictures that an exported file is compared on, and those that int8 is fitted to: the run's own, if they are here.
+
+NUM_COMPARISON_IMAGES = 100
+"""Drawn ones."""
+NUM_CALIBRATION_IMAGES = 128
+"""On so many the ranges of activations are read."""
+DecodedArray = UInt8[np.ndarray, "H W C"]
+
+
+def load_comparison_images(
+    model: Path, spec: ImageSpec, any_size: bool, trained_on: object | None, most: int = NUM_COMPARISON_IMAGES
+) -> tuple[list[DecodedArray], str]:
+    """Decoded pictures to compare on, and whose they are: those that a run held out, or drawn ones.
+
+    Args:
+        any_size: let drawn ones have another size than the model's.
+        trained_on: the object that the run was trained on, if it was one.
+        most: pictures of the run, evenly from its split.
+    """
+    why = "no run has held out any"
+    if (model / "plan.toml").is_file():
+        try:
+            labelled = load_held_out(model, None, trained_on)
+            found = _sample_images(labelled, spec, most)
+            if found:
+                return found, f"on pictures of the run's own {labelled.split} split"
+            why = "none of the run's own can be read"
+        except (DataError, UsageError) as error:
+            why = f"those of the run are not here ({error})"
+    size = (spec.height * 3 // 2, spec.width * 5 // 4) if any_size else spec.size
+    return list(draw_synthetic_images(*size, spec.channels)), f"on drawn pictures, because {why}"
+
+
+def load_calibration_images(
+    model: Path, spec: ImageSpec, given: str | Path | None, trained_on: object | None
+) -> tuple[list[DecodedArray], str]:
+    """Decoded pictures that int8 is fitted to, and whose they are: what was named, or the run's training pictures.
+
+    Args:
+        given: a picture, folder, pattern or @list.txt.
+
+    Raises:
+        UsageError: nothing was named and no run has training pictures here; drawn ones would fit nothing.
+        DataError: what was named holds no picture that can be read.
+    """
+    if given is not None:
+        named = expand_image_paths([str(given)])
+        places = np.linspace(0, len(named) - 1, min(NUM_CALIBRATION_IMAGES, len(named))).astype(np.int64)
+        found = [decode_image(named[place], spec) for place in places.tolist()]
+        return found, f"calibrated on {len(found):,} pictures of {given}"
+    missing = "name some with --calibrate FOLDER"
+    if not (model / "plan.toml").is_file():
+        raise UsageError(
+            f"int8 is fitted to pictures like those to come, and {model} is no run that has some: {missing}."
+        )
+    try:
+        found = _sample_images(load_held_out(model, "train", trained_on), spec, NUM_CALIBRATION_IMAGES)
+    except (DataError, UsageError) as error:
+        raise UsageError(
+            f"int8 is fitted to the run's training pictures, which are not here ({error}): {missing}."
+        ) from error
+    if not found:
+        raise UsageError(f"int8 is fitted to the run's training pictures, and none of them can be read: {missing}.")
+    return found, f"calibrated on {len(found):,} training pictures of the run"
+
+
+def draw_synthetic_images(
+    height: int, width: int, channels: int, count: int = NUM_COMPARISON_IMAGES
+) -> UInt8[np.ndarray, "n H W C"]:
+    """Pictures of soft and sharp edges and noise, the same each time."""
+    generator = np.random.default_rng(derive(0, "pictures to compare an export on"))
+    y, x = np.mgrid[:height, :width] / max(height, width)
+    waves = np.zeros((count, height, width, channels))
+    for _ in range(4):
+        turn, speed, phase = generator.uniform(0, 2 * np.pi, (3, count, 1, 1, channels))
+        along = np.cos(turn) * x[None, :, :, None] + np.sin(turn) * y[None, :, :, None]
+        waves += np.sin(2 * speed * np.pi * along + phase)
+    sharp = generator.uniform(size=(count, 1, 1, 1)) < 0.5
+    noise = generator.normal(0, generator.uniform(0, 60, (count, 1, 1, 1)), waves.shape)
+    return np.rint(128 + 30 * np.where(sharp, 3 * np.sign(waves), waves) + noise).clip(0, 255).astype(np.uint8)
+
+
+def _sample_images(labelled: LabelledImages, spec: ImageSpec, most: int) -> list[DecodedArray]:
+    """Evenly from all, less those that cannot be read."""
+    pictures = labelled.pictures
+    places = np.linspace(0, len(pictures) - 1, min(most, len(pictures))).astype(np.int64)
+    return list(_decode_readable((pictures[place] for place in places.tolist()), spec))
+
+
+def _decode_readable(pictures: Iterable[ImageInput], spec: ImageSpec) -> Iterator[DecodedArray]:
+    for picture in pictures:
+        try:
+            yield decode_image(picture, spec)
+        except DataError:  # the run may have left it out, too; the others are enough
+            continue

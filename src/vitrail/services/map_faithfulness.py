@@ -1,0 +1,117 @@
+"""How true maps are: methods measured on the labelled pictures of a trained model, planted evidence among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..data.preprocess import normalize, preprocess_image
+from ..data.sources import synthetic
+from ..data.sources.synthetic import SyntheticImages
+from ..errors import UsageError
+from ..explain.faithfulness.benchmark import NUM_SHUFFLED, FaithfulnessReport, FaithfulnessRequest, SyntheticTruth
+from ..explain.faithfulness.benchmark import measure_faithfulness as benchmark_measure_faithfulness
+from ..explain.faithfulness.curves import TASK_SCORES, MapFunction, inference_mode
+from ..explain.methods import METHODS, MethodOptions
+from ..model.vit import ViT
+from ..predict.predictor import Predictor
+from .evaluation import LabelledImages
+
+NUM_IMAGES = 100
+"""Pictures that are measured: each costs some 70 forward passes for every method, and as many for every baseline."""
+NUM_PAIRS = 96
+"""Pictures with two classes, where the evidence is planted."""
+BATCH_SIZE = 64
+
+
+def measure_faithfulness(
+    predictor: Predictor,
+    labelled: LabelledImages,
+    methods: Mapping[str, MapFunction],
+    pictures: int = NUM_IMAGES,
+    shuffled: int = NUM_SHUFFLED,
+    seed: int = 0,
+) -> FaithfulnessReport:
+    """Measure methods on the first so many pictures, with the model's own answers as what is explained.
+
+    On `planted` pictures the glyph's class is explained instead, and where its map lies is measured as well. Whole
+    groups are drawn for intervals where the source says which pictures belong together.
+
+    Args:
+        shuffled: pictures whose maps are made again for every part of the model that loses its weights; 0 for none.
+
+    Raises:
+        UsageError: several models, another than a plain ViT, no outputs, or as `measure`.
+        DataError: a picture cannot be read.
+    """
+    member = predictor.alone()
+    model = member.model
+    if not isinstance(model, ViT) or not model.config.outputs:
+        raise UsageError("Only a plain ViT with outputs can be measured: there must be an answer, and patches to drop.")
+    rows, source = labelled.rows[:pictures], labelled.source
+    prepared = torch.stack([preprocess_image(source.pictures[row], member.spec) for row in rows.tolist()])
+    images = normalize(prepared, member.spec).to(predictor.device)
+    truth = _find_synthetic_truth(labelled, rows) if tuple(predictor.classes) == synthetic.CLASSES else None
+    known, classes = (
+        None,
+        _predict_classes(model, images) if member.task != "number" else images.new_zeros(len(rows)).long(),
+    )
+    if truth is not None:
+        known = SyntheticTruth(planted=truth, pairs=synthetic.make_synthetic_pairs(NUM_PAIRS, seed=1), spec=member.spec)
+        classes = torch.from_numpy(truth.targets).to(predictor.device)
+    return benchmark_measure_faithfulness(
+        methods,
+        FaithfulnessRequest(
+            model=model,
+            images=images,
+            classes=classes,
+            score=TASK_SCORES[member.task],
+            known=known,
+            shuffled=shuffled,
+            seed=seed,
+            groups=None if source.groups is None else source.groups[rows],
+        ),
+    )
+
+
+def get_map_function(name: str) -> MapFunction:
+    """A method of `explain.methods` by its name, as it is measured: empty maps are counted, not refused.
+
+    Raises:
+        UsageError: there is no such method, or it cannot do without an option.
+    """
+    if name not in METHODS or "patch" in METHODS[name].uses:
+        known = ", ".join(each for each, method in METHODS.items() if "patch" not in method.uses)
+        raise UsageError(f"Measured can be {known}. Got {name!r}.")
+    method = METHODS[name]
+
+    def maps(model: ViT, images: Tensor, classes: Tensor) -> np.ndarray:
+        return method.run(model, images, classes.tolist() if method.of_class else None, MethodOptions()).values
+
+    return maps
+
+
+def _predict_classes(model: ViT, images: Float[Tensor, "B C H W"]) -> Int[Tensor, " B"]:
+    """The output that is largest for each picture."""
+    with inference_mode(model):
+        parts = [model(images[start : start + BATCH_SIZE]).argmax(1) for start in range(0, len(images), BATCH_SIZE)]
+    return torch.cat(parts)
+
+
+def _find_synthetic_truth(labelled: LabelledImages, rows: NDArray[np.int64]) -> SyntheticImages | None:
+    """The truth about planted pictures, recognised by their pixels; None for any other pictures."""
+    source = labelled.source
+    if source.name != "planted" or not isinstance(source.pictures, np.ndarray):
+        return None
+    for tag in (False, True):
+        made = synthetic.make_synthetic_images(int(rows.max()) + 1, seed=0, tag=tag)
+        truth = SyntheticImages(*(vars(made)[field.name][rows] for field in fields(SyntheticImages)))
+        if np.array_equal(truth.pictures, source.pictures[rows]):
+            return truth
+    return None

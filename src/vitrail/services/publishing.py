@@ -1,0 +1,191 @@
+"""A model on the Hub: `vitrail export RUN --to hub:OWNER/NAME`, its files and its card, shown first if one likes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from ..checkpoints import bundle, model_card
+from ..errors import UsageError
+from ..files import hub
+from ..files.checksums import MANIFEST, write_manifest
+from . import conversion
+from .open_model import ModelInfo, find_model
+
+HubLayout = Literal["native", "timm", "transformers"]
+HUB_LAYOUTS: tuple[HubLayout, ...] = get_args(HubLayout)
+USAGE_SNIPPETS: Mapping[HubLayout, str] = {
+    "native": """```
+pip install vitrail
+vitrail predict hf:{name} picture.jpg
+```
+
+```python
+import vitrail
+model = vitrail.load("hf:{name}")
+```
+
+`config.json` holds everything that a prediction needs, `manifest.json` the size and SHA-256 of every file but this
+page: change none of them by hand.""",
+    "timm": """```python
+import timm
+model = timm.create_model("hf_hub:{name}", pretrained=True)
+```""",
+    "transformers": """```python
+from transformers import pipeline
+answers = pipeline("{pipeline}", model="{name}")("picture.jpg")
+```""",
+}
+"""How a person opens each layout, for the card."""
+HUB_LIBRARIES: Mapping[HubLayout, str] = {"native": "vitrail", "timm": "timm", "transformers": "transformers"}
+USAGE_SECTION = re.compile(r"^## Use\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedModel:
+    """What was put on the Hub, or would be."""
+
+    repository: str
+    """OWNER/NAME."""
+    layout: HubLayout
+    files: Mapping[str, int]
+    """Every file and its size in bytes."""
+    card: str
+    """README.md, which the Hub shows as the model's page; one that a person has edited there stays."""
+    page: str
+    """Its address; empty if nothing was sent."""
+    commit: str
+    notes: tuple[str, ...]
+    """What a person should know of it."""
+
+
+def is_hub_target(to: str) -> bool:
+    """Whether a target of `export` is on the Hub."""
+    return to.startswith(hub.PUSH_PREFIX)
+
+
+def publish_model(
+    given: str,
+    to: str,
+    layout: str | None = None,
+    private: bool = False,
+    dry_run: bool = False,
+    out: Path | None = None,
+) -> PublishedModel:
+    """Write a model's files and its card, and put them on the Hub as one commit.
+
+    Args:
+        given: a run folder, a bundle, or any model that `convert` reads.
+        to: "hub:OWNER/NAME".
+        layout: "native", which is a bundle, or "timm" or "transformers", for readers of theirs; None is native.
+        private: make the repository for its owner alone.
+        dry_run: send nothing, and ask nothing of the network.
+        out: a folder to keep what is sent.
+
+    Raises:
+        UsageError: no such layout, `out` exists, the layout cannot express the model, or see `hub_push.send`.
+        DamagedFileError: the model's files cannot be trusted, or those that were written answer otherwise.
+        ResourceError: the Hub cannot be reached; nothing was sent.
+    """
+    repository, chosen = hub.parse_push_target(to), _parse_hub_layout(layout)
+    if out is not None and out.exists():
+        raise UsageError(f"{out} exists already and is not overwritten. Choose another name or move it away.")
+    found = find_model(given)
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as above:
+        folder = Path(above) / "model"
+        notes = _write_model_files(found, chosen, folder)
+        text = _make_hub_card(found, repository, chosen, notes)
+        (folder / bundle.CARD_FILE).write_text(text, encoding="utf-8")
+        if chosen == "native":
+            write_manifest(folder, with_page=False)  # people edit it where the Hub shows it
+        else:
+            (folder / MANIFEST).unlink()  # other libraries do not look at it, and people may edit their files
+        files = hub.list_files(folder)
+        sent = hub.PushResult("", "", (), text)
+        if not dry_run:
+            version = importlib.metadata.version("vitrail")
+            sent = hub.push_folder(folder, repository, private, f"Written by Vitrail {version}")
+        if out is not None:
+            shutil.copytree(folder, out)
+    return PublishedModel(
+        repository=repository, layout=chosen, files=files, card=sent.card, page=sent.page, commit=sent.commit,
+        notes=(*notes, *_note_missing_licence(sent.card), *sent.notes),
+    )  # fmt: skip
+
+
+def reject_hub_options(to: str, layout: str | None, private: bool, dry_run: bool) -> None:
+    """Refuse what only a place on the Hub has a use for.
+
+    Raises:
+        UsageError: one of them was given.
+    """
+    said = {"--layout": layout, "--private": private, "--dry-run": dry_run}
+    if given := [flag for flag, value in said.items() if value]:
+        raise UsageError(f"{' and '.join(given)} can be said with --to hub:OWNER/NAME alone. Got --to {to}.")
+
+
+def _parse_hub_layout(word: str | None) -> HubLayout:
+    if word is None:
+        return "native"
+    for known in HUB_LAYOUTS:
+        if word == known:
+            return known
+    raise UsageError(f"--layout is {', '.join(HUB_LAYOUTS[:-1])} or {HUB_LAYOUTS[-1]}. Got {word!r}.")
+
+
+def _write_model_files(found: ModelInfo, layout: HubLayout, folder: Path) -> tuple[str, ...]:
+    """The files of a model but for the card of the Hub, and what the layout cannot say of it."""
+    if layout == "native" and found.bundle is not None:
+        shutil.copytree(found.bundle, folder, ignore=shutil.ignore_patterns(MANIFEST))  # its hashes were compared
+        return ()
+    return conversion.convert_model(found, "bundle" if layout == "native" else layout, folder).notes
+
+
+def _make_hub_card(found: ModelInfo, repository: str, layout: HubLayout, notes: tuple[str, ...]) -> str:
+    """The model's own card with a head that the Hub reads, and how to open it from there."""
+    pipeline = model_card.PIPELINE_TAGS.get(found.task, "image-feature-extraction")
+    use = USAGE_SNIPPETS[layout].replace("{name}", repository).replace("{pipeline}", pipeline)
+    beside = ["", *(f"- {note}" for note in notes)] if notes else []
+    section = "\n".join(["## Use", "", use, *beside, "", ""])
+    text = hub.FRONT_MATTER_PATTERN.sub(
+        lambda _: _make_front_matter(found, layout, pipeline), _read_model_card(found), count=1
+    )
+    return hub.seal_card(USAGE_SECTION.sub(lambda _: section, text, count=1))
+
+
+def _read_model_card(found: ModelInfo) -> str:
+    if found.bundle is not None and (found.bundle / bundle.CARD_FILE).is_file():
+        return (found.bundle / bundle.CARD_FILE).read_text(encoding="utf-8")
+    parameters = sum(parameter.numel() for parameter in found.model.parameters())
+    return model_card.format_model_card(found.config, parameters, found.spec, found.task, found.classes, {})
+
+
+def _make_front_matter(found: ModelInfo, layout: HubLayout, pipeline: str) -> str:
+    """What the Hub reads of a card: library, task, licence, and whose weights these were before."""
+    lines = [
+        f"library_name: {HUB_LIBRARIES[layout]}",
+        f"pipeline_tag: {pipeline}",
+        "tags: [vision-transformer, vitrail]",
+    ]
+    if _hub_licence_id(found):
+        lines.append(f"license: {_hub_licence_id(found)}")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", found.repository, re.ASCII):
+        lines.append(f"base_model: {found.repository}")
+    return "\n".join(["---", *lines, "---", ""])
+
+
+def _hub_licence_id(found: ModelInfo) -> str:
+    """The licence, where it is one that the Hub has a word for."""
+    return found.licence if re.fullmatch(r"[a-z][a-z0-9.-]{1,40}", found.licence) else ""
+
+
+def _note_missing_licence(card_text: str) -> tuple[str, ...]:
+    if hub.has_licence(card_text):
+        return ()
+    return ("the card states no licence; say on its page under which one others may use the model",)
