@@ -9,12 +9,11 @@ from contextlib import contextmanager
 
 from served import reading
 from vitrail.predict.predictor import Predictor, PredictorMember
-from vitrail.serve.listening import listen
-from vitrail.serve.opened import Opened
-from vitrail.serve.running import Asked, StoppableServer, _allow_connections, _config
+from vitrail.serve.auth import BearerTokens
+from vitrail.serve.limits import ServerLimits
+from vitrail.serve.served_model import ServedModel
+from vitrail.serve.server import ServeRequest, StoppableServer, _make_uvicorn_config, _raise_file_limit, bind_socket
 from vitrail.serve.service import Service
-from vitrail.serve.settings import Limits
-from vitrail.serve.tokens import Tokens
 
 
 class Here:
@@ -22,35 +21,35 @@ class Here:
 
     port: int
     service: Service
-    opened: Opened
+    opened: ServedModel
     loop: asyncio.AbstractEventLoop
 
 
 @contextmanager
 def serving_here(
-    found: PredictorMember | None = None, limits: Limits | None = None, tokens: Tokens | None = None
+    found: PredictorMember | None = None, limits: ServerLimits | None = None, tokens: BearerTokens | None = None
 ) -> Iterator[Here]:
     """Ready to answer; everything is ended afterwards."""
     here, ready, problems = Here(), threading.Event(), []
-    limits = limits or Limits(workers=1)
-    _allow_connections()
-    listener = listen("127.0.0.1", 0)
+    limits = limits or ServerLimits(workers=1)
+    _raise_file_limit()
+    listener = bind_socket("127.0.0.1", 0)
     here.port = listener.getsockname()[1]
 
     async def run() -> None:
         here.loop = asyncio.get_running_loop()
 
         def opened(broken):
-            here.opened = Opened(Predictor([found or reading()]), "tiny", "Apache-2.0", broken)
+            here.opened = ServedModel(Predictor([found or reading()]), "tiny", "Apache-2.0", broken)
             return here.opened
 
         def failed(problem: BaseException) -> None:
             problems.append(problem)
             ready.set()
 
-        here.service = Service("tiny", limits, tokens or Tokens(), opened, lambda _: ready.set(), failed)
-        asked = Asked(model="tiny", name="tiny", limits=limits)
-        server = StoppableServer(_config(asked, here.service), lambda: None)
+        here.service = Service("tiny", limits, tokens or BearerTokens(), opened, lambda _: ready.set(), failed)
+        asked = ServeRequest(model="tiny", name="tiny", limits=limits)
+        server = StoppableServer(_make_uvicorn_config(asked, here.service), lambda: None)
         here.stop = lambda: here.loop.call_soon_threadsafe(setattr, server, "should_exit", True)
         here.service.batcher.start()
         try:

@@ -21,11 +21,11 @@ from fastapi.routing import APIRoute
 import partners
 from vitrail.cli.arguments import parse
 from vitrail.cli.main import COMMANDS
-from vitrail.serve.app import _health
-from vitrail.serve.running import CLOSING
+from vitrail.serve.app import _add_health_routes
+from vitrail.serve.auth import TOKEN_VARIABLE, read_tokens
+from vitrail.serve.limits import ServerLimits
+from vitrail.serve.server import CLOSE_TIMEOUT
 from vitrail.serve.service import Service
-from vitrail.serve.settings import Limits
-from vitrail.serve.tokens import VARIABLE, read_tokens
 from vitrail.train.distributed.collectives import group_from_env
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -68,8 +68,8 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     assert paths == ["/v2/health/ready", "/v2/health/ready", "/v2/health/live"]
     assert set(paths) <= asyncio.run(health_routes())
     before = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
-    assert template["spec"]["terminationGracePeriodSeconds"] >= before + Limits.drain + CLOSING
-    assert container["env"][0]["name"] == VARIABLE
+    assert template["spec"]["terminationGracePeriodSeconds"] >= before + ServerLimits.drain + CLOSE_TIMEOUT
+    assert container["env"][0]["name"] == TOKEN_VARIABLE
     assert float(container["resources"]["limits"]["cpu"]) > asked.threads > 0
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
@@ -96,7 +96,7 @@ async def health_routes() -> set[str]:
     def never(*_: object) -> NoReturn:
         raise AssertionError("nothing is opened here")
 
-    _health(app, Service("cells", Limits(), read_tokens(None, {}), never, never, never))
+    _add_health_routes(app, Service("cells", ServerLimits(), read_tokens(None, {}), never, never, never))
     return {route.path for route in app.routes if isinstance(route, APIRoute)}
 
 

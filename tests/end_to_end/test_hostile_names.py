@@ -11,7 +11,7 @@ import pytest
 from corpus.writing import encoded, photo
 from served import asked, reading, saved, serving
 from serving_here import serving_here
-from vitrail.serve.page_files import FOLDER
+from vitrail.serve.static_files import PAGE_FOLDER
 
 HOSTILE = "<img src=x onerror=document.title='owned'>"
 NAMES = (HOSTILE, "<script>document.title='owned'</script>", "\"'&lt;")
@@ -42,7 +42,7 @@ def predicted(port: int) -> dict[str, object]:
 
 
 def test_e18_no_file_of_the_page_makes_markup_of_words():
-    scripts = sorted(FOLDER.glob("*.js"))
+    scripts = sorted(PAGE_FOLDER.glob("*.js"))
     assert len(scripts) > 5
     for path in scripts:
         assert not MARKUP.findall(path.read_text(encoding="utf-8")), path

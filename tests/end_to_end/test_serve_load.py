@@ -15,7 +15,7 @@ from pathlib import Path
 from corpus.writing import encoded, photo
 from served import asked, memory, saved, serving, tree
 from serving_here import Here, serving_here
-from vitrail.serve.settings import Limits
+from vitrail.serve.limits import ServerLimits
 
 PICTURE = encoded(photo(), "PNG")
 HEAD = b"POST /predict HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(PICTURE)
@@ -64,7 +64,7 @@ def ask_at_once(port: int, count: int, host: str = "127.0.0.1") -> list[tuple[in
 
 def test_e6_64_clients_at_once_are_answered_in_few_batches():
     """E6."""
-    with serving_here(limits=Limits(workers=2)) as here:
+    with serving_here(limits=ServerLimits(workers=2)) as here:
         sizes = slowed(here, 0.2)
         found = ask_at_once(here.port, 64)
         assert {status for status, _, _ in found} == {200}
@@ -74,7 +74,7 @@ def test_e6_64_clients_at_once_are_answered_in_few_batches():
 
 def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
     """E7: the queue is bounded, one address cannot fill it, and nobody waits without end."""
-    limits = Limits(workers=2, waiting=100, per_client=80, batch=32, pictures=32)
+    limits = ServerLimits(workers=2, waiting=100, per_client=80, batch=32, pictures=32)
     with serving_here(limits=limits) as here:
         slowed(here, 0.1)
         with ThreadPoolExecutor(5) as pool:
@@ -92,7 +92,7 @@ def test_e7_a_thousand_at_once_are_answered_or_told_when_to_come_again():
 
 def test_e8_what_takes_longer_than_the_deadline_is_told_so_and_makes_room():
     """E8."""
-    with serving_here(limits=Limits(workers=1, deadline=0.4, waiting=2, pictures=1)) as here:
+    with serving_here(limits=ServerLimits(workers=1, deadline=0.4, waiting=2, pictures=1)) as here:
         sizes = slowed(here, 1.0)
         began = time.monotonic()
         said = asked(here.port, "/predict", PICTURE)
@@ -140,7 +140,7 @@ def test_health_is_told_while_the_model_is_busy():
 
 def test_e10_a_decoder_that_is_killed_is_replaced_and_five_deaths_are_told():
     """E10."""
-    with serving_here(limits=Limits(workers=1)) as here:
+    with serving_here(limits=ServerLimits(workers=1)) as here:
         for number in range(5):
             assert asked(here.port, "/v2/health/ready").status == 200, number
             before = here.service.pictures.processes
@@ -180,7 +180,7 @@ def test_an_error_that_nobody_foresaw_is_told_without_its_insides(caplog):
 
 
 def test_too_many_explanations_are_told_to_come_again():
-    with serving_here(limits=Limits(workers=1, tasks=1)) as here:
+    with serving_here(limits=ServerLimits(workers=1, tasks=1)) as here:
         with here.service.admission.task():
             said = asked(here.port, "/explain", PICTURE)
             assert said.status == 503 and said.headers["retry-after"]

@@ -7,21 +7,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from .refusals import RefusedError
-from .settings import Limits
+from .http_errors import HttpError
+from .limits import ServerLimits
 
-LONGEST = 60
+MAX_RETRY_SECONDS = 60
 """Seconds that anybody is sent away for at most."""
 
 
-class Admission:
+class AdmissionControl:
     """Counts of what is inside at the moment. Lives in the event loop, so nothing needs a lock.
 
     Args:
         seconds: how long the model takes for a picture at the moment.
     """
 
-    def __init__(self, limits: Limits, seconds: Callable[[], float]):
+    def __init__(self, limits: ServerLimits, seconds: Callable[[], float]):
         self._limits, self._seconds = limits, seconds
         self._clients: Counter[str] = Counter()
         self.waiting = 0
@@ -61,7 +61,7 @@ class Admission:
     def check_client(self, address: str) -> None:
         """Raise RefusedError (429) if no further request of an address would be answered."""
         if self._clients[address] >= self._limits.per_client:
-            raise RefusedError(
+            raise HttpError(
                 429, f"{self._limits.per_client} requests of this address are being answered. Wait for one of them.",
                 again=self._soon(),
             )  # fmt: skip
@@ -74,7 +74,7 @@ class Admission:
             RefusedError: 503, the queue is full.
         """
         if self.waiting + count > self._limits.waiting:
-            raise RefusedError(
+            raise HttpError(
                 503, f"{self.waiting} pictures wait for the model, and it takes {self._limits.waiting} at most. Try "
                 "again.", again=self._soon(),
             )  # fmt: skip
@@ -92,7 +92,7 @@ class Admission:
             RefusedError: 503, too many wait.
         """
         if self.tasks >= self._limits.tasks:
-            raise RefusedError(
+            raise HttpError(
                 503, f"{self.tasks} explanations and embeddings wait for the model. Try again.", again=self._soon()
             )
         self.tasks += 1
@@ -108,7 +108,7 @@ class Admission:
             RefusedError: 503, the bodies of all requests together are too large.
         """
         if self.bytes + count > self._limits.bodies:
-            raise RefusedError(
+            raise HttpError(
                 503, f"the requests that are being read hold {self.bytes:,} bytes, and together they may hold "
                 f"{self._limits.bodies:,}. Try again.", again=self._soon(),
             )  # fmt: skip
@@ -120,4 +120,4 @@ class Admission:
 
     def _soon(self) -> int:
         """When the pictures that wait now will be answered, in whole seconds from 1 to a minute."""
-        return max(1, min(LONGEST, math.ceil(self.waiting * self._seconds())))
+        return max(1, min(MAX_RETRY_SECONDS, math.ceil(self.waiting * self._seconds())))

@@ -12,13 +12,13 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .refusals import Headers, RefusedError, refuse
+from .http_errors import Headers, HttpError, send_http_error
 from .service import Service
 
-HEADERS, TARGET = 100, 8192
+MAX_HEADERS, MAX_TARGET_BYTES = 100, 8192
 """Lines of a head, and bytes of a path with its query."""
-UNFORESEEN = "Something went wrong inside the server that nobody foresaw."
-LOG = logging.getLogger("uvicorn.error")
+UNEXPECTED_ERROR = "Something went wrong inside the server that nobody foresaw."
+LOGGER = logging.getLogger("uvicorn.error")
 
 
 class Gate:
@@ -30,21 +30,23 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        said, began = _Said(send), time.perf_counter()
+        said, began = _ResponseTracker(send), time.perf_counter()
         try:
             await self._let_in(scope, receive, said)
-        except RefusedError as refused:
+        except HttpError as refused:
             await said.refuse(refused)
         except asyncio.CancelledError:  # the server ends and waits no longer
-            await said.refuse(RefusedError(503, "The server is stopping.", again=1, close=True))
+            await said.refuse(HttpError(503, "The server is stopping.", again=1, close=True))
         except Exception:
-            LOG.exception("A request ended in an error that nobody foresaw.")  # the stack alone, nothing of a client's
-            await said.refuse(RefusedError(500, UNFORESEEN))
+            LOGGER.exception(
+                "A request ended in an error that nobody foresaw."
+            )  # the stack alone, nothing of a client's
+            await said.refuse(HttpError(500, UNEXPECTED_ERROR))
         finally:
             self._service.ended(scope["path"], said.status, time.perf_counter() - began)
 
-    async def _let_in(self, scope: Scope, receive: Receive, said: _Said) -> None:
-        headers = _checked(scope)
+    async def _let_in(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
+        headers = _check_headers(scope)
         if scope["method"] != "POST" or scope["path"] not in self._service.work:
             await self._app(scope, receive, said)
             return
@@ -52,10 +54,10 @@ class Gate:
         address = scope["client"][0] if scope.get("client") else ""
         service.check_open()
         if not service.tokens.allow(headers.get(b"authorization", b"")):
-            raise RefusedError(401, "This server asks for a token: Authorization: Bearer TOKEN.")
+            raise HttpError(401, "This server asks for a token: Authorization: Bearer TOKEN.")
         service.admission.check_client(address)
         if int(headers.get(b"content-length", b"0")) > limits.body:
-            raise _too_large(limits.body)
+            raise _body_too_large_error(limits.body)
         body, state = bytearray(), scope.setdefault("state", {})
         with service.admission.request():
             try:
@@ -63,7 +65,7 @@ class Gate:
                 state["body"] = body
                 with service.admission.client(address):
                     await self._answer(scope, receive, said)
-            except _GoneError:
+            except _ClientDisconnectedError:
                 return
             finally:
                 service.admission.give(len(body))
@@ -79,10 +81,10 @@ class Gate:
                 while True:
                     message = await receive()
                     if message["type"] != "http.request":
-                        raise _GoneError
+                        raise _ClientDisconnectedError
                     chunk = message.get("body", b"")
                     if len(body) + len(chunk) > limits.body:
-                        raise _too_large(limits.body)
+                        raise _body_too_large_error(limits.body)
                     admission.take(len(chunk))
                     body += chunk
                     if not message.get("more_body", False):
@@ -90,14 +92,14 @@ class Gate:
                     if not patience.expired():
                         patience.reschedule(began + limits.slow + len(body) / limits.pace)
         except TimeoutError as late:
-            raise RefusedError(
+            raise HttpError(
                 408, f"The body came too slowly: {len(body):,} bytes in {loop.time() - began:.0f} s.", close=True
             ) from late
 
-    async def _answer(self, scope: Scope, receive: Receive, said: _Said) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, said: _ResponseTracker) -> None:
         """Let the framework answer, until the deadline or until the client has left."""
-        work = asyncio.ensure_future(self._app(scope, _nothing_more, said))
-        gone = asyncio.ensure_future(_until_gone(receive))
+        work = asyncio.ensure_future(self._app(scope, _receive_empty_body, said))
+        gone = asyncio.ensure_future(_wait_for_disconnect(receive))
         deadline = self._service.limits.deadline
         try:
             await asyncio.wait((work, gone), timeout=deadline, return_when=asyncio.FIRST_COMPLETED)
@@ -105,19 +107,19 @@ class Gate:
                 await work
                 return
             if gone.done():
-                raise _GoneError
-            raise RefusedError(504, f"There was no answer within {deadline:g} s. Try again later.", again=1)
+                raise _ClientDisconnectedError
+            raise HttpError(504, f"There was no answer within {deadline:g} s. Try again later.", again=1)
         finally:
             for task in (work, gone):
                 task.cancel()
             await asyncio.wait((work, gone))
 
 
-class _GoneError(Exception):
+class _ClientDisconnectedError(Exception):
     """The client has closed the connection."""
 
 
-class _Said:
+class _ResponseTracker:
     """`send`, and what has been sent so far."""
 
     def __init__(self, send: Send):
@@ -132,42 +134,42 @@ class _Said:
             self.ended = not message.get("more_body", False)
         await self._send(message)
 
-    async def refuse(self, refused: RefusedError) -> None:
+    async def refuse(self, refused: HttpError) -> None:
         """Say it, unless something else was said already."""
         if not self.status:
-            await refuse(self, refused)
+            await send_http_error(self, refused)
 
 
-async def _nothing_more() -> Message:
+async def _receive_empty_body() -> Message:
     """What the framework reads: the body lies in the state of the request, and who leaves is noticed at the gate."""
     return {"type": "http.request", "body": b"", "more_body": False}
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def _checked(scope: Scope) -> dict[bytes, bytes]:
+def _check_headers(scope: Scope) -> dict[bytes, bytes]:
     """The headers by name.
 
     Raises:
         RefusedError: 400, 414 or 431, for a head that no honest client sends.
     """
     headers: Headers = scope["headers"]
-    if len(headers) > HEADERS:
-        raise RefusedError(431, f"A request may have {HEADERS} headers. Got {len(headers)}.", close=True)
-    if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > TARGET:
-        raise RefusedError(414, f"A path and its query may have {TARGET:,} bytes.", close=True)
+    if len(headers) > MAX_HEADERS:
+        raise HttpError(431, f"A request may have {MAX_HEADERS} headers. Got {len(headers)}.", close=True)
+    if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+        raise HttpError(414, f"A path and its query may have {MAX_TARGET_BYTES:,} bytes.", close=True)
     found = dict(headers)
     if b"host" not in found and scope["http_version"] == "1.1":
-        raise RefusedError(400, "A request of HTTP/1.1 names its Host.", close=True)
+        raise HttpError(400, "A request of HTTP/1.1 names its Host.", close=True)
     if b"content-length" in found and b"transfer-encoding" in found:
-        raise RefusedError(400, "A request has either a Content-Length or a Transfer-Encoding, not both.", close=True)
+        raise HttpError(400, "A request has either a Content-Length or a Transfer-Encoding, not both.", close=True)
     if any(name == b"transfer-encoding" and value.lower() != b"chunked" for name, value in headers):
-        raise RefusedError(400, "A body may come in chunks, and in no other Transfer-Encoding.", close=True)
+        raise HttpError(400, "A body may come in chunks, and in no other Transfer-Encoding.", close=True)
     return found
 
 
-def _too_large(limit: int) -> RefusedError:
-    return RefusedError(413, f"A request may hold {limit:,} bytes. Send a smaller picture, or fewer at once.")
+def _body_too_large_error(limit: int) -> HttpError:
+    return HttpError(413, f"A request may hold {limit:,} bytes. Send a smaller picture, or fewer at once.")

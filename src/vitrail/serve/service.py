@@ -8,17 +8,17 @@ from collections.abc import Callable
 from functools import partial
 
 from ..predict.batches import ImageName
-from .admission import Admission
-from .batching import Answered, Batcher
-from .metrics import OTHER, Metrics
-from .opened import Opened
-from .pictures import Pictures, Prepared
-from .refusals import RefusedError
-from .settings import Limits
-from .tokens import Tokens
+from .admission import AdmissionControl
+from .auth import BearerTokens
+from .batcher import Batcher, PredictionBatch
+from .decode_pool import DecodePool, PreparedImages
+from .http_errors import HttpError
+from .limits import ServerLimits
+from .prometheus import OTHER_PATH, ServerMetrics
+from .served_model import ServedModel
 
-Log = Callable[[str, int, float], None]
-WORK = ("/predict", "/explain", "/embed")
+RequestLog = Callable[[str, int, float], None]
+WORK_PATHS = ("/predict", "/explain", "/embed")
 
 
 class Service:
@@ -33,26 +33,28 @@ class Service:
     def __init__(
         self,
         name: str,
-        limits: Limits,
-        tokens: Tokens,
-        open_model: Callable[[Callable[[], None]], Opened],
-        ready: Callable[[Opened], None],
+        limits: ServerLimits,
+        tokens: BearerTokens,
+        open_model: Callable[[Callable[[], None]], ServedModel],
+        ready: Callable[[ServedModel], None],
         failed: Callable[[BaseException], None],
-        log: Log | None = None,
+        log: RequestLog | None = None,
     ):
         self.name, self.limits, self.tokens = name, limits, tokens
         self.infer = f"/v2/models/{name}/infer"
-        self.work = frozenset((*WORK, self.infer))
-        self.metrics = Metrics((*WORK, self.infer, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/"))
+        self.work = frozenset((*WORK_PATHS, self.infer))
+        self.metrics = ServerMetrics(
+            (*WORK_PATHS, self.infer, "/about", "/metrics", "/v2/health/live", "/v2/health/ready", "/")
+        )
         self.batcher = Batcher(partial(open_model, self._break), self._opened, self.metrics.batch, limits.batch)
-        self.admission = Admission(limits, lambda: self.batcher.seconds)
-        self.opened: Opened | None = None
-        self.pictures: Pictures | None = None
+        self.admission = AdmissionControl(limits, lambda: self.batcher.seconds)
+        self.opened: ServedModel | None = None
+        self.pictures: DecodePool | None = None
         self.draining = False
         self.broken = False
         self._ready, self._failed, self._log = ready, failed, log
         self._starting: asyncio.Task[None] | None = None
-        self._decoders: Pictures | None = None
+        self._decoders: DecodePool | None = None
 
     @property
     def shut(self) -> str:
@@ -72,17 +74,17 @@ class Service:
     def check_open(self) -> None:
         """Raise RefusedError (503) while nothing is answered."""
         if why := self.shut:
-            raise RefusedError(503, why, again=1, close=self.draining)
+            raise HttpError(503, why, again=1, close=self.draining)
 
-    def model(self) -> Opened:
+    def model(self) -> ServedModel:
         """The model; RefusedError (503) while it is being read."""
         if self.opened is None:
-            raise RefusedError(503, "The model is being read.", again=1)
+            raise HttpError(503, "The model is being read.", again=1)
         return self.opened
 
-    async def start(self, opened: Opened) -> None:
+    async def start(self, opened: ServedModel) -> None:
         """The decoding processes, which need to know what the model reads; then it is ready."""
-        self._decoders = Pictures(opened.spec, self.limits)
+        self._decoders = DecodePool(opened.spec, self.limits)
         await self._decoders.start()
         self.pictures = self._decoders
         gc.collect()
@@ -102,15 +104,15 @@ class Service:
     def ended(self, path: str, status: int, seconds: float) -> None:
         """Count a request, and tell of it where that is wished; of the page's own files only what went wrong."""
         known = self.metrics.request(path, status, seconds)
-        if self._log is not None and (known != OTHER or status >= 400):
+        if self._log is not None and (known != OTHER_PATH or status >= 400):
             self._log(known, status, seconds)
 
-    async def prepared(self, body: bytearray | memoryview) -> Prepared:
+    async def prepared(self, body: bytearray | memoryview) -> PreparedImages:
         """One picture as the model reads it; RefusedError as `Pictures.prepare`."""
         assert self.pictures is not None
         return await self.pictures.prepare("picture", body)
 
-    async def answered(self, name: ImageName, body: bytearray | memoryview) -> tuple[Answered, list[str]]:
+    async def answered(self, name: ImageName, body: bytearray | memoryview) -> tuple[PredictionBatch, list[str]]:
         """One picture answered, and remarks about its file."""
         made = await self.prepared(body)
         found = await self.batcher.answer([name], made.images)
@@ -136,7 +138,7 @@ class Service:
     def _break(self) -> None:
         self.broken = True
 
-    def _opened(self, opened: Opened | None, problem: BaseException | None) -> None:
+    def _opened(self, opened: ServedModel | None, problem: BaseException | None) -> None:
         if opened is None or problem is not None:
             assert problem is not None
             self._failed(problem)

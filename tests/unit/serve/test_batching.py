@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from vitrail.predict.batches import ImageName
-from vitrail.serve.batching import Answered, Batcher
-from vitrail.serve.refusals import RefusedError
+from vitrail.serve.batcher import Batcher, PredictionBatch
+from vitrail.serve.http_errors import HttpError
 
 
 class Gated:
@@ -31,8 +31,8 @@ class Gated:
         self.sizes.append(len(images))
         first = images[:, 0, 0, 0].tolist()
         if 255 in first:
-            raise RefusedError(503, "broken")
-        return Answered([{"first": value} for value in first], {"first": np.array(first)})
+            raise HttpError(503, "broken")
+        return PredictionBatch([{"first": value} for value in first], {"first": np.array(first)})
 
 
 def picture(value: int, count: int = 1) -> torch.Tensor:
@@ -55,7 +55,7 @@ def run(play, most: int = 8, threads: int = 1) -> Gated:
     return model
 
 
-async def begin(batcher: Batcher, model: Gated, *values: int) -> list[asyncio.Task[Answered]]:
+async def begin(batcher: Batcher, model: Gated, *values: int) -> list[asyncio.Task[PredictionBatch]]:
     """One request alone in the model, then the others, all of them waiting."""
     tasks = []
     for value in values:

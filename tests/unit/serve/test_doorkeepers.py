@@ -7,20 +7,19 @@ import socket
 import pytest
 
 from vitrail.errors import ResourceError, UsageError
-from vitrail.serve import listening, tokens
-from vitrail.serve.admission import Admission
-from vitrail.serve.listening import is_public, listen, url_of
-from vitrail.serve.metrics import Metrics
-from vitrail.serve.refusals import RefusedError, as_json
-from vitrail.serve.running import name_of
-from vitrail.serve.settings import Limits
-from vitrail.serve.tokens import Tokens, read_tokens
+from vitrail.serve import auth, server
+from vitrail.serve.admission import AdmissionControl
+from vitrail.serve.auth import BearerTokens, read_tokens
+from vitrail.serve.http_errors import HttpError, encode_json
+from vitrail.serve.limits import ServerLimits
+from vitrail.serve.prometheus import ServerMetrics
+from vitrail.serve.server import bind_socket, choose_model_name, get_listener_url, is_public
 
 LONG = "a-token-of-some-length"
 
 
 def test_only_a_bearer_of_a_known_token_is_let_in():
-    found = Tokens((LONG, LONG + "2"))
+    found = BearerTokens((LONG, LONG + "2"))
     assert found.allow(b"Bearer " + LONG.encode()) and found.allow(b"bearer  " + LONG.encode() + b"2")
     for wrong in (
         b"",
@@ -31,14 +30,14 @@ def test_only_a_bearer_of_a_known_token_is_let_in():
         b"Bearer " + LONG[:-1].encode(),
     ):
         assert not found.allow(wrong), wrong
-    assert Tokens().allow(b"") and not Tokens()
+    assert BearerTokens().allow(b"") and not BearerTokens()
 
 
 def test_e19_tokens_are_compared_in_constant_time_and_kept_as_hashes(monkeypatch):
     """E19."""
     seen = []
-    monkeypatch.setattr(tokens.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or a == b)
-    found = Tokens((LONG, LONG + "2"))
+    monkeypatch.setattr(auth.hmac, "compare_digest", lambda a, b: seen.append((a, b)) or a == b)
+    found = BearerTokens((LONG, LONG + "2"))
     found.allow(b"Bearer nonsense")
     assert len(seen) == 2 and {len(one) for pair in seen for one in pair} == {32}
     assert LONG not in repr(vars(found))
@@ -58,22 +57,22 @@ def test_tokens_come_from_a_file_or_the_environment(tmp_path):
     with pytest.raises(UsageError, match="has 5 characters, and one of fewer than 16"):
         read_tokens(None, {"VITRAIL_TOKEN": "short"})
     with pytest.raises(UsageError, match="spaces or letters"):
-        Tokens(("sixteen letters and ü",))
+        BearerTokens(("sixteen letters and ü",))
 
 
 def test_admission_counts_and_says_when_to_come_again():
-    door = Admission(Limits(waiting=64, per_client=2, tasks=1, body=10, bodies=100), lambda: 0.1)
-    with door.pictures(60), pytest.raises(RefusedError, match="60 pictures wait") as full, door.pictures(5):
+    door = AdmissionControl(ServerLimits(waiting=64, per_client=2, tasks=1, body=10, bodies=100), lambda: 0.1)
+    with door.pictures(60), pytest.raises(HttpError, match="60 pictures wait") as full, door.pictures(5):
         pass
     assert (full.value.status, full.value.again) == (503, 6) and door.waiting == 0
     with door.client("a"), door.client("a"), door.client("b"):
-        with pytest.raises(RefusedError, match="2 requests of this address") as busy, door.client("a"):
+        with pytest.raises(HttpError, match="2 requests of this address") as busy, door.client("a"):
             pass
         assert (busy.value.status, busy.value.again) == (429, 1)
-    with door.client("a"), door.task(), pytest.raises(RefusedError, match="1 explanations"), door.task():
+    with door.client("a"), door.task(), pytest.raises(HttpError, match="1 explanations"), door.task():
         pass
     door.take(90)
-    with pytest.raises(RefusedError, match="hold 90 bytes") as large:
+    with pytest.raises(HttpError, match="hold 90 bytes") as large:
         door.take(11)
     assert large.value.status == 503 and not door._clients
     door.give(90)
@@ -82,39 +81,39 @@ def test_admission_counts_and_says_when_to_come_again():
 
 def test_limits_that_contradict_each_other_are_refused():
     with pytest.raises(UsageError, match=r"deadline must be more than 0\. Got 0"):
-        Limits(deadline=0)
+        ServerLimits(deadline=0)
     with pytest.raises(UsageError, match="would not fit into the 67,108,864"):
-        Limits(body=2**28)
+        ServerLimits(body=2**28)
     with pytest.raises(UsageError, match="64 pictures would not fit among the 10"):
-        Limits(waiting=10)
+        ServerLimits(waiting=10)
 
 
 def test_e13_a_port_that_is_taken_is_named_with_another(monkeypatch):
     """E13."""
-    with listen("127.0.0.1", 0) as first:
+    with bind_socket("127.0.0.1", 0) as first:
         first.listen()
         port = first.getsockname()[1]
         with pytest.raises(UsageError, match=rf"Port {port} is used by another program; try --port {port + 1}\."):
-            listen("127.0.0.1", port)
+            bind_socket("127.0.0.1", port)
     with pytest.raises(UsageError, match="must be an address of this machine"):
-        listen("x" * 64, 0)
+        bind_socket("x" * 64, 0)
     with pytest.raises(UsageError, match="must be an address of this machine"):
-        listen("192.0.2.1", 0)
+        bind_socket("192.0.2.1", 0)
     with pytest.raises(UsageError, match=r"--port must lie in 0\.\.65535\. Got 70000"):
-        listen("127.0.0.1", 70000)
+        bind_socket("127.0.0.1", 70000)
 
     def forbidden(self, address):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(listening.socket, "socket", type("Closed", (socket.socket,), {"bind": forbidden}))
+    monkeypatch.setattr(server.socket, "socket", type("Closed", (socket.socket,), {"bind": forbidden}))
     with pytest.raises(ResourceError, match=r"Permission is missing for port 80; .* Try --port 8080"):
-        listen("127.0.0.1", 80)
+        bind_socket("127.0.0.1", 80)
 
 
 def test_addresses_are_shown_as_a_browser_takes_them():
-    with listen("127.0.0.1", 0) as here, listen("0.0.0.0", 0) as everywhere:
-        assert url_of(here) == f"http://127.0.0.1:{here.getsockname()[1]}" and not is_public(here)
-        assert url_of(everywhere).startswith("http://127.0.0.1:") and is_public(everywhere)
+    with bind_socket("127.0.0.1", 0) as here, bind_socket("0.0.0.0", 0) as everywhere:
+        assert get_listener_url(here) == f"http://127.0.0.1:{here.getsockname()[1]}" and not is_public(here)
+        assert get_listener_url(everywhere).startswith("http://127.0.0.1:") and is_public(everywhere)
 
 
 def has_ipv6() -> bool:
@@ -128,13 +127,13 @@ def has_ipv6() -> bool:
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
 def test_e13_ipv6_is_an_address_like_any_other():
     """E13."""
-    with listen("::1", 0) as here:
-        assert url_of(here).startswith("http://[::1]:") and not is_public(here)
+    with bind_socket("::1", 0) as here:
+        assert get_listener_url(here).startswith("http://[::1]:") and not is_public(here)
 
 
 def test_e21_metrics_stay_few_whatever_is_asked():
     """E21."""
-    found = Metrics(["/predict"])
+    found = ServerMetrics(["/predict"])
     before = len(found.text({}).splitlines())
     for number in range(1000):
         found.request(f"/{number}", 404, 0.01)
@@ -151,14 +150,14 @@ def test_e21_metrics_stay_few_whatever_is_asked():
 def test_e20_json_has_no_word_for_nan():
     """E20."""
     with pytest.raises(ValueError, match="not JSON compliant"):
-        as_json({"probability": float("nan")})
-    assert as_json({"a": 0.1 + 0.2}) == b'{"a":0.30000000000000004}'
+        encode_json({"probability": float("nan")})
+    assert encode_json({"a": 0.1 + 0.2}) == b'{"a":0.30000000000000004}'
 
 
 def test_models_are_called_as_their_folders(tmp_path):
     (tmp_path / "my run" / "model").mkdir(parents=True)
-    assert name_of(str(tmp_path / "my run"), "") == "my-run"
-    assert name_of(str(tmp_path / "my run" / "model"), "") == "my-run"
-    assert name_of("hf:me/flowers@abc", "") == "flowers" and name_of("x", "cells.v2") == "cells.v2"
+    assert choose_model_name(str(tmp_path / "my run"), "") == "my-run"
+    assert choose_model_name(str(tmp_path / "my run" / "model"), "") == "my-run"
+    assert choose_model_name("hf:me/flowers@abc", "") == "flowers" and choose_model_name("x", "cells.v2") == "cells.v2"
     with pytest.raises(UsageError, match="--name may hold letters"):
-        name_of("x", "a/b")
+        choose_model_name("x", "a/b")

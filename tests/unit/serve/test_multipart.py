@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from served import form
-from vitrail.serve.multipart import files_in, is_form
-from vitrail.serve.refusals import RefusedError
+from vitrail.serve.http_errors import HttpError
+from vitrail.serve.protocols import is_form, parse_form_files
 
 KIND = b"multipart/form-data; boundary=edge"
 
 
 def files(body: bytes, kind: bytes = KIND, most: int = 10) -> list[tuple[str, bytes]]:
-    return [(part.name, bytes(part.data)) for part in files_in(bytearray(body), kind, most)]
+    return [(part.name, bytes(part.data)) for part in parse_form_files(bytearray(body), kind, most)]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a.png", "ü b.jpg", "x;y.gif"]), st.binary(max_size=60)), max_size=6))
@@ -54,14 +54,14 @@ def test_forms_are_known_by_their_type():
     ],
 )
 def test_what_is_no_form_is_refused(body, kind, said):
-    with pytest.raises(RefusedError, match=said) as refused:
+    with pytest.raises(HttpError, match=said) as refused:
         files(body, kind)
     assert refused.value.status == 400
 
 
 def test_more_parts_than_allowed_are_refused():
     body, headers = form(*[(f"{n}.png", b"x") for n in range(11)])
-    with pytest.raises(RefusedError, match=r"may have 10 parts") as refused:
+    with pytest.raises(HttpError, match=r"may have 10 parts") as refused:
         files(body, headers["Content-Type"].encode())
     assert refused.value.status == 413
     body, headers = form(*[(f"{n}.png", b"x") for n in range(10)])

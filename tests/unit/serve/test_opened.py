@@ -14,11 +14,10 @@ from vitrail.evaluate.tta import TestTimeAugmentation
 from vitrail.explain.methods import METHODS
 from vitrail.predict.batches import ImageName
 from vitrail.predict.predictor import Predictor
-from vitrail.serve.explanations import WORDS, explain, methods_of
-from vitrail.serve.inference_protocol import model_facts
-from vitrail.serve.opened import Opened
-from vitrail.serve.refusals import RefusedError
-from vitrail.serve.settings import Limits
+from vitrail.serve.http_errors import HttpError
+from vitrail.serve.limits import ServerLimits
+from vitrail.serve.protocols import METHOD_DESCRIPTIONS, describe_model, explain_prepared_image, list_methods
+from vitrail.serve.served_model import ServedModel
 from vitrail.services.explanation import ExplainRequest, explain_with_predictor
 
 NAMES = [ImageName(f"{n}.png", f"{n}") for n in range(5)]
@@ -26,11 +25,11 @@ SQUARE = (8.0, 8.0)
 """Rows and columns of a picture's own that are seen."""
 
 
-def opened(*args: object, broken=lambda: None, **changes: object) -> Opened:
-    return Opened(Predictor([member(*args, **changes)]), "tiny", "MIT", broken)
+def opened(*args: object, broken=lambda: None, **changes: object) -> ServedModel:
+    return ServedModel(Predictor([member(*args, **changes)]), "tiny", "MIT", broken)
 
 
-def images_of(found: Opened, count: int = 5) -> torch.Tensor:
+def images_of(found: ServedModel, count: int = 5) -> torch.Tensor:
     return torch.from_numpy(pictures(found.spec, count)).permute(0, 3, 1, 2).contiguous()
 
 
@@ -53,7 +52,7 @@ def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(tas
             "label", other["abstain"]
         )
     assert [row["path"] for row in answered.rows] == [name.path for name in NAMES]
-    facts = model_facts("tiny", found.predictor.task, len(found.predictor.classes), True, found.spec)
+    facts = describe_model("tiny", found.predictor.task, len(found.predictor.classes), True, found.spec)
     assert [one["name"] for one in facts["outputs"]] == list(answered.outputs)
     for one in facts["outputs"]:
         values = answered.outputs[one["name"]]
@@ -64,10 +63,10 @@ def test_rows_are_those_of_the_predictor_and_outputs_those_of_exported_files(tas
 
 
 def test_several_models_answer_without_logits_and_are_not_looked_into():
-    found = Opened(Predictor([member(), member()]), "two")
+    found = ServedModel(Predictor([member(), member()]), "two")
     assert "logits" not in found.answer(NAMES, images_of(found)).outputs
-    assert found.explainer is None and found.about(Limits(), False)["methods"] == []
-    facts = model_facts("two", "classes", 3, False, found.spec)
+    assert found.explainer is None and found.about(ServerLimits(), False)["methods"] == []
+    facts = describe_model("two", "classes", 3, False, found.spec)
     assert "logits" not in [one["name"] for one in facts["outputs"]]
 
 
@@ -76,10 +75,10 @@ def test_e20_numbers_that_are_not_finite_break_the_model_for_good():
     told = []
     found = opened(broken=lambda: told.append(True))
     next(iter(found.predictor.members[0].model.parameters())).data.fill_(float("nan"))
-    with pytest.raises(RefusedError, match="produced NaN") as refused:
+    with pytest.raises(HttpError, match="produced NaN") as refused:
         found.answer(NAMES, images_of(found))
     assert refused.value.status == 503 and told == [True]
-    with pytest.raises(RefusedError, match="produced NaN"):
+    with pytest.raises(HttpError, match="produced NaN"):
         found.embed(images_of(found)[0])
     with pytest.raises(DamagedFileError, match=r"produced NaN.*Serve another copy"):
         found.warm_up()
@@ -100,24 +99,24 @@ def test_e11_a_picture_must_get_the_same_scores_alone_and_among_others(monkeypat
 
 
 def test_about_says_what_was_decided():
-    found = opened(decided="unlike").about(Limits(body=1000, bodies=2000), True)
+    found = opened(decided="unlike").about(ServerLimits(body=1000, bodies=2000), True)
     assert found["classes"] == ["cat", "dog", "fish"] and found["columns"] == [] and found["task"] == "classes"
     assert (found["abstains_below"], found["unlike"], found["calibrated"], found["token"]) == (0.36, True, False, True)
     assert found["limits"]["bytes"] == 1000 and found["licence"] == "MIT" and found["methods"][0]["name"] == "relevance"
     assert len(found["palette"]) == 256 and all(len(colour) == 7 and colour[0] == "#" for colour in found["palette"])
-    labels = opened(task="labels", decided="labels").about(Limits(), False)
+    labels = opened(task="labels", decided="labels").about(ServerLimits(), False)
     assert labels["thresholds"] == {"cat": 0.45, "dog": 0.5, "fish": 0.55} and labels["calibrated"]
-    assert opened(decided="positive").about(Limits(), False)["thresholds"] == {"dog": 0.52}
-    number = opened(task="number").about(Limits(), False)
+    assert opened(decided="positive").about(ServerLimits(), False)["thresholds"] == {"dog": 0.52}
+    number = opened(task="number").about(ServerLimits(), False)
     assert number["columns"] == ["cat", "dog", "fish"] and number["classes"] == [] and number["thresholds"] == {}
 
 
 def test_every_method_is_offered_but_the_one_that_needs_a_patch():
-    assert set(WORDS) == {name for name, method in METHODS.items() if "patch" not in method.uses}
+    assert set(METHOD_DESCRIPTIONS) == {name for name, method in METHODS.items() if "patch" not in method.uses}
     mean = opened("mean, indexed").explainer
-    assert mean is not None and methods_of(mean.model.config)[0]["name"] == "relevance"
+    assert mean is not None and list_methods(mean.model.config)[0]["name"] == "relevance"
     probe = dataclasses.replace(mean.model.config, pool="attention")
-    assert methods_of(probe)[0]["name"] == "relevance"
+    assert list_methods(probe)[0]["name"] == "relevance"
 
 
 @pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])
@@ -125,7 +124,7 @@ def test_explanations_are_those_of_the_command(method):
     found = opened(views=TestTimeAugmentation())
     picture = pictures(found.spec, 1)[0]
     prepared = torch.from_numpy(picture).permute(2, 0, 1)
-    told = explain(found.explainer, prepared, (40, 100), method, None)
+    told = explain_prepared_image(found.explainer, prepared, (40, 100), method, None)
     (other,) = explain_with_predictor(found.predictor, "tiny", picture, ExplainRequest(method=method))
     np.testing.assert_allclose(told["values"], other.found.values[0], rtol=1e-4, atol=1e-6)
     assert (told["title"], told["target"]) == (other.title, other.of or None)
@@ -137,18 +136,22 @@ def test_explanations_are_those_of_the_command(method):
 def test_an_explanation_is_asked_of_a_class_by_its_name():
     found = opened(views=BOTH)
     image = images_of(found, 1)[0]
-    assert explain(found.explainer, image, SQUARE, None, "fish")["target"] == "fish"
+    assert explain_prepared_image(found.explainer, image, SQUARE, None, "fish")["target"] == "fish"
     with pytest.raises(UsageError, match="no output 'bird'"):
-        explain(found.explainer, image, SQUARE, None, "bird")
+        explain_prepared_image(found.explainer, image, SQUARE, None, "bird")
     with pytest.raises(UsageError, match="There is no method"):
-        explain(found.explainer, image, SQUARE, "guess", None)
+        explain_prepared_image(found.explainer, image, SQUARE, "guess", None)
 
 
 def test_pictures_of_another_range_are_not_scaled_twice():
     own = member()
     spec = dataclasses.replace(own.spec, low=0, high=100, crop_fraction=0.5)
-    found = Opened(Predictor([dataclasses.replace(own, spec=spec)]), "tiny")
+    found = ServedModel(Predictor([dataclasses.replace(own, spec=spec)]), "tiny")
     picture = pictures(spec, 1)[0]
-    told = explain(found.explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None)
-    other = explain(opened().explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None)
+    told = explain_prepared_image(
+        found.explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None
+    )
+    other = explain_prepared_image(
+        opened().explainer, torch.from_numpy(picture).permute(2, 0, 1), SQUARE, "attention", None
+    )
     np.testing.assert_allclose(told["values"], other["values"], rtol=1e-5)

@@ -12,10 +12,10 @@ import pytest
 
 from corpus.bombs import sized
 from corpus.writing import encoded
-from vitrail.serve import pictures
-from vitrail.serve.pictures import Pictures
-from vitrail.serve.refusals import RefusedError
-from vitrail.serve.settings import Limits
+from vitrail.serve import decode_pool
+from vitrail.serve.decode_pool import DecodePool
+from vitrail.serve.http_errors import HttpError
+from vitrail.serve.limits import ServerLimits
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=8, width=8)
@@ -27,9 +27,9 @@ def large() -> bytes:
     return sized(6000, 6000)
 
 
-def run(play, **changes) -> Pictures:
+def run(play, **changes) -> DecodePool:
     """Let a coroutine play with the processes."""
-    found = Pictures(SPEC, Limits(**{"workers": 1, **changes}))
+    found = DecodePool(SPEC, ServerLimits(**{"workers": 1, **changes}))
 
     async def whole() -> None:
         await found.start()
@@ -66,7 +66,7 @@ def test_e10_a_process_that_is_killed_costs_one_request_and_is_replaced_at_once(
         asked = asyncio.create_task(found.prepare("picture", data))
         await asyncio.sleep(0.05)
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(RefusedError, match="died") as refused:
+        with pytest.raises(HttpError, match="died") as refused:
             await asked
         assert (refused.value.status, refused.value.again) == (503, 1)
         began = time.monotonic()
@@ -84,12 +84,12 @@ def test_e10_five_deaths_in_a_minute_are_no_accident(monkeypatch):
         for number in range(5):
             assert found.healthy, number
             os.kill(found.processes[0], signal.SIGKILL)
-            with pytest.raises(RefusedError, match="died"):
+            with pytest.raises(HttpError, match="died"):
                 await found.prepare("picture", SMALL)
             await asyncio.wait(found._tasks)
         assert not found.healthy
         assert (await found.prepare("picture", SMALL)).images.shape[0] == 1  # it goes on all the same
-        monkeypatch.setattr(pictures, "WITHIN", 0.0)
+        monkeypatch.setattr(decode_pool, "DEATH_WINDOW_SECONDS", 0.0)
         assert found.healthy
 
     run(play)
@@ -101,7 +101,7 @@ def test_e10_a_picture_that_takes_too_long_is_given_up():
 
     async def play(found):
         (pid,) = found.processes
-        with pytest.raises(RefusedError, match=r"longer than 0\.1 s") as refused:
+        with pytest.raises(HttpError, match=r"longer than 0\.1 s") as refused:
             await found.prepare("picture", data)
         assert refused.value.status == 413 and found.stopped == 1 and found.died == 0 and found.healthy
         assert (await found.prepare("picture", SMALL)).images.shape[0] == 1 and found.processes != (pid,)

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from vitrail.serve.threads import choose_threads
+from vitrail.serve.served_model import choose_threads
 
 
 @pytest.mark.parametrize(("gain", "chosen"), [(1.0, 1), (1.1, 1), (2.0, 2)])

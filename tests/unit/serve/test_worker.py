@@ -13,7 +13,7 @@ import torch
 from corpus.all_cases import CASES
 from exportable import pictures
 from vitrail.data.preprocess import preprocess_image
-from vitrail.serve.worker import answer
+from vitrail.serve.decode_worker import handle_request
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=16, width=24, channels=3)
@@ -24,7 +24,7 @@ def test_e5_every_kind_of_file_gets_its_status(case):
     """E5: the tabled one, and if it is a picture the same bytes as behind every other door (E23)."""
     spec = ImageSpec(height=16, width=24, channels=3, low=case.low, high=case.high)
     data = case.make()
-    reply = answer("picture", data, spec, 1)
+    reply = handle_request("picture", data, spec, 1)
     assert reply.status == case.status, reply.words
     if case.status == 200:
         made = torch.frombuffer(bytearray(reply.pixels), dtype=torch.uint8).view(3, 16, 24)
@@ -44,7 +44,7 @@ def request(images: np.ndarray, **changes: object) -> dict[str, object]:
 def test_tensors_come_through_flat_and_nested(nested):
     images = pictures(SPEC, 3)
     asked = request(images, data=images.tolist()) if nested else request(images)
-    reply = answer("tensor", json.dumps(asked).encode(), SPEC, 3)
+    reply = handle_request("tensor", json.dumps(asked).encode(), SPEC, 3)
     assert reply.status == 200, reply.words
     found = np.frombuffer(reply.pixels, np.uint8).reshape(3, 3, 16, 24)
     np.testing.assert_array_equal(found, images.transpose(0, 3, 1, 2))
@@ -74,7 +74,7 @@ def test_tensors_come_through_flat_and_nested(nested):
     ids=range(16),
 )
 def test_requests_that_are_none_are_refused_in_a_sentence(asked, status, said):
-    reply = answer("tensor", asked, SPEC, 3)
+    reply = handle_request("tensor", asked, SPEC, 3)
     assert (reply.status, reply.pixels) == (status, b"") and said in reply.words
 
 
@@ -84,12 +84,12 @@ def test_e10_a_picture_that_needs_more_memory_than_allowed_is_refused_and_the_pr
     script = """
 import io, socket, threading
 from PIL import Image
-from vitrail.serve.worker import KINDS, REPLY, REQUEST, work
+from vitrail.serve.decode_worker import INPUT_KINDS, REPLY_HEADER, REQUEST_HEADER, run_worker
 from vitrail.spec import ImageSpec
 ours, theirs = socket.socketpair()
 def ask(data):
-    threading.Thread(target=ours.sendall, args=(REQUEST.pack(0, len(data)) + data,)).start()
-    status, words, pixels = REPLY.unpack(ours.recv(REPLY.size, socket.MSG_WAITALL))
+    threading.Thread(target=ours.sendall, args=(REQUEST_HEADER.pack(0, len(data)) + data,)).start()
+    status, words, pixels = REPLY_HEADER.unpack(ours.recv(REPLY_HEADER.size, socket.MSG_WAITALL))
     return status, ours.recv(words, socket.MSG_WAITALL), ours.recv(pixels, socket.MSG_WAITALL)
 def png(side):
     data = io.BytesIO()
@@ -101,7 +101,7 @@ def talk():
 large = png(6000)
 thread = threading.Thread(target=talk)
 thread.start()
-work(theirs, ImageSpec(height=8, width=8), 150 * 2**20, 1)
+run_worker(theirs, ImageSpec(height=8, width=8), 150 * 2**20, 1)
 thread.join()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)

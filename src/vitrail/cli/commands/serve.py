@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import UsageError
 from ...runtime import usable_cores
-from ...serve.settings import Limits
+from ...serve.limits import ServerLimits
 from ..arguments import Command
 
 if TYPE_CHECKING:
-    from ...serve.opened import Opened
-    from ...serve.tokens import Tokens
+    from ...serve.auth import BearerTokens
+    from ...serve.served_model import ServedModel
 
 NEEDED = ("fastapi", "uvicorn", "python_multipart")
 
@@ -49,19 +49,19 @@ class Serve(Command):
     """A file with one token a line."""
     proxy: str = ""
     """Addresses of reverse proxies whose X-Forwarded-For is believed, such as 127.0.0.1."""
-    max_bytes: int = Limits.body
+    max_bytes: int = ServerLimits.body
     """Of one request."""
-    max_pictures: int = Limits.pictures
+    max_pictures: int = ServerLimits.pictures
     """Of one request."""
-    batch: int = Limits.batch
+    batch: int = ServerLimits.batch
     """Pictures that the model answers at once, at most."""
-    waiting: int = Limits.waiting
+    waiting: int = ServerLimits.waiting
     """Pictures that may be inside at any moment; further ones get 503."""
-    per_client: int = Limits.per_client
+    per_client: int = ServerLimits.per_client
     """Requests of one address that are answered at any moment; further ones get 429."""
-    deadline: float = Limits.deadline
+    deadline: float = ServerLimits.deadline
     """Seconds from the last byte of a request to its answer; after them 504."""
-    slow: float = Limits.slow
+    slow: float = ServerLimits.slow
     """Seconds for the head of a request, and for a body beyond what its size explains."""
     workers: int = 0
     """Processes that decode pictures; 0 takes one for each core, up to 4."""
@@ -81,36 +81,36 @@ class Serve(Command):
     def run(self) -> int:
         """Serve until somebody says stop."""
         _refuse_without_extra()
-        from ...serve.running import Asked, name_of, serve
-        from ...serve.tokens import read_tokens
+        from ...serve.auth import read_tokens
+        from ...serve.server import ServeRequest, choose_model_name, run_server
 
         tokens = read_tokens(self.token_file, os.environ)
-        limits = Limits(
-            body=self.max_bytes, bodies=max(Limits.bodies, 2 * self.max_bytes), pictures=self.max_pictures,
+        limits = ServerLimits(
+            body=self.max_bytes, bodies=max(ServerLimits.bodies, 2 * self.max_bytes), pictures=self.max_pictures,
             batch=self.batch, waiting=self.waiting, per_client=self.per_client, deadline=self.deadline, slow=self.slow,
             workers=self.workers or min(4, usable_cores()),
         )  # fmt: skip
-        asked = Asked(
-            model=self.model, name=name_of(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
+        asked = ServeRequest(
+            model=self.model, name=choose_model_name(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,
             device=self.device, threads=self.threads, changes=dict(self.changes), limits=limits,
             log=self._request if self.log else None,
         )  # fmt: skip
-        code = serve(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
+        code = run_server(asked, tokens, lambda listener: self._listening(listener, tokens), self._ready)
         self._tell("stopped", {"stopped": asked.name})
         return code
 
-    def _listening(self, listener: socket.socket, tokens: Tokens) -> None:
-        from ...serve.listening import is_public, url_of
+    def _listening(self, listener: socket.socket, tokens: BearerTokens) -> None:
+        from ...serve.server import get_listener_url, is_public
 
         if is_public(listener) and not tokens:
             sys.stderr.write(
                 f"warning: whoever reaches this machine may use the model, because --host is {self.host} and no token "
                 "is asked for. Give --token-file, or leave --host out.\n"
             )
-        url = url_of(listener)
+        url = get_listener_url(listener)
         self._tell(f"listening on {url}, reading {self.model}", {"listening": url})
 
-    def _ready(self, opened: Opened) -> None:
+    def _ready(self, opened: ServedModel) -> None:
         facts = f"{opened.name}: {len(opened.predictor.classes)} {_noun(opened.predictor.task)}"
         self._tell(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from .page_files import TYPES, PageFile, page_file
-from .refusals import as_json
+from .http_errors import encode_json
+from .static_files import MEDIA_TYPES, StaticFile, make_static_file
 
 TEMPLATE, STYLE, SCRIPT = "described.html.j2", "described.css", "described.js"
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
@@ -56,21 +56,21 @@ _STATUSES = {
 }
 
 
-def _body(content: Mapping[str, object]) -> dict[str, Any]:
+def _describe_body(content: Mapping[str, object]) -> dict[str, Any]:
     """What FastAPI adds to the description of a path that reads its body by itself."""
     refusals = {status: {"description": words, **_ERROR} for status, words in _STATUSES.items()}
     return {"requestBody": {"required": True, "content": dict(content)}, "responses": refusals}
 
 
-BODIES = {
-    "picture": _body(_PICTURE),
-    "picture or form": _body({**_PICTURE, "multipart/form-data": {"schema": _FILES}}),
-    "tensor": _body({"application/json": {"schema": _TENSOR}}),
+REQUEST_BODIES = {
+    "picture": _describe_body(_PICTURE),
+    "picture or form": _describe_body({**_PICTURE, "multipart/form-data": {"schema": _FILES}}),
+    "tensor": _describe_body({"application/json": {"schema": _TENSOR}}),
 }
 """By what a path reads."""
 
 
-def documents(app: FastAPI) -> dict[str, PageFile]:
+def render_api_docs(app: FastAPI) -> dict[str, StaticFile]:
     """The page `docs`, its style and script, and `openapi.json`, as they are sent."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -82,8 +82,8 @@ def documents(app: FastAPI) -> dict[str, PageFile]:
         version=described["info"]["version"], paths=described["paths"], statuses=_STATUSES
     )
     return {
-        "docs": page_file(page.encode(), "text/html; charset=utf-8"),
-        STYLE: page_file((folder / STYLE).read_bytes(), TYPES[".css"]),
-        SCRIPT: page_file((folder / SCRIPT).read_bytes(), TYPES[".js"]),
-        "openapi.json": page_file(as_json(described), "application/json"),
+        "docs": make_static_file(page.encode(), "text/html; charset=utf-8"),
+        STYLE: make_static_file((folder / STYLE).read_bytes(), MEDIA_TYPES[".css"]),
+        SCRIPT: make_static_file((folder / SCRIPT).read_bytes(), MEDIA_TYPES[".js"]),
+        "openapi.json": make_static_file(encode_json(described), "application/json"),
     }

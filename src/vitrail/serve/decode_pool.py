@@ -18,16 +18,16 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ..spec import ImageSpec
-from .refusals import RefusedError
-from .settings import Limits
-from .worker import KINDS, REPLY, REQUEST, Kind, Reply, work
+from .decode_worker import INPUT_KINDS, REPLY_HEADER, REQUEST_HEADER, DecodeReply, InputKind, run_worker
+from .http_errors import HttpError
+from .limits import ServerLimits
 
-MANY, WITHIN = 5, 60.0
+MAX_DEATHS, DEATH_WINDOW_SECONDS = 5, 60.0
 """So many deaths within so many seconds mean that something is wrong with the machine and not with pictures."""
-Said = TypeVar("Said")
+TaskResultT = TypeVar("TaskResultT")
 
 
-class Prepared(NamedTuple):
+class PreparedImages(NamedTuple):
     """What the model reads, and what came with it."""
 
     images: UInt8[Tensor, "n C h w"]
@@ -35,7 +35,7 @@ class Prepared(NamedTuple):
     """As `worker.Reply.words`."""
 
 
-class _Process(NamedTuple):
+class _DecodeProcess(NamedTuple):
     """One decoding process and the way to it."""
 
     process: ForkServerProcess
@@ -43,18 +43,18 @@ class _Process(NamedTuple):
     writer: asyncio.StreamWriter
 
 
-class Pictures:
+class DecodePool:
     """The decoding processes of a server. All of it runs in the event loop; starting one takes a thread for a moment.
 
     They are forked from a process that has imported everything and done nothing, so that a new one is there at once.
     """
 
-    def __init__(self, spec: ImageSpec, limits: Limits):
+    def __init__(self, spec: ImageSpec, limits: ServerLimits):
         self._spec, self._limits = spec, limits
-        self._idle: asyncio.LifoQueue[_Process] = asyncio.LifoQueue()
+        self._idle: asyncio.LifoQueue[_DecodeProcess] = asyncio.LifoQueue()
         self._all: dict[ForkServerProcess, asyncio.StreamWriter | None] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._deaths: deque[float] = deque(maxlen=MANY)
+        self._deaths: deque[float] = deque(maxlen=MAX_DEATHS)
         self._closed = False
         self.died = 0
         """Processes that ended without being asked to."""
@@ -64,7 +64,7 @@ class Pictures:
     @property
     def healthy(self) -> bool:
         """False once five processes have died within a minute, until that minute is over."""
-        return len(self._deaths) < MANY or time.monotonic() - self._deaths[0] > WITHIN
+        return len(self._deaths) < MAX_DEATHS or time.monotonic() - self._deaths[0] > DEATH_WINDOW_SECONDS
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ class Pictures:
         for _ in range(self._limits.workers):
             await self._add()
 
-    async def prepare(self, kind: Kind, body: bytes | bytearray | memoryview) -> Prepared:
+    async def prepare(self, kind: InputKind, body: bytes | bytearray | memoryview) -> PreparedImages:
         """A picture or a tensor as the model reads it.
 
         Raises:
@@ -86,11 +86,11 @@ class Pictures:
         # A client that leaves must not leave a half-spoken process behind, so the conversation goes on without it.
         reply = await asyncio.shield(self._remembered(asyncio.create_task(self._ask(process, kind, body))))
         if reply.status != 200:
-            raise RefusedError(reply.status, reply.words, again=int(reply.status == 503))
+            raise HttpError(reply.status, reply.words, again=int(reply.status == 503))
         spec = self._spec
         pixels = np.frombuffer(bytearray(reply.pixels), np.uint8)  # a copy that may be written to
         images = torch.from_numpy(pixels.reshape(-1, spec.channels, spec.height, spec.width))
-        return Prepared(images, json.loads(reply.words))
+        return PreparedImages(images, json.loads(reply.words))
 
     async def close(self) -> None:
         """End every process."""
@@ -98,23 +98,23 @@ class Pictures:
         for process, writer in tuple(self._all.items()):
             if writer is not None:
                 writer.close()
-            await asyncio.to_thread(_end, process)
+            await asyncio.to_thread(_stop_process, process)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1)
         self._all.clear()
 
-    async def _ask(self, one: _Process, kind: Kind, body: bytes | bytearray | memoryview) -> Reply:
+    async def _ask(self, one: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview) -> DecodeReply:
         """One request and its reply; a process that fails is replaced, any other is free again."""
         try:
             async with asyncio.timeout(self._limits.decode):
-                reply = await _spoken(one, kind, body)
+                reply = await _exchange_messages(one, kind, body)
         except TimeoutError:
             self.stopped += 1
-            reply = Reply(413, f"the picture took longer than {self._limits.decode:g} s to decode.", b"")
+            reply = DecodeReply(413, f"the picture took longer than {self._limits.decode:g} s to decode.", b"")
         except (asyncio.IncompleteReadError, ConnectionError):
             self.died += 1
             self._deaths.append(time.monotonic())
-            reply = Reply(503, "the process that decoded this picture died; a new one is there. Try again.", b"")
+            reply = DecodeReply(503, "the process that decoded this picture died; a new one is there. Try again.", b"")
         else:
             self._idle.put_nowait(one)
             return reply
@@ -124,7 +124,7 @@ class Pictures:
 
     async def _replace(self, process: ForkServerProcess) -> None:
         self._all.pop(process, None)
-        await asyncio.to_thread(_end, process)
+        await asyncio.to_thread(_stop_process, process)
         while not self._closed:
             try:
                 await self._add()
@@ -143,14 +143,14 @@ class Pictures:
                 end.close()
             raise
         self._all[process] = writer
-        self._idle.put_nowait(_Process(process, reader, writer))
+        self._idle.put_nowait(_DecodeProcess(process, reader, writer))
 
     def _begin(self, channel: socket.socket) -> ForkServerProcess:
         """A new process, which alone holds its end of the channel."""
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["vitrail.serve.worker"])
+        context.set_forkserver_preload(["vitrail.serve.decode_worker"])
         words = (channel, self._spec, self._limits.memory, self._limits.pictures)
-        process = context.Process(target=work, args=words, daemon=True)
+        process = context.Process(target=run_worker, args=words, daemon=True)
         process.start()
         channel.close()
         self._all[process] = None
@@ -158,23 +158,23 @@ class Pictures:
             process.kill()
         return process
 
-    def _remembered(self, task: asyncio.Task[Said]) -> asyncio.Task[Said]:
+    def _remembered(self, task: asyncio.Task[TaskResultT]) -> asyncio.Task[TaskResultT]:
         """The task itself, which nobody but the loop would hold otherwise."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
 
-async def _spoken(one: _Process, kind: Kind, body: bytes | bytearray | memoryview) -> Reply:
-    one.writer.write(REQUEST.pack(KINDS.index(kind), len(body)))
+async def _exchange_messages(one: _DecodeProcess, kind: InputKind, body: bytes | bytearray | memoryview) -> DecodeReply:
+    one.writer.write(REQUEST_HEADER.pack(INPUT_KINDS.index(kind), len(body)))
     one.writer.write(body)
     await one.writer.drain()
-    status, words, pixels = REPLY.unpack(await one.reader.readexactly(REPLY.size))
+    status, words, pixels = REPLY_HEADER.unpack(await one.reader.readexactly(REPLY_HEADER.size))
     said = await one.reader.readexactly(words)
-    return Reply(status, said.decode("utf-8"), await one.reader.readexactly(pixels))
+    return DecodeReply(status, said.decode("utf-8"), await one.reader.readexactly(pixels))
 
 
-def _end(process: ForkServerProcess) -> None:
+def _stop_process(process: ForkServerProcess) -> None:
     """Wait a moment for it to notice that nobody speaks to it any more; then it has to go."""
     with suppress(ValueError):  # somebody has ended it already
         process.join(0.2)

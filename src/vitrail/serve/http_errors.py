@@ -7,12 +7,12 @@ import json
 from starlette.types import Send
 
 Headers = list[tuple[bytes, bytes]]
-JSON = b"application/json"
-NO_GUESSING = {"x-content-type-options": "nosniff"}
+JSON_MEDIA_TYPE = b"application/json"
+NOSNIFF_HEADERS = {"x-content-type-options": "nosniff"}
 """With every answer: it is what its type says, whatever words of clients or models it holds."""
 
 
-class RefusedError(Exception):
+class HttpError(Exception):
     """A request that is not answered, and why."""
 
     def __init__(self, status: int, sentence: str, again: int = 0, close: bool = False):
@@ -28,19 +28,19 @@ class RefusedError(Exception):
     @property
     def body(self) -> bytes:
         """The sentence as JSON."""
-        return as_json({"error": self.sentence})
+        return encode_json({"error": self.sentence})
 
     @property
     def headers(self) -> Headers:
         """Of the response, all but its type and length."""
-        found: Headers = [(name.encode(), words.encode()) for name, words in NO_GUESSING.items()]
+        found: Headers = [(name.encode(), words.encode()) for name, words in NOSNIFF_HEADERS.items()]
         found += [(b"retry-after", str(self.again).encode())] if self.again else []
         if self.status == 401:
             found.append((b"www-authenticate", b'Bearer realm="vitrail"'))
         return [*found, (b"connection", b"close")] if self.close else found
 
 
-def as_json(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """One line of JSON; NaN and infinity are refused, because JSON has no word for them.
 
     Raises:
@@ -49,9 +49,9 @@ def as_json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-async def refuse(send: Send, refused: RefusedError) -> None:
+async def send_http_error(send: Send, refused: HttpError) -> None:
     """Say it by hand, where no framework has been asked yet."""
     body = refused.body
-    headers = [(b"content-type", JSON), (b"content-length", str(len(body)).encode()), *refused.headers]
+    headers = [(b"content-type", JSON_MEDIA_TYPE), (b"content-length", str(len(body)).encode()), *refused.headers]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-PICTURES = (1, 2, 4, 8, 16, 32, 64, 128)
-OTHER = "other"
+SECONDS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+IMAGES_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+OTHER_PATH = "other"
 """Stands for every path that the server does not know, so that nobody can make it remember new ones."""
-GONE = 0
+CLIENT_LEFT = 0
 """In the place of a status, where the client left before there was one."""
 
 
@@ -43,7 +43,7 @@ class Histogram:
         yield f"{name}_count{braces} {seen}"
 
 
-class Metrics:
+class ServerMetrics:
     """Counted in the event loop.
 
     Args:
@@ -53,13 +53,13 @@ class Metrics:
     def __init__(self, paths: Sequence[str]):
         self._paths = frozenset(paths)
         self.requests: Counter[tuple[str, int]] = Counter()
-        self._seconds = {path: Histogram(SECONDS) for path in (*paths, OTHER)}
-        self._batches = Histogram(PICTURES)
+        self._seconds = {path: Histogram(SECONDS_BUCKETS) for path in (*paths, OTHER_PATH)}
+        self._batches = Histogram(IMAGES_BUCKETS)
         self._model_seconds = 0.0
 
     def request(self, path: str, status: int, seconds: float) -> str:
         """One request has ended, after so long; gives the path that it is counted under."""
-        known = path if path in self._paths else OTHER
+        known = path if path in self._paths else OTHER_PATH
         self.requests[known, status] += 1
         self._seconds[known].see(seconds)
         return known
@@ -75,18 +75,22 @@ class Metrics:
         Args:
             now: what is so at the moment: name -> (help, value).
         """
-        return "\n".join((*self._counted(), *_gauges(now), ""))
+        return "\n".join((*self._counted(), *_format_gauges(now), ""))
 
     def _counted(self) -> Iterator[str]:
-        yield from _head("vitrail_requests_total", "counter", "Requests by path and status; status 0: the client left.")
+        yield from _format_header(
+            "vitrail_requests_total", "counter", "Requests by path and status; status 0: the client left."
+        )
         for (path, status), count in sorted(self.requests.items()):
             yield f'vitrail_requests_total{{path="{path}",status="{status}"}} {count}'
-        yield from _head("vitrail_request_seconds", "histogram", "From the head of a request to the end of its answer.")
+        yield from _format_header(
+            "vitrail_request_seconds", "histogram", "From the head of a request to the end of its answer."
+        )
         for path, seconds in self._seconds.items():
             yield from seconds.lines("vitrail_request_seconds", f'path="{path}"')
-        yield from _head("vitrail_batch_pictures", "histogram", "Pictures that the model answered at once.")
+        yield from _format_header("vitrail_batch_pictures", "histogram", "Pictures that the model answered at once.")
         yield from self._batches.lines("vitrail_batch_pictures")
-        yield from _head(
+        yield from _format_header(
             "vitrail_model_seconds_total",
             "counter",
             "Seconds of all batches; two may be computed at once.",
@@ -94,11 +98,11 @@ class Metrics:
         yield f"vitrail_model_seconds_total {self._model_seconds:.9g}"
 
 
-def _gauges(now: Mapping[str, tuple[str, float]]) -> Iterator[str]:
+def _format_gauges(now: Mapping[str, tuple[str, float]]) -> Iterator[str]:
     for name, (words, value) in now.items():
-        yield from _head(name, "counter" if name.endswith("_total") else "gauge", words)
+        yield from _format_header(name, "counter" if name.endswith("_total") else "gauge", words)
         yield f"{name} {value:.9g}"
 
 
-def _head(name: str, kind: str, words: str) -> tuple[str, str]:
+def _format_header(name: str, kind: str, words: str) -> tuple[str, str]:
     return f"# HELP {name} {words}", f"# TYPE {name} {kind}"

@@ -25,16 +25,16 @@ from ..errors import DataError, NoPictureError, TooLargeError
 from ..predict.exported import INPUT_NAME
 from ..spec import ImageSpec
 
-Kind = Literal["picture", "tensor"]
-KINDS: tuple[Kind, ...] = ("picture", "tensor")
-REQUEST = struct.Struct("<BQ")
+InputKind = Literal["picture", "tensor"]
+INPUT_KINDS: tuple[InputKind, ...] = ("picture", "tensor")
+REQUEST_HEADER = struct.Struct("<BQ")
 """The kind's place in KINDS, and how many bytes follow."""
-REPLY = struct.Struct("<HIQ")
+REPLY_HEADER = struct.Struct("<HIQ")
 """An HTTP status, how many bytes of words follow, and after them how many of pixels."""
-FULL = "the picture needs more memory than a decoding process may take; send a smaller one."
+OUT_OF_MEMORY_MESSAGE = "the picture needs more memory than a decoding process may take; send a smaller one."
 
 
-class Reply(NamedTuple):
+class DecodeReply(NamedTuple):
     """What became of one request."""
 
     status: int
@@ -45,21 +45,21 @@ class Reply(NamedTuple):
     """uint8 [n, C, h, w]."""
 
 
-def work(channel: socket.socket, spec: ImageSpec, memory: int, pictures: int) -> None:
+def run_worker(channel: socket.socket, spec: ImageSpec, memory: int, pictures: int) -> None:
     """Answer request after request until the other end closes; what runs in the process."""
     for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(asked_to_stop, signal.SIG_IGN)  # the server decides when its pictures are done
     torch.set_num_threads(1)
     _limit_memory(memory)
-    while (asked := _receive(channel)) is not None:
+    while (asked := _receive_request(channel)) is not None:
         kind, body = asked
-        reply = answer(kind, body, spec, pictures)
+        reply = handle_request(kind, body, spec, pictures)
         words = reply.words.encode("utf-8", "replace")
-        channel.sendall(REPLY.pack(reply.status, len(words), len(reply.pixels)) + words)
+        channel.sendall(REPLY_HEADER.pack(reply.status, len(words), len(reply.pixels)) + words)
         channel.sendall(reply.pixels)
 
 
-def answer(kind: Kind, body: bytes, spec: ImageSpec, pictures: int) -> Reply:
+def handle_request(kind: InputKind, body: bytes, spec: ImageSpec, pictures: int) -> DecodeReply:
     """One picture, or the tensor of an inference request.
 
     Args:
@@ -68,20 +68,20 @@ def answer(kind: Kind, body: bytes, spec: ImageSpec, pictures: int) -> Reply:
     try:
         if kind == "tensor":
             images, asked = read_tensor(body, spec, pictures)
-            return Reply(200, json.dumps(asked), images.tobytes())
-        image, said = read_picture(body, spec)
-        return Reply(200, json.dumps(said), image.numpy().tobytes())
+            return DecodeReply(200, json.dumps(asked), images.tobytes())
+        image, said = read_image(body, spec)
+        return DecodeReply(200, json.dumps(said), image.numpy().tobytes())
     except DataError as problem:
-        return Reply(_status(problem), str(problem), b"")
+        return DecodeReply(_http_status(problem), str(problem), b"")
     except MemoryError:
-        return Reply(413, FULL, b"")
+        return DecodeReply(413, OUT_OF_MEMORY_MESSAGE, b"")
     except RuntimeError as problem:  # torch says it in words only
         if "memory" not in str(problem):
             raise
-        return Reply(413, FULL, b"")
+        return DecodeReply(413, OUT_OF_MEMORY_MESSAGE, b"")
 
 
-def read_picture(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], dict[str, Any]]:
+def read_image(data: bytes, spec: ImageSpec) -> tuple[UInt8[Tensor, "C h w"], dict[str, Any]]:
     """As `data.transforms.prepare`, with what was remarkable about the file.
 
     Returns:
@@ -130,12 +130,12 @@ def read_tensor(data: bytes, spec: ImageSpec, pictures: int) -> tuple[UInt8[np.n
     outputs = asked.get("outputs", [])
     if not isinstance(outputs, list) or not all(isinstance(one, dict) and "name" in one for one in outputs):
         raise DataError('outputs must be a list such as [{"name": "probabilities"}].')
-    images = _whole_numbers(data_, tuple(shape)).transpose(0, 3, 1, 2)
+    images = _parse_uint8_array(data_, tuple(shape)).transpose(0, 3, 1, 2)
     names = [str(one["name"])[:40] for one in outputs]
     return np.ascontiguousarray(images), {"id": str(asked.get("id", ""))[:200], "outputs": names}
 
 
-def _whole_numbers(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndarray, "B H W C"]:
+def _parse_uint8_array(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndarray, "B H W C"]:
     """Numbers 0 to 255, in one list or nested by axes, row by row."""
     try:
         values = np.array(data)
@@ -148,7 +148,7 @@ def _whole_numbers(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndarray,
     return values.reshape(shape).astype(np.uint8)
 
 
-def _status(problem: DataError) -> int:
+def _http_status(problem: DataError) -> int:
     if isinstance(problem, NoPictureError):
         return 415
     return 413 if isinstance(problem, TooLargeError) else 422
@@ -164,16 +164,16 @@ def _limit_memory(room: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (now + room, resource.RLIM_INFINITY))
 
 
-def _receive(channel: socket.socket) -> tuple[Kind, bytes] | None:
-    head = _exactly(channel, REQUEST.size)
+def _receive_request(channel: socket.socket) -> tuple[InputKind, bytes] | None:
+    head = _receive_exactly(channel, REQUEST_HEADER.size)
     if head is None:
         return None
-    place, length = REQUEST.unpack(head)
-    body = _exactly(channel, length)
-    return None if body is None else (KINDS[place], bytes(body))
+    place, length = REQUEST_HEADER.unpack(head)
+    body = _receive_exactly(channel, length)
+    return None if body is None else (INPUT_KINDS[place], bytes(body))
 
 
-def _exactly(channel: socket.socket, length: int) -> bytearray | None:
+def _receive_exactly(channel: socket.socket, length: int) -> bytearray | None:
     """So many bytes; None where the other end has closed."""
     found = bytearray(length)
     view, have = memoryview(found), 0

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parent / "page"
-FIRST = "index.html"
-TYPES = {
+PAGE_FOLDER = Path(__file__).parent / "page"
+INDEX_FILE = "index.html"
+MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -17,12 +17,12 @@ TYPES = {
     ".png": "image/png",
     ".webmanifest": "application/manifest+json",
 }
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'self'; img-src 'self' blob: data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; object-src 'none'"
 )
-HEADERS = {
-    "content-security-policy": POLICY,
+SECURITY_HEADERS = {
+    "content-security-policy": CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
@@ -30,7 +30,7 @@ HEADERS = {
 """With every page: nothing is loaded from anywhere else, nothing inline runs, and browsers ask before they reuse."""
 
 
-class PageFile(NamedTuple):
+class StaticFile(NamedTuple):
     """One file as it is sent."""
 
     body: bytes
@@ -38,14 +38,14 @@ class PageFile(NamedTuple):
     etag: str
 
 
-def page_file(body: bytes, kind: str) -> PageFile:
+def make_static_file(body: bytes, kind: str) -> StaticFile:
     """Bytes with their entity tag."""
-    return PageFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+    return StaticFile(body, kind, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
 
 
-def page_files(folder: Path = FOLDER) -> Mapping[str, PageFile]:
+def load_static_files(folder: Path = PAGE_FOLDER) -> Mapping[str, StaticFile]:
     """The files of the page by name; empty where it has not been installed."""
     if not folder.is_dir():
         return {}
-    files = sorted(path for path in folder.iterdir() if path.suffix in TYPES and path.is_file())
-    return {path.name: page_file(path.read_bytes(), TYPES[path.suffix]) for path in files}
+    files = sorted(path for path in folder.iterdir() if path.suffix in MEDIA_TYPES and path.is_file())
+    return {path.name: make_static_file(path.read_bytes(), MEDIA_TYPES[path.suffix]) for path in files}

@@ -13,23 +13,25 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from .refusals import as_json
+from .http_errors import encode_json
 
 
-def _last_words(status: bytes, sentence: str) -> bytes:
+def _make_final_response(status: bytes, sentence: str) -> bytes:
     """A whole response, after which the connection closes."""
-    body = as_json({"error": sentence})
+    body = encode_json({"error": sentence})
     head = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
     return head % (status, len(body)) + body
 
 
-LATE = _last_words(b"408 Request Timeout", "The head of the request came too slowly.")
-LONG = _last_words(b"431 Request Header Fields Too Large", "The head of the request is too long.")
-NO_HTTP = _last_words(b"400 Bad Request", "This is no HTTP request, or none for this server.")
+HEAD_TIMEOUT_RESPONSE = _make_final_response(b"408 Request Timeout", "The head of the request came too slowly.")
+HEAD_TOO_LONG_RESPONSE = _make_final_response(
+    b"431 Request Header Fields Too Large", "The head of the request is too long."
+)
+BAD_REQUEST_RESPONSE = _make_final_response(b"400 Bad Request", "This is no HTTP request, or none for this server.")
 
 
 @dataclass(eq=False)
-class Patience:
+class ConnectionLimits:
     """How long connections are waited for, in seconds, and how many there may be; shared by all of a server."""
 
     head: float
@@ -46,16 +48,16 @@ class Patience:
     """For a client to read what it was sent."""
     most: int = 1000
     """Connections; beyond them the one that has waited longest without asking for anything is closed."""
-    waiting: dict[PatientConnection, None] = field(default_factory=dict)
+    waiting: dict[TimeoutHttpProtocol, None] = field(default_factory=dict)
     """Those that ask for nothing at the moment, longest first."""
 
 
-class PatientConnection(HttpToolsProtocol):
+class TimeoutHttpProtocol(HttpToolsProtocol):
     """A connection that is closed when its client stays silent in the middle of something, or talks too much."""
 
     def __init__(
         self,
-        patience: Patience,
+        patience: ConnectionLimits,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -88,7 +90,7 @@ class PatientConnection(HttpToolsProtocol):
         self._unpaid += len(data)
         super().data_received(data)
         if self._unpaid > self._patience.framing:
-            self._end(LONG if self._inside == "head" else NO_HTTP)
+            self._end(HEAD_TOO_LONG_RESPONSE if self._inside == "head" else BAD_REQUEST_RESPONSE)
         self._watch()
 
     def on_message_begin(self) -> None:
@@ -135,7 +137,7 @@ class PatientConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP was read; the client is told so in our words."""
-        self._end(NO_HTTP)
+        self._end(BAD_REQUEST_RESPONSE)
 
     def pause_writing(self) -> None:
         """The client does not read what it was sent."""
@@ -196,5 +198,5 @@ class PatientConnection(HttpToolsProtocol):
 
     def _cut(self) -> None:
         if self._awaited == "head" and self._inside == "head":
-            self.transport.write(LATE)
+            self.transport.write(HEAD_TIMEOUT_RESPONSE)
         self.transport.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,18 +28,17 @@ from ..predict.predictor import Predictor
 from ..runtime import use_threads
 from ..services.explanation import Explainer, explainer_from_predictor
 from ..services.prediction import apply_image_options, open_predictor
-from .batching import Answered
-from .explanations import methods_of, palette
-from .refusals import RefusedError
-from .settings import Limits
-from .threads import choose_threads
+from .batcher import PredictionBatch
+from .http_errors import HttpError
+from .limits import ServerLimits
+from .protocols import list_methods, make_palette
 
-PIXELS = 200_000
-SAME = 1e-4
+TYPICAL_PIXELS = 200_000
+BATCH_TOLERANCE = 1e-4
 """How far a picture's scores may lie apart, alone and among others."""
 
 
-class Opened:
+class ServedModel:
     """A predictor that is asked for prepared pictures only. Everything but `about` runs in the model's threads.
 
     Args:
@@ -52,12 +53,12 @@ class Opened:
         self.spec = predictor.spec
         self.threads = 1
         """Of the CPU that answers are computed with; 1 where another device does."""
-        self.embedder = _embedder(predictor)
-        self.explainer = _explainer(predictor, name)
-        self._methods = [] if self.explainer is None else methods_of(self.explainer.model.config)
-        self._palette = palette()
+        self.embedder = _make_embedder(predictor)
+        self.explainer = _make_explainer(predictor, name)
+        self._methods = [] if self.explainer is None else list_methods(self.explainer.model.config)
+        self._palette = make_palette()
 
-    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> Answered:
+    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of prepared pictures.
 
         Raises:
@@ -67,7 +68,7 @@ class Opened:
         scores = answers.values if isinstance(answers, RegressionPredictions) else answers.probabilities
         if not np.isfinite(scores).all() or not all(np.isfinite(one).all() for one in outputs):
             self._broken()
-            raise RefusedError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
+            raise HttpError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
         number = isinstance(answers, RegressionPredictions)
         found = {exported.VALUES if number else exported.PROBABILITIES: scores}
         if len(outputs) == 1:
@@ -76,17 +77,17 @@ class Opened:
             found[exported.DECISIONS] = answers.labels.astype(np.int64)
         why = answers.abstained or ("",) * len(names)
         found[exported.ABSTAINED] = np.array([exported.ABSTENTION_REASONS.index(one) for one in why], np.int64)
-        return Answered(answers.records(), found)
+        return PredictionBatch(answers.records(), found)
 
     def embed(self, image: UInt8[Tensor, "C h w"]) -> dict[str, Any]:
         """What the head reads of a picture."""
         if self.embedder is None:
-            raise RefusedError(422, "Features are taken from Vision Transformers, and this model is none.")
+            raise HttpError(422, "Features are taken from Vision Transformers, and this model is none.")
         seen = [compute_features(eye, image[None], self.embedder.device, "pooled")[0] for eye in self.embedder.eyes]
         vector = np.concatenate(seen)
         if not np.isfinite(vector).all():
             self._broken()
-            raise RefusedError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
+            raise HttpError(503, "The model produced NaN or infinity, so it is not to be trusted any more.")
         return {"features": vector.tolist(), "kind": self.embedder.eyes[0].model.config.pool}
 
     def warm_up(self) -> None:
@@ -102,22 +103,23 @@ class Opened:
         try:
             together = self.answer([ImageName("", "")] * len(images), images).outputs[key]
             alone = self.answer([ImageName("", "")], images[:1]).outputs[key]
-        except RefusedError as problem:
+        except HttpError as problem:
             raise DamagedFileError(f"{problem.sentence} Serve another copy.") from problem
         scale = max(1.0, float(np.abs(together).max()))
-        if (apart := float(np.abs(together[0] - alone[0]).max())) > SAME * scale:
+        if (apart := float(np.abs(together[0] - alone[0]).max())) > BATCH_TOLERANCE * scale:
             raise DamagedFileError(
-                f"The model gives one picture other scores alone than among others, {apart:.2g} apart where {SAME:g} "
+                f"The model gives one picture other scores alone than among others, {apart:.2g} apart where "
+                f"{BATCH_TOLERANCE:g} "
                 "are allowed. Serve another copy, or with --device cpu."
             )
 
     def typical_work(self) -> tuple[Callable[[], object], int]:
         """What answers some drawn pictures, and how many: four of 224 x 224 pixels, more of smaller ones, up to 64."""
-        count = max(4, min(64, PIXELS // (self.spec.height * self.spec.width)))
+        count = max(4, min(64, TYPICAL_PIXELS // (self.spec.height * self.spec.width)))
         images = torch.zeros((count, self.spec.channels, *self.spec.size), dtype=torch.uint8)
         return partial(self.predictor.answer, [ImageName("", "")] * count, images), count
 
-    def about(self, limits: Limits, token: bool) -> dict[str, Any]:
+    def about(self, limits: ServerLimits, token: bool) -> dict[str, Any]:
         """What clients may know of the model, as `/about` says it."""
         predictor, decided, spec = self.predictor, self.predictor.decided, self.spec
         number = predictor.task == "number"
@@ -141,9 +143,9 @@ class Opened:
         }
 
 
-def open_model(
+def load_served_model(
     given: str, name: str, device: str, threads: int, changes: Mapping[str, str], broken: Callable[[], None]
-) -> Opened:
+) -> ServedModel:
     """Read a model in the thread that will run it, and try it.
 
     Args:
@@ -153,7 +155,7 @@ def open_model(
         UsageError, DamagedFileError: as `doors.predicting.open_predictor`, and `Opened.warm_up`.
     """
     predictor = apply_image_options(open_predictor(given, device), changes)
-    opened = Opened(predictor, name, _licence(Path(given)), broken)
+    opened = ServedModel(predictor, name, _read_licence(Path(given)), broken)
     if threads:
         use_threads(threads)
     if predictor.device.type == "cpu":
@@ -162,31 +164,69 @@ def open_model(
     return opened
 
 
-def identity(predictor: Predictor) -> Predictor:
+def skip_preprocessing(predictor: Predictor) -> Predictor:
     """The same predictor for pictures that have been prepared already, which come as uint8 [h, w, C]."""
     same = Predictor(predictor.members, predictor.device)
     same.spec = replace(predictor.spec, low=0.0, high=255.0, fit="squash", crop_fraction=1.0)
     return same
 
 
-def _embedder(predictor: Predictor) -> Embedder | None:
+def _make_embedder(predictor: Predictor) -> Embedder | None:
     try:
         return Embedder.of(predictor)
     except UsageError:
         return None
 
 
-def _explainer(predictor: Predictor, name: str) -> Explainer | None:
+def _make_explainer(predictor: Predictor, name: str) -> Explainer | None:
     """None for several models together, which cannot be looked into."""
-    if len(predictor.members) > 1 or _embedder(predictor) is None:
+    if len(predictor.members) > 1 or _make_embedder(predictor) is None:
         return None
-    return explainer_from_predictor(identity(predictor), name)
+    return explainer_from_predictor(skip_preprocessing(predictor), name)
 
 
-def _licence(path: Path) -> str:
+def _read_licence(path: Path) -> str:
     """As a bundle has noted it; empty where nobody has."""
     folder = find_bundle(path)
     if folder is None or not (folder / bundle.CONFIG_FILE).is_file():
         return ""
     info = strict_json.read_json(folder / bundle.CONFIG_FILE).get("info", {})
     return str(info.get("licence", "")) if isinstance(info, dict) else ""
+
+
+# How many threads the model computes with: measured when it is read, for what one more core brings differs a lot.
+
+MIN_SPEEDUP = 1.3
+"""So many times faster all threads must be than one; below, the other cores serve clients better than the model."""
+OVERHEAD_SECONDS_PER_IMAGE = 2e-3
+"""Seconds of one core that a picture costs before and after the model: HTTP, decoding, its row."""
+NUM_REPEATS = 5
+"""That each is timed, in turns."""
+
+
+def choose_threads(work: Callable[[], object], pictures: int, most: int) -> int:
+    """1 or `most`, whichever serves more; torch is left with it in the calling thread.
+
+    A small model is hardly faster with two threads, or is not what clients wait for; and its second thread, which spins
+    between one operation and the next, takes the core that decodes and speaks HTTP.
+
+    Args:
+        work: answers so many `pictures`.
+    """
+    seconds = dict.fromkeys((1, most), math.inf)
+    for turn in range(1 + NUM_REPEATS):
+        for threads in seconds:
+            torch.set_num_threads(threads)
+            took = _time_call(work)
+            if turn:  # not what is slow only once
+                seconds[threads] = min(seconds[threads], took)
+    awaited = seconds[1] > OVERHEAD_SECONDS_PER_IMAGE * pictures
+    chosen = most if awaited and seconds[1] > MIN_SPEEDUP * seconds[most] else 1
+    torch.set_num_threads(chosen)
+    return chosen
+
+
+def _time_call(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began

@@ -27,14 +27,14 @@ from torch import Tensor
 
 from ..predict.batches import ImageName
 from ..runtime import use_threads
-from .refusals import RefusedError
+from .http_errors import HttpError
 
-Found = TypeVar("Found")
-REMEMBERED = 0.2
+ResultT = TypeVar("ResultT")
+MOVING_AVERAGE_WEIGHT = 0.2
 """Weight of the newest batch in how long a picture takes."""
 
 
-class Answered(NamedTuple):
+class PredictionBatch(NamedTuple):
     """What was made of n pictures."""
 
     rows: list[dict[str, object]]
@@ -42,13 +42,15 @@ class Answered(NamedTuple):
     outputs: dict[str, np.ndarray]
     """[n, ...], under the names that exported files use."""
 
-    def part(self, start: int, stop: int) -> Answered:
+    def part(self, start: int, stop: int) -> PredictionBatch:
         """Some of them."""
-        return Answered(self.rows[start:stop], {name: values[start:stop] for name, values in self.outputs.items()})
+        return PredictionBatch(
+            self.rows[start:stop], {name: values[start:stop] for name, values in self.outputs.items()}
+        )
 
 
 @runtime_checkable
-class Answering(Protocol):
+class BatchModel(Protocol):
     """What the threads need of a model; two may ask it at once."""
 
     @property
@@ -56,22 +58,22 @@ class Answering(Protocol):
         """Of the CPU that computes an answer; 1 if something else does."""
         ...
 
-    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> Answered:
+    def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
         """Rows and outputs of prepared pictures."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Asked:
+class _PendingRequest:
     """Pictures of one request that wait for the model."""
 
     names: Sequence[ImageName]
     images: UInt8[Tensor, "n C h w"]
-    future: asyncio.Future[Answered]
+    future: asyncio.Future[PredictionBatch]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Errand:
+class _ExclusiveTask:
     """Anything else that needs the model for itself."""
 
     do: Callable[[], Any]
@@ -90,7 +92,7 @@ class Batcher:
 
     def __init__(
         self,
-        open_model: Callable[[], Answering],
+        open_model: Callable[[], BatchModel],
         opened: Callable[[Any, BaseException | None], None],
         batched: Callable[[int, float], None],
         most: int,
@@ -98,8 +100,8 @@ class Batcher:
         self._open, self._opened, self._batched, self._most = open_model, opened, batched, most
         self._loop = asyncio.get_running_loop()
         self._change = threading.Condition()
-        self._waiting: list[_Asked] = []
-        self._errands: deque[_Errand] = deque()
+        self._waiting: list[_PendingRequest] = []
+        self._errands: deque[_ExclusiveTask] = deque()
         self._closed = False
         self._busy = 0
         """Batches that are computed now."""
@@ -111,21 +113,21 @@ class Batcher:
         """Begin to read the model."""
         self._threads[0].start()
 
-    async def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> Answered:
+    async def answer(self, names: Sequence[ImageName], images: UInt8[Tensor, "n C h w"]) -> PredictionBatch:
         """What the model says of these pictures; if the caller is cancelled first, nothing is computed."""
-        asked = _Asked(names=names, images=images, future=self._loop.create_future())
+        asked = _PendingRequest(names=names, images=images, future=self._loop.create_future())
         with self._change:
             self._waiting.append(asked)
             self._change.notify_all()
         return await asked.future
 
-    async def do(self, errand: Callable[[], Found]) -> Found:
+    async def do(self, errand: Callable[[], ResultT]) -> ResultT:
         """Run something else in the model's first thread, while no other computes."""
-        asked = _Errand(do=errand, future=self._loop.create_future())
+        asked = _ExclusiveTask(do=errand, future=self._loop.create_future())
         with self._change:
             self._errands.append(asked)
             self._change.notify_all()
-        found: Found = await asked.future
+        found: ResultT = await asked.future
         return found
 
     async def close(self, patience: float = 5.0) -> bool:
@@ -156,7 +158,7 @@ class Batcher:
                 use_threads(model.threads)
                 self._run(errand)
 
-    def _help(self, model: Answering) -> None:
+    def _help(self, model: BatchModel) -> None:
         """The second thread: batches while the first computes one, unless an errand wants the model."""
         while self._wait(lambda: bool(self._waiting and self._busy and not self._errands)):
             self._compute(model)
@@ -167,7 +169,7 @@ class Batcher:
             self._change.wait_for(lambda: self._closed or fit())
             return not self._closed
 
-    def _next_batch(self, two: bool) -> tuple[list[_Asked], bool]:
+    def _next_batch(self, two: bool) -> tuple[list[_PendingRequest], bool]:
         """Who has waited longest, as many as fit, and whether another batch is computed beside it.
 
         Whoever has given up is left out before anything is computed.
@@ -186,7 +188,7 @@ class Batcher:
             self._change.notify_all()
         return batch, beside
 
-    def _next_errand(self) -> _Errand | None:
+    def _next_errand(self) -> _ExclusiveTask | None:
         with self._change:
             while self._errands:
                 errand = self._errands.popleft()
@@ -194,7 +196,7 @@ class Batcher:
                     return errand
         return None
 
-    def _compute(self, model: Answering) -> None:
+    def _compute(self, model: BatchModel) -> None:
         batch, beside = self._next_batch(model.threads > 1)
         if not batch:
             return
@@ -206,27 +208,29 @@ class Batcher:
             found = model.answer([name for asked in batch for name in asked.names], images)
             told = partial(self._deliver, batch, found, time.perf_counter() - began, beside)
         except Exception as problem:
-            told = partial(_fail, [asked.future for asked in batch], problem)
+            told = partial(_set_exception, [asked.future for asked in batch], problem)
         with self._change:  # before a client is told, who may ask again at once and then finds this thread free
             self._busy -= 1
             self._change.notify_all()
         self._tell(told)
 
-    def _run(self, errand: _Errand) -> None:
+    def _run(self, errand: _ExclusiveTask) -> None:
         try:
             found = errand.do()
         except Exception as problem:
-            self._tell(_fail, [errand.future], problem)
+            self._tell(_set_exception, [errand.future], problem)
             return
-        self._tell(_settle, errand.future, found)
+        self._tell(_set_result, errand.future, found)
 
-    def _deliver(self, batch: list[_Asked], found: Answered, seconds: float, beside: bool) -> None:
+    def _deliver(self, batch: list[_PendingRequest], found: PredictionBatch, seconds: float, beside: bool) -> None:
         start = 0
         for asked in batch:
-            _settle(asked.future, found.part(start, start + len(asked.images)))
+            _set_result(asked.future, found.part(start, start + len(asked.images)))
             start += len(asked.images)
         each = seconds / start / (2 if beside else 1)
-        self.seconds = each if not self.seconds else (1 - REMEMBERED) * self.seconds + REMEMBERED * each
+        self.seconds = (
+            each if not self.seconds else (1 - MOVING_AVERAGE_WEIGHT) * self.seconds + MOVING_AVERAGE_WEIGHT * each
+        )
         self._batched(start, seconds)
 
     def _tell(self, function: Callable[..., None], *args: object) -> None:
@@ -237,21 +241,21 @@ class Batcher:
             return
 
 
-def _settle(future: asyncio.Future[Any], found: object) -> None:
+def _set_result(future: asyncio.Future[Any], found: object) -> None:
     if not future.done():
         future.set_result(found)
 
 
-def _fail(futures: Sequence[asyncio.Future[Any]], problem: Exception) -> None:
+def _set_exception(futures: Sequence[asyncio.Future[Any]], problem: Exception) -> None:
     for future in futures:
         if not future.done():
-            future.set_exception(problem if len(futures) == 1 else _copy(problem))
+            future.set_exception(problem if len(futures) == 1 else _copy_exception(problem))
 
 
-def _copy(problem: Exception) -> Exception:
+def _copy_exception(problem: Exception) -> Exception:
     """One for each request: raising the same object in several tasks would grow its traceback with each."""
-    if isinstance(problem, RefusedError):
-        return RefusedError(problem.status, problem.sentence, problem.again, problem.close)
+    if isinstance(problem, HttpError):
+        return HttpError(problem.status, problem.sentence, problem.again, problem.close)
     copy = RuntimeError(f"{type(problem).__name__}: {problem}")
     copy.__cause__ = problem
     return copy

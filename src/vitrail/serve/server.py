@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ipaddress
 import os
 import re
 import socket
@@ -16,25 +18,24 @@ from typing import cast
 
 import uvicorn
 
-from ..errors import UsageError
-from .app import application
-from .connection import Patience, PatientConnection
-from .listening import listen
-from .opened import Opened, open_model
-from .service import Log, Service
-from .settings import Limits
-from .tokens import Tokens
+from ..errors import ResourceError, UsageError
+from .app import create_app
+from .auth import BearerTokens
+from .http_timeouts import ConnectionLimits, TimeoutHttpProtocol
+from .limits import ServerLimits
+from .served_model import ServedModel, load_served_model
+from .service import RequestLog, Service
 
-RESERVE = 64
+RESERVED_FILES = 64
 """Files that stay open beside connections."""
-CONNECTIONS = 4096
-CLOSING = 2
+MAX_CONNECTIONS = 4096
+CLOSE_TIMEOUT = 2
 """Seconds for connections to close after everybody was answered."""
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ServeRequest:
     """What a person wants served."""
 
     model: str
@@ -46,19 +47,19 @@ class Asked:
     device: str = "auto"
     threads: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    log: Log | None = None
+    limits: ServerLimits = field(default_factory=ServerLimits)
+    log: RequestLog | None = None
     """As of `Service`."""
 
 
-def name_of(model: str, wish: str) -> str:
+def choose_model_name(model: str, wish: str) -> str:
     """What a model is called in paths: as it was wished, else as its folder, in letters that need no escaping.
 
     Raises:
         UsageError: a wish that would need some.
     """
     if wish:
-        if not re.fullmatch(NAME, wish):
+        if not re.fullmatch(NAME_PATTERN, wish):
             raise UsageError(f"--name may hold letters, digits, dots, dashes and underscores. Got {wish!r}.")
         return wish
     path = Path(model.rstrip("/")).absolute() if not model.startswith("hf:") else Path(model[3:].partition("@")[0])
@@ -66,11 +67,11 @@ def name_of(model: str, wish: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", own).strip("-._")[:100] or "model"
 
 
-def serve(
-    asked: Asked,
-    tokens: Tokens,
+def run_server(
+    asked: ServeRequest,
+    tokens: BearerTokens,
     listening: Callable[[socket.socket], None],
-    ready: Callable[[Opened], None],
+    ready: Callable[[ServedModel], None],
 ) -> int:
     """Serve until somebody says stop.
 
@@ -84,9 +85,9 @@ def serve(
     Raises:
         VitrailError: the port is taken, or there is no such model.
     """
-    listener = listen(asked.host, asked.port)
-    _allow_connections()
-    whole, problem = asyncio.run(_run(asked, tokens, listener, listening, ready))
+    listener = bind_socket(asked.host, asked.port)
+    _raise_file_limit()
+    whole, problem = asyncio.run(_run_until_stopped(asked, tokens, listener, listening, ready))
     if problem is not None:
         raise problem
     if not whole:  # torch still computes in its thread, and an interpreter that ends under it would crash
@@ -113,12 +114,12 @@ class StoppableServer(uvicorn.Server):
         self._drain()
 
 
-async def _run(
-    asked: Asked,
-    tokens: Tokens,
+async def _run_until_stopped(
+    asked: ServeRequest,
+    tokens: BearerTokens,
     listener: socket.socket,
     listening: Callable[[socket.socket], None],
-    ready: Callable[[Opened], None],
+    ready: Callable[[ServedModel], None],
 ) -> tuple[bool, BaseException | None]:
     """Until the end; whether all threads have ended, and why there was no model, if there was none."""
     loop = asyncio.get_running_loop()
@@ -130,15 +131,15 @@ async def _run(
         server.should_exit = True
 
     def begin() -> None:
-        tasks.append(loop.create_task(_drained(service, server)))
+        tasks.append(loop.create_task(_drain_requests(service, server)))
 
     def drain() -> None:
         loop.call_soon_threadsafe(begin)
 
-    opening = partial(open_model, asked.model, asked.name, asked.device, asked.threads, asked.changes)
+    opening = partial(load_served_model, asked.model, asked.name, asked.device, asked.threads, asked.changes)
     service = Service(asked.name, asked.limits, tokens, opening, ready, failed, asked.log)
-    server = StoppableServer(_config(asked, service), drain)
-    tasks.append(loop.create_task(_told(server, partial(listening, listener))))
+    server = StoppableServer(_make_uvicorn_config(asked, service), drain)
+    tasks.append(loop.create_task(_announce_listening(server, partial(listening, listener))))
     service.batcher.start()
     try:
         await server.serve([listener])
@@ -147,14 +148,14 @@ async def _run(
     return whole, problems[0] if problems else None
 
 
-async def _told(server: uvicorn.Server, listening: Callable[[], None]) -> None:
+async def _announce_listening(server: uvicorn.Server, listening: Callable[[], None]) -> None:
     """Say that it listens, once it does and signals are heard."""
     while not server.started:
         await asyncio.sleep(0.005)
     listening()
 
 
-async def _drained(service: Service, server: uvicorn.Server) -> None:
+async def _drain_requests(service: Service, server: uvicorn.Server) -> None:
     """Refuse new requests, wait for those inside, then stop listening."""
     service.draining = True
     loop = asyncio.get_running_loop()
@@ -164,12 +165,12 @@ async def _drained(service: Service, server: uvicorn.Server) -> None:
     server.should_exit = True
 
 
-def _config(asked: Asked, service: Service) -> uvicorn.Config:
-    patience = Patience(head=asked.limits.slow, most=_most_connections())
+def _make_uvicorn_config(asked: ServeRequest, service: Service) -> uvicorn.Config:
+    patience = ConnectionLimits(head=asked.limits.slow, most=_max_connections())
     return uvicorn.Config(
-        application(service),
+        create_app(service),
         loop="asyncio",
-        http=cast("type[asyncio.Protocol]", partial(PatientConnection, patience)),
+        http=cast("type[asyncio.Protocol]", partial(TimeoutHttpProtocol, patience)),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -179,27 +180,84 @@ def _config(asked: Asked, service: Service) -> uvicorn.Config:
         server_header=False,
         proxy_headers=bool(asked.proxy),
         forwarded_allow_ips=asked.proxy or None,
-        timeout_graceful_shutdown=CLOSING,
+        timeout_graceful_shutdown=CLOSE_TIMEOUT,
     )
 
 
-def _allow_connections() -> None:
+def _raise_file_limit() -> None:
     """As many open files as the system grants without asking."""
     try:
         import resource
     except ImportError:
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS + RESERVE
+    wanted = MAX_CONNECTIONS + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def _most_connections() -> int:
+def _max_connections() -> int:
     try:
         import resource
     except ImportError:
-        return CONNECTIONS
+        return MAX_CONNECTIONS
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(CONNECTIONS, soft - RESERVE))
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft - RESERVED_FILES))
+
+
+# A socket to listen on, taken before the model is read, so that a port in use is told at once.
+
+MAX_PORT = 65535
+
+
+def bind_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to an address; port 0 takes a free one.
+
+    Raises:
+        UsageError: no such host or port, or a port that another program uses.
+        ResourceError: permission is missing.
+    """
+    if not 0 <= port <= MAX_PORT:
+        raise UsageError(f"--port must lie in 0..{MAX_PORT}. Got {port}.")
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (socket.gaierror, UnicodeError) as problem:
+        raise UsageError(
+            f"--host must be an address of this machine, such as 127.0.0.1, 0.0.0.0 or ::1. Got {host}."
+        ) from problem
+    found = socket.socket(family, kind, protocol)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as problem:
+        found.close()
+        raise _explain_bind_error(problem, host, port) from problem
+    found.set_inheritable(False)
+    return found
+
+
+def get_listener_url(listener: socket.socket) -> str:
+    """Where a browser on this machine finds it."""
+    host, port = listener.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+
+
+def is_public(listener: socket.socket) -> bool:
+    """Whether other machines may reach it."""
+    return not ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def _explain_bind_error(problem: OSError, host: str, port: int) -> UsageError | ResourceError:
+    if problem.errno == errno.EADDRINUSE:
+        return UsageError(f"Port {port} is used by another program; try --port {min(port + 1, MAX_PORT)}.")
+    if problem.errno in (errno.EACCES, errno.EPERM):
+        return ResourceError(
+            f"Permission is missing for port {port}; those below 1024 are the system's. Try --port {port + 8000}."
+        )
+    if problem.errno == errno.EADDRNOTAVAIL:
+        return UsageError(f"--host must be an address of this machine, such as 127.0.0.1. Got {host}.")
+    return UsageError(f"Cannot listen on {host}, port {port}: {problem.strerror or problem}.")

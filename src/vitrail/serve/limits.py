@@ -10,7 +10,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class ServerLimits:
     """What one server does at once and for one request; times in seconds, sizes in bytes."""
 
     body: int = 20 * MIB
