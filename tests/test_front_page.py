@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import vitrail
-from vitrail.cli.arguments import parse
+from vitrail.cli.arguments import parse_command
 from vitrail.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
@@ -67,7 +67,7 @@ def test_every_command_within_a_line_of_the_readme_parses():
     for verb, *rest in map(str.split, lines):
         assert verb in COMMANDS
         if rest:
-            parse(COMMANDS[verb], rest)
+            parse_command(COMMANDS[verb], rest)
 
 
 @pytest.mark.parametrize("page", ["SECURITY.md", "CONTRIBUTING.md", "docs/a-layout.md", "docs/reproducing.md"])

@@ -13,7 +13,7 @@ import pytest
 import blocks
 import desk
 from end_to_end.conftest import TINY
-from vitrail.cli.arguments import HELP, parse
+from vitrail.cli.arguments import HELP_FLAGS, parse_command
 from vitrail.cli.main import COMMANDS
 
 FOUND = blocks.blocks()
@@ -124,9 +124,9 @@ def test_every_command_of_every_page_parses():
     for command in (command for block in FOUND for command in blocks.commands(block) if command.words):
         verb, *rest = command.words
         try:
-            assert verb in COMMANDS or verb in (*HELP, "--version", "VERB"), f"there is no verb {verb}"
-            if verb in COMMANDS and not set(HELP) & set(rest):
-                parse(COMMANDS[verb], rest)
+            assert verb in COMMANDS or verb in (*HELP_FLAGS, "--version", "VERB"), f"there is no verb {verb}"
+            if verb in COMMANDS and not set(HELP_FLAGS) & set(rest):
+                parse_command(COMMANDS[verb], rest)
         except (AssertionError, ValueError) as error:
             wrong.append(f"{command.page}:{command.line}: {command.text}: {error}")
     assert not wrong, "\n".join(wrong)

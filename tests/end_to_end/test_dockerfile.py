@@ -6,7 +6,7 @@ import json
 import tomllib
 from pathlib import Path
 
-from vitrail.cli.arguments import parse
+from vitrail.cli.arguments import parse_command
 from vitrail.cli.main import COMMANDS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -32,7 +32,7 @@ def test_the_dockerfile_copies_what_is_there_and_starts_a_verb_that_exists():
     (entry,) = (json.loads(rest) for name, rest in instructions() if name == "ENTRYPOINT")
     (words,) = (json.loads(rest) for name, rest in instructions() if name == "CMD")
     assert entry == ["vitrail"]
-    asked = parse(COMMANDS[words[0]], words[1:])
+    asked = parse_command(COMMANDS[words[0]], words[1:])
     assert (asked.host, f"{asked.port}") == ("0.0.0.0", dict(instructions())["EXPOSE"])
     checked = next(rest for name, rest in instructions() if name == "HEALTHCHECK")
     assert f"127.0.0.1:{asked.port}/v2/health/live" in checked

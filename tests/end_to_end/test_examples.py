@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 import partners
-from vitrail.cli.arguments import parse
+from vitrail.cli.arguments import parse_command
 from vitrail.cli.main import COMMANDS
 from vitrail.serve.app import _add_health_routes
 from vitrail.serve.auth import TOKEN_VARIABLE, read_tokens
@@ -46,7 +46,7 @@ def test_the_job_for_kubernetes_says_who_each_process_is_and_what_to_train():
     assert service["metadata"]["name"] == spec["subdomain"] and service["spec"]["selector"] == {"job-name": name}
     assert job["spec"]["parallelism"] == group.world
     verb, *words = container["args"]
-    assert parse(COMMANDS[verb], words).epochs == 100
+    assert parse_command(COMMANDS[verb], words).epochs == 100
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
 
 
@@ -58,7 +58,7 @@ def test_the_deployment_for_kubernetes_asks_what_the_server_answers_and_gives_it
     )
     (container,) = template["spec"]["containers"]
     verb, *words = container["args"]
-    asked = parse(COMMANDS[verb], words)
+    asked = parse_command(COMMANDS[verb], words)
     (port,) = container["ports"]
     assert (asked.host, asked.port) == ("0.0.0.0", port["containerPort"])  # reached by other pods
     assert service["spec"]["ports"][0]["targetPort"] == port["name"]
@@ -123,7 +123,7 @@ def test_the_job_for_slurm_begins_goes_back_into_the_queue_and_goes_on(tmp_path)
 
     code, (begun, queued) = job(143)
     verb, *words = begun.split()[1:]
-    assert code == 143 and parse(COMMANDS[verb], words).epochs == 100 and queued == "scontrol requeue 17"
+    assert code == 143 and parse_command(COMMANDS[verb], words).epochs == 100 and queued == "scontrol requeue 17"
     (tmp_path / "runs" / "films").mkdir(parents=True)
     (tmp_path / "runs" / "films" / "plan.toml").touch()
     assert job(143) == (143, ["vitrail train --resume runs/films", "scontrol requeue 17"])

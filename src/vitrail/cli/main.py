@@ -12,9 +12,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
-from ..errors import UsageError
-from .arguments import HELP, Command, parse
+from ..errors import ResourceError, UsageError, VitrailError, printable
+from ..runtime import memory_is_full
+from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
 from .commands.bench import Bench
 from .commands.check import Check
 from .commands.convert import Convert
@@ -28,8 +30,6 @@ from .commands.predict import Predict
 from .commands.report import Report
 from .commands.serve import Serve
 from .commands.train import Train
-from .failures import failure
-from .help import overview, page
 
 COMMANDS: dict[str, type[Command]] = {
     "train": Train,
@@ -51,26 +51,26 @@ COMMANDS: dict[str, type[Command]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and give its exit code; errors.py lists them."""
     words = list(sys.argv[1:] if argv is None else argv)
-    _see_to_streams()
+    _replace_missing_streams()
     watched = sys.stdout.isatty()
     try:
-        code = _run(words)
+        code = _run_command(words)
         sys.stdout.flush()  # so that a reader who has gone is noticed here
     except (Exception, KeyboardInterrupt) as error:
-        code = 0 if _is_unread(error, watched) else _told(error, "--debug" in words)
-    _let_go()
+        code = 0 if _is_output_closed(error, watched) else _print_failure(error, "--debug" in words)
+    _flush_streams()
     return code
 
 
-def _is_unread(error: BaseException, watched: bool) -> bool:
+def _is_output_closed(error: BaseException, watched: bool) -> bool:
     """Whether it is that nobody reads the output any more: `| head` has seen enough, or the terminal was closed."""
     hung_up = isinstance(error, OSError) and error.errno == errno.EIO and watched and not sys.stdout.isatty()
     return hung_up or isinstance(error, BrokenPipeError)
 
 
-def _told(error: BaseException, debug: bool) -> int:
+def _print_failure(error: BaseException, debug: bool) -> int:
     """Say what went wrong, to whom still listens; the exit code."""
-    message, code = failure(error)
+    message, code = describe_failure(error)
     with suppress(OSError):  # Ctrl-C has ended `| tee`, too, or the disk of `2>` is full
         if debug:
             traceback.print_exception(error)
@@ -78,13 +78,13 @@ def _told(error: BaseException, debug: bool) -> int:
     return code
 
 
-def _see_to_streams() -> None:
+def _replace_missing_streams() -> None:
     """Write nowhere where the caller has closed a stream, as `2>&-` does: Python then has none."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
 
 
-def _let_go() -> None:
+def _flush_streams() -> None:
     """Let Python end with the exit code, and not with 120, where nobody takes any more what its streams still hold."""
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -93,9 +93,9 @@ def _let_go() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _run(words: list[str]) -> int:
-    if not words or words[0] in HELP:
-        print(overview(COMMANDS))
+def _run_command(words: list[str]) -> int:
+    if not words or words[0] in HELP_FLAGS:
+        print(format_overview(COMMANDS))
         return 0
     verb, *rest = words
     if verb == "--version":
@@ -107,15 +107,56 @@ def _run(words: list[str]) -> int:
         near = difflib.get_close_matches(verb, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"The verbs are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no verb {verb!r}. {hint}")
-    if any(word in HELP for word in rest[: _end_of_flags(rest)]):
-        print(page(verb, COMMANDS[verb]))
+    if any(word in HELP_FLAGS for word in rest[: _find_end_of_flags(rest)]):
+        print(format_help_page(verb, COMMANDS[verb]))
         return 0
-    return parse(COMMANDS[verb], rest).run()
+    return parse_command(COMMANDS[verb], rest).run()
 
 
-def _end_of_flags(words: list[str]) -> int:
+def _find_end_of_flags(words: list[str]) -> int:
     return words.index("--") if "--" in words else len(words)
 
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+# Whatever went wrong as one sentence for a person and one number for a script.
+
+INTERRUPTED_EXIT_CODE = 130
+DISK_ERRORS = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: "the disk is read-only",
+    errno.EACCES: "permission is missing",
+    errno.EPERM: "permission is missing",
+}
+
+
+class CommandFailure(NamedTuple):
+    """What is printed, and the exit code."""
+
+    message: str
+    code: int
+
+
+def describe_failure(error: BaseException) -> CommandFailure:
+    """The sentence and the exit code of an exception."""
+    if isinstance(error, VitrailError):
+        return CommandFailure(printable(" ".join(str(error).split("\n"))), error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        return CommandFailure("Interrupted; nothing was saved yet.", INTERRUPTED_EXIT_CODE)
+    if memory_is_full(error):
+        return CommandFailure(
+            "The memory is full. Use a smaller --recipe.batch, --image-size or model, or close other programs.",
+            ResourceError.exit_code,
+        )
+    if isinstance(error, OSError) and error.errno in DISK_ERRORS:
+        where = f" at {error.filename}" if error.filename else ""
+        return CommandFailure(f"Cannot go on{where}: {DISK_ERRORS[error.errno]}.", ResourceError.exit_code)
+    said = " ".join(str(error).split())[:200].rstrip(".")
+    return CommandFailure(
+        f"Something went wrong inside Vitrail that nobody foresaw: {type(error).__name__}{': ' * bool(said)}{said}. "
+        "Run the same command with --debug and report what it prints.",
+        VitrailError.exit_code,
+    )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from vitrail.cli.arguments import Command, flag_names, parse
+from vitrail.cli.arguments import Command, flag_names, parse_command
 from vitrail.cli.commands.train import Train
 from vitrail.errors import UsageError
 
@@ -40,19 +40,21 @@ class Paint(Command):
 
 def refused(*line: str) -> str:
     with pytest.raises(UsageError) as caught:
-        parse(Paint, line)
+        parse_command(Paint, line)
     return str(caught.value)
 
 
 def test_words_and_flags_go_to_their_fields_in_any_order():
-    asked = parse(Paint, ["wall", "--strokes", "3", "a,b.png", "--light=0.9", "--two-coats", "c", "--out", "x/y"])
+    asked = parse_command(
+        Paint, ["wall", "--strokes", "3", "a,b.png", "--light=0.9", "--two-coats", "c", "--out", "x/y"]
+    )
     assert asked == Paint(
         canvas="wall", brushes=("a,b.png", "c"), strokes=3, light=0.9, out=Path("x/y"), two_coats=True
     )
 
 
 def test_dotted_names_are_collected_with_hyphens_as_underscores():
-    asked = parse(Paint, ["wall", "--recipe.batch", "125", "--recipe.keep-patches=0.5"])
+    asked = parse_command(Paint, ["wall", "--recipe.batch", "125", "--recipe.keep-patches=0.5"])
     assert asked.changes == (("recipe.batch", "125"), ("recipe.keep_patches", "0.5"))
 
 
@@ -67,20 +69,20 @@ def test_dotted_names_are_collected_with_hyphens_as_underscores():
 )
 def test_a_word_behind_a_flag_without_value_is_told_so(line, said):
     with pytest.raises(UsageError, match="'more' is one word too many") as caught:
-        parse(Train, line)
+        parse_command(Train, line)
     assert said in str(caught.value) and (" takes no value" in said or "no value" not in str(caught.value))
 
 
 def test_after_two_hyphens_everything_is_a_word_and_one_hyphen_is_a_word():
-    assert parse(Paint, ["wall", "-", "--", "--strokes"]).brushes == ("-", "--strokes")
+    assert parse_command(Paint, ["wall", "-", "--", "--strokes"]).brushes == ("-", "--strokes")
 
 
 def test_a_negative_number_is_a_value():
-    assert parse(Paint, ["wall", "--strokes", "-3"]).strokes == -3
+    assert parse_command(Paint, ["wall", "--strokes", "-3"]).strokes == -3
 
 
 def test_a_switch_can_be_written_out():
-    assert parse(Paint, ["wall", "--two-coats=false"]).two_coats is False
+    assert parse_command(Paint, ["wall", "--two-coats=false"]).two_coats is False
 
 
 def test_an_unknown_flag_names_the_nearest_one():

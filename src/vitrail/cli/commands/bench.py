@@ -64,7 +64,7 @@ class Bench(Command):
         if self.to is not None:
             benchmarking.save_results(self.to, facts)
         if self.json:
-            from ..output import print_json
+            from ..arguments import print_json
 
             print_json(facts)
         else:

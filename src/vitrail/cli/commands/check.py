@@ -62,7 +62,7 @@ class Check(Command):
         from ...services import progress
         from ...services.train_arguments import parse_image_size
         from ...train.dataset import open_dataset
-        from ..output import print_json
+        from ..arguments import print_json
 
         if self.out is not None:
             with resource_errors(self.out):  # before minutes are spent on what could not be written
@@ -70,7 +70,7 @@ class Check(Command):
         settings, overrides = self._settings()
         size = None if self.image_size is None else parse_image_size(self.image_size)
         dataset = open_dataset(settings, seed=0)
-        spec, patch = _reading(dataset, settings, overrides, size)
+        spec, patch = _plan_image_spec(dataset, settings, overrides, size)
         watch, strata = progress.track_images, settings.strata
         findings = check_dataset(dataset.source, dataset.splits, spec, patch, watch=watch, strata=strata)
         findings = dataclasses.replace(findings, notes=(*dataset.notes, *findings.notes))
@@ -118,7 +118,7 @@ class Check(Command):
             print(f"{those} a training. Mend or remove {them}, or leave {them} out with --skip-bad.")
         elif not findings.stops:
             print("Nothing here stops a training.")
-        if held := _held_out(splits):
+        if held := _advise_on_held_out(splits):
             print(held)
         listed = len(findings.leave_out())
         if self.out is not None:
@@ -127,7 +127,7 @@ class Check(Command):
             print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
 
 
-def _held_out(splits: Splits) -> str:
+def _advise_on_held_out(splits: Splits) -> str:
     """What a person should know of few held-out pictures; empty where there are enough."""
     from ...formatting import MIN_TEST_IMAGES
 
@@ -140,7 +140,7 @@ def _held_out(splits: Splits) -> str:
     return f"{tell}; vitrail train --folds 5 tests every picture once."
 
 
-def _reading(
+def _plan_image_spec(
     dataset: Dataset, settings: DataSettings, overrides: dict[str, str], size: tuple[int, int] | None
 ) -> tuple[ImageSpec, tuple[int, int]]:
     """What a training without further wishes would read: the size, the value range, and the patch of its model."""

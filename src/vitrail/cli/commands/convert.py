@@ -63,7 +63,7 @@ class Convert(Command):
         """Load, tell what it is, write, prove, say where it lies."""
         from ...services import conversion
         from ...services.open_model import find_model, parse_model_options
-        from ..output import print_json
+        from ..arguments import print_json
 
         to = conversion.parse_conversion_target(self.to)
         out = self.out or conversion.default_conversion_path(self.model, to)

@@ -31,14 +31,14 @@ class Doctor(Command):
     def run(self) -> int:
         """Look and tell."""
         from ...services.environment import examine_machine
-        from ..output import print_json, table
+        from ..arguments import format_table, print_json
 
         facts = examine_machine(self.device)
         if self.json:
             print_json([fact._asdict() for fact in facts])
             return 0
         packages = [fact for fact in facts if not fact.reason]  # there, and nothing to say about them
-        print(table([(fact.name, fact.value, fact.reason) for fact in facts if fact.reason]))
+        print(format_table([(fact.name, fact.value, fact.reason) for fact in facts if fact.reason]))
         print(textwrap.fill(", ".join(f"{fact.name} {fact.value}" for fact in packages), WIDTH))
         mends = [fact for fact in facts if fact.mend]
         print("\nNothing needs mending." if not mends else "\nTo mend:")

@@ -58,7 +58,7 @@ class Embed(Command):
         self._check()
         from ...services import embedding, progress
         from ...services.embedding import open_embedder
-        from ..output import print_json
+        from ..arguments import print_json
 
         embedder = open_embedder(self.model, self.device, dict(self.changes))
         asked = self._of(embedder, self.paths, self.to)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...services.evaluation import EvaluationResult, LabelledImages
 
 
-IMAGE = "image."
+IMAGE_PREFIX = "image."
 """Stands before the names of fields that say how files are opened."""
 
 
@@ -101,7 +101,7 @@ class Evaluate(Command):
             return self._compare(predictor, labelled)
         if self.suspects:
             return self._suspect(predictor, labelled)
-        _tell(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
+        _print_notes(evaluation.note_seen_images(Path(self.model), labelled) if self.source else labelled)
         return self._disturb(predictor, labelled) if self.corruptions else self._measure(predictor, labelled)
 
     def _measure(self, predictor: Predictor, labelled: LabelledImages) -> int:
@@ -121,7 +121,7 @@ class Evaluate(Command):
 
     def _show(self, measured: EvaluationResult, beside: Mapping[str, SubgroupReport | ShortcutReport]) -> int:
         from ...services import progress
-        from ..output import print_json
+        from ..arguments import print_json
 
         figures = measured.metrics
         self._keep(beside)
@@ -174,19 +174,19 @@ class Evaluate(Command):
                 f"of the folds, such as {Path(self.model) / 'fold-0'}, or give a SOURCE that they have not seen."
             )
         labelled, measured = evaluation.evaluate_out_of_fold(Path(self.model), self.split)
-        _tell(labelled)
+        _print_notes(labelled)
         parts = evaluation.evaluate_subgroups(labelled, measured.predictions, self.by) if self.by else None
         return self._show(measured, {} if parts is None else {"slices": parts})
 
     def _tell_apart(self) -> int:
         from ...services import diagnostics, evaluation, progress
         from ...services.prediction import apply_image_options, open_predictor
-        from ..output import print_json
+        from ..arguments import print_json
 
         own = evaluation.load_held_out(self._run_folder(), self.split)
         settings = evaluation.build_source_settings(self.model, self.source, self._said(), self.data_root, "auto")
         predictor = apply_image_options(open_predictor(self.model, self.device), self._said(of_files=True))
-        _tell(own)
+        _print_notes(own)
         found = diagnostics.evaluate_ood(
             predictor, own, diagnostics.load_ood_source(self.source, settings), self.skip_bad, progress.track_batches
         )
@@ -198,7 +198,7 @@ class Evaluate(Command):
 
     def _disturb(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import diagnostics, progress
-        from ..output import print_json
+        from ..arguments import print_json
 
         most = diagnostics.DEFAULT_NUM_IMAGES if self.most is None else self.most
         suite = self.corruptions or ""
@@ -215,10 +215,10 @@ class Evaluate(Command):
 
     def _suspect(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import diagnostics, progress
-        from ..output import print_json
+        from ..arguments import print_json
 
         labelled = diagnostics.keep_split_images(Path(self.model), labelled)
-        _tell(labelled)
+        _print_notes(labelled)
         path = Path(self.suspects).expanduser()
         found = diagnostics.find_label_errors(predictor, labelled, self.skip_bad, progress.track_batches)
         found.write_csv(path)
@@ -231,12 +231,12 @@ class Evaluate(Command):
     def _compare(self, predictor: Predictor, labelled: LabelledImages) -> int:
         from ...services import evaluation, progress
         from ...services.prediction import open_predictor
-        from ..output import print_json
+        from ..arguments import print_json
 
         other = open_predictor(self.against, self.device)
         for model in (self.model, self.against) if self.source else (self.against,):
             labelled = evaluation.drop_seen_images(Path(model), labelled)
-        _tell(labelled)
+        _print_notes(labelled)
         compared = evaluation.compare_models(predictor, other, labelled, self.skip_bad, progress.track_batches)
         verdict = compared.comparison.verdict(self.model, self.against)
         if self.json:
@@ -264,7 +264,7 @@ class Evaluate(Command):
 
     def _said(self, of_files: bool = False) -> dict[str, str]:
         """What was said about how files are opened, or about the source."""
-        return {name: text for name, text in self.changes if name.startswith(IMAGE) == of_files}
+        return {name: text for name, text in self.changes if name.startswith(IMAGE_PREFIX) == of_files}
 
     def _held_out(self) -> LabelledImages:
         from ...services import evaluation
@@ -289,6 +289,6 @@ class Evaluate(Command):
         return self.split or ("all" if self.suspects else None)
 
 
-def _tell(labelled: LabelledImages) -> None:
+def _print_notes(labelled: LabelledImages) -> None:
     for note in labelled.notes:
         print(printable(note), file=sys.stderr)

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from ...services.explanation import Explanation, MethodComparison
 
 
-COMPARED = ("relevance", "legrad", "grad-cam", "rollout")
+DEFAULT_METHODS = ("relevance", "legrad", "grad-cam", "rollout")
 """Methods whose truth is measured unless said; the others take many passes for each picture."""
-MAPS, FIGURE = "maps", "--figure"
-NOT_FIGURE = dict.fromkeys(
-    ("method", "class_", "heads", "patch", "window", "steps", "fill", "faithfulness", "skip_bad", "opacity"), MAPS
+MAPS_MODE, FIGURE_FLAG = "maps", "--figure"
+UNUSED_WITH_FIGURE = dict.fromkeys(
+    ("method", "class_", "heads", "patch", "window", "steps", "fill", "faithfulness", "skip_bad", "opacity"), MAPS_MODE
 )
-NOT_FAITHFULNESS = dict.fromkeys(
-    ("class_", "layer", "heads", "patch", "window", "steps", "fill", "skip_bad", "opacity"), MAPS
-) | {"image_size": FIGURE}
+UNUSED_WITH_FAITHFULNESS = dict.fromkeys(
+    ("class_", "layer", "heads", "patch", "window", "steps", "fill", "skip_bad", "opacity"), MAPS_MODE
+) | {"image_size": FIGURE_FLAG}
 """Flags that mean nothing beside these, and where they do."""
 
 
@@ -125,13 +125,13 @@ class Explain(Command):
             return self._draw_figure(self.figure)
         if self.faithfulness:
             return self._measure()
-        self._refuse("maps", {"image_size": FIGURE})
+        self._refuse("maps", {"image_size": FIGURE_FLAG})
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
         if not 0 <= self.opacity <= 1:
             raise UsageError(f"--opacity must lie in 0..1. Got {self.opacity:g}.")
         from ...services import progress
-        from ..output import print_json
+        from ..arguments import print_json
 
         facts = []
         for path, record in self._written():
@@ -150,9 +150,9 @@ class Explain(Command):
         from ...services.explanation import draw_paper_figure
         from ...services.open_model import find_model
         from ...services.train_arguments import parse_image_size
-        from ..output import print_json
+        from ..arguments import print_json
 
-        self._refuse(f"--figure {name}", NOT_FIGURE)
+        self._refuse(f"--figure {name}", UNUSED_WITH_FIGURE)
         size = None if self.image_size is None else parse_image_size(self.image_size)
         pictures = expand_image_paths(self.paths) if self.paths else []
         of = f"{pictures[0].stem}." if len(pictures) == 1 else ""
@@ -170,9 +170,9 @@ class Explain(Command):
         from ...services import evaluation
         from ...services.map_faithfulness import NUM_IMAGES, get_map_function, measure_faithfulness
         from ...services.prediction import open_predictor
-        from ..output import print_json
+        from ..arguments import print_json
 
-        self._refuse("--faithfulness", NOT_FAITHFULNESS)
+        self._refuse("--faithfulness", UNUSED_WITH_FAITHFULNESS)
         if len(self.paths) > 1:
             raise UsageError(f"--faithfulness takes one SOURCE in the place of PATHS. Got {len(self.paths)}.")
         predictor = open_predictor(Path(self.model), self.device)
@@ -187,7 +187,7 @@ class Explain(Command):
                 f"vitrail explain {self.model} SOURCE --faithfulness"
             )
         every = [name for name, method in METHODS.items() if "patch" not in method.uses]
-        names = {None: COMPARED, "all": tuple(every)}.get(self.method, (str(self.method),))
+        names = {None: DEFAULT_METHODS, "all": tuple(every)}.get(self.method, (str(self.method),))
         sys.stderr.write(f"measuring {', '.join(names)} on {min(NUM_IMAGES, len(labelled.rows))} pictures\n")
         found = measure_faithfulness(predictor, labelled, {name: get_map_function(name) for name in names})
         if self.json:

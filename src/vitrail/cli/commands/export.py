@@ -63,7 +63,7 @@ class Export(Command):
             return self._publish()
         publishing.reject_hub_options(self.to, self.layout, self.private, self.dry_run)
         from ...services.exporting import ExportOptions, export_model
-        from ..output import print_json
+        from ..arguments import print_json
 
         wish = ExportOptions(resize=self.resize, precision=self.precision, calibrate=self.calibrate, force=self.force)
         exported = export_model(self.model, self.to, self.out, wish)
@@ -77,7 +77,7 @@ class Export(Command):
 
     def _publish(self) -> int:
         from ...services.publishing import publish_model
-        from ..output import print_json, table
+        from ..arguments import format_table, print_json
 
         if self.resize:
             raise UsageError("--resize is for files that hold a graph. A model on the Hub is weights and settings.")
@@ -87,7 +87,7 @@ class Export(Command):
             return 0
         what = f"on the Hub  {done.page}" if done.page else f"would be put on the Hub as {done.repository}"
         print(what)
-        print(table([[f"  {name}", f"{count:,} bytes"] for name, count in done.files.items()]))
+        print(format_table([[f"  {name}", f"{count:,} bytes"] for name, count in done.files.items()]))
         for note in done.notes:
             print(f"  {note}")
         if self.dry_run:

@@ -90,7 +90,7 @@ class Inspect(Command):
     def run(self) -> int:
         """Find the model and show what was asked."""
         from ...services.open_model import find_model, parse_model_options
-        from ..output import print_json
+        from ..arguments import print_json
 
         if self.figures is None and (self.picture is not None or self.token != 1):
             raise UsageError("--picture and --token belong to the figures. Say where they go with --figures DIR.")

@@ -70,7 +70,7 @@ class Predict(Command):
         from ...plural import counted
         from ...predict.image_paths import expand_image_paths
         from ...services import progress
-        from ..output import print_json
+        from ..arguments import print_json
 
         if self._shared():
             return self._in_parts()
@@ -106,7 +106,7 @@ class Predict(Command):
         from ...predict.chunks import DEFAULT_CHUNK_SIZE
         from ...predict.image_paths import expand_image_paths
         from ...services import predict_chunks, progress
-        from ..output import print_json
+        from ..arguments import print_json
 
         asked = predict_chunks.ChunkedPredictRequest(
             model=self.model, to=predict_chunks.check_output_path(self.to), pictures=expand_image_paths(self.paths), sets=self.sets,

@@ -55,7 +55,7 @@ class Report(Command):
         """Build it and say where it is."""
         from ...report import claim
         from ...report.page import build_report
-        from ..output import print_json
+        from ..arguments import print_json
 
         path = build_report(self.run_folder, self._asked())
         appendix = claim.build_claim_appendix(self.run_folder) if self.claim else None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...serve.auth import BearerTokens
     from ...serve.served_model import ServedModel
 
-NEEDED = ("fastapi", "uvicorn", "python_multipart")
+REQUIRED_PACKAGES = ("fastapi", "uvicorn", "python_multipart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ class Serve(Command):
         self._tell(f"listening on {url}, reading {self.model}", {"listening": url})
 
     def _ready(self, opened: ServedModel) -> None:
-        facts = f"{opened.name}: {len(opened.predictor.classes)} {_noun(opened.predictor.task)}"
+        facts = f"{opened.name}: {len(opened.predictor.classes)} {_task_noun(opened.predictor.task)}"
         self._tell(f"ready to answer as {facts}; Ctrl-C stops", {"ready": opened.name})
 
     def _request(self, path: str, status: int, seconds: float) -> None:
@@ -131,11 +131,11 @@ class Serve(Command):
 def _refuse_without_extra() -> None:
     from importlib.util import find_spec
 
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
+    if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
         raise UsageError(
             f'vitrail serve needs {" and ".join(missing)}, which the extra brings: pip install "vitrail[serve]".'
         )
 
 
-def _noun(task: str) -> str:
+def _task_noun(task: str) -> str:
     return {"classes": "classes", "labels": "labels", "number": "numbers"}[task]

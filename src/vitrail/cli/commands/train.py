@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...train.resume import Extension
 
 
-BESIDE_RESUME = ("compute.", "recipe.accumulate", "track.")
+RESUME_FIELDS = ("compute.", "recipe.accumulate", "track.")
 """Plan fields that change how a run is computed, and where its numbers go, and not what it learns."""
 
 
@@ -152,7 +152,7 @@ class Train(Command):
             "--folds": self.folds,
             "--out": self.out,
             "--dry-run": self.dry_run,
-            **{f"--{name}": text for name, text in self.changes if not name.startswith(BESIDE_RESUME)},
+            **{f"--{name}": text for name, text in self.changes if not name.startswith(RESUME_FIELDS)},
         }
 
     def _events(self) -> Iterator[Event]:
@@ -239,7 +239,7 @@ class Train(Command):
         from ...train.distributed.collectives import group_from_env
         from ...train.events import Note, PlanEvent
         from ...train.plan_reasons import complete_reasons
-        from ..output import print_json
+        from ..arguments import print_json
 
         happened = list(events)
         (planned,) = (event for event in happened if isinstance(event, PlanEvent))
@@ -268,7 +268,7 @@ class Train(Command):
         from ...formatting import MIN_TEST_IMAGES, format_duration
         from ...train import events
         from ...train.distributed.collectives import group_from_env
-        from ..output import print_json
+        from ..arguments import print_json
 
         if group_from_env().rank:
             return 0  # rank 0 prints
@@ -299,12 +299,11 @@ class Train(Command):
         """The plan's fields, one a line."""
         from ... import config
         from ...train.plan import Plan
-        from ..help import fields
-        from ..output import print_json
+        from ..arguments import format_fields, print_json
 
         listed = [field for field in config.describe(Plan) if "." in field.name]
         if self.json:
             print_json([{"name": f.name, "type": f.type, "default": f.default, "doc": f.doc} for f in listed])
         else:
-            print(fields(listed))
+            print(format_fields(listed))
         return 0

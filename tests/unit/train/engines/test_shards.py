@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from vitrail.cli.failures import failure
+from vitrail.cli.main import describe_failure
 from vitrail.train.distributed.fsdp import ShardedSave
 from vitrail.train.distributed.collectives import join_group
 
@@ -32,7 +32,7 @@ with join_group("cpu", 60) as team:
     try:
         shares.write(Path(sys.argv[1])) if team.leads else shares.help_leader()
     except Exception as error:
-        print(*failure(error), sep="\\n")
+        print(*describe_failure(error), sep="\\n")
 """
 
 
