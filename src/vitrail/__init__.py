@@ -11,9 +11,7 @@ from .waiting import wait_briefly as _wait_briefly
 
 if TYPE_CHECKING:
     from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
-    from .estimators.classifier import ViTClassifier
-    from .estimators.multilabel import ViTMultiLabel
-    from .estimators.regressor import ViTRegressor
+    from .estimators.estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -36,12 +34,12 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
     if name.startswith("ViT"):
-        from .estimators import classifier, multilabel, regressor
+        from .estimators import estimators
 
         return {
-            "ViTClassifier": classifier.ViTClassifier,
-            "ViTMultiLabel": multilabel.ViTMultiLabel,
-            "ViTRegressor": regressor.ViTRegressor,
+            "ViTClassifier": estimators.ViTClassifier,
+            "ViTMultiLabel": estimators.ViTMultiLabel,
+            "ViTRegressor": estimators.ViTRegressor,
         }[name]
     from . import api
 

@@ -23,8 +23,8 @@ import vitrail
 from quick_fits import LEARNING, QUICK, digits, threads_kept  # noqa: F401 - a fixture
 from vitrail.cli.main import main
 from vitrail.errors import DataError, UsageError
-from vitrail.estimators import keeping
-from vitrail.estimators.classifier import names_of
+from vitrail.estimators import estimators
+from vitrail.estimators.estimators import to_class_names
 
 pytestmark = pytest.mark.usefixtures("threads_kept")
 WORDS = np.array(["zero", "one", "two", "three"])
@@ -100,9 +100,9 @@ def test_a_run_folder_that_is_taken_is_refused(tmp_path):
 
 
 def test_a_forked_process_removes_nothing(tmp_path):
-    keeping._remove(tmp_path, os.getpid() + 1)
+    estimators._remove_folder(tmp_path, os.getpid() + 1)
     assert tmp_path.is_dir()
-    keeping._remove(tmp_path, os.getpid())
+    estimators._remove_folder(tmp_path, os.getpid())
     assert not tmp_path.exists()
 
 
@@ -110,7 +110,7 @@ def test_a_pickle_answers_without_the_folder_it_came_from():
     X, y = digits(120, 3)
     estimator = vitrail.ViTClassifier(**QUICK).fit(X, y)
     before, packed = estimator.predict_proba(X), pickle.dumps(estimator)
-    assert not any(name.startswith("checkpoints") for name in keeping.carried(estimator.run_.path))
+    assert not any(name.startswith("checkpoints") for name in estimators.pack_run_files(estimator.run_.path))
     del estimator
     gc.collect()
     opened = pickle.loads(packed)
@@ -190,11 +190,11 @@ def test_rows_after_pictures_and_answers_before_a_fit_are_refused(fitted):
 
 
 def test_labels_become_names():
-    assert names_of(np.array([-1, 0, 2])) == ("-1", "0", "2")
-    assert names_of(np.array([1.0, 2.5])) == ("1", "2.5")
-    assert names_of(np.array(["a", "b"], dtype=object)) == ("a", "b")
+    assert to_class_names(np.array([-1, 0, 2])) == ("-1", "0", "2")
+    assert to_class_names(np.array([1.0, 2.5])) == ("1", "2.5")
+    assert to_class_names(np.array(["a", "b"], dtype=object)) == ("a", "b")
     with pytest.raises(UsageError, match="two classes that are both written as '1'"):
-        names_of(np.array([1, "1"], dtype=object))
+        to_class_names(np.array([1, "1"], dtype=object))
 
 
 def test_notebooks_show_a_card_and_terminals_plain_text(fitted):

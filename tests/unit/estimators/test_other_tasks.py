@@ -14,7 +14,7 @@ from quick_fits import LEARNING, QUICK, digits, threads_kept  # noqa: F401 - a f
 from vitrail.data.settings import DataSettings
 from vitrail.data.sources.label_input import NamedLabels, infer_labels
 from vitrail.errors import UsageError
-from vitrail.estimators.multilabel import table_of
+from vitrail.estimators.estimators import parse_label_table
 
 pytestmark = pytest.mark.usefixtures("threads_kept")
 
@@ -53,7 +53,7 @@ def test_labels_are_answered_by_the_run_s_own_thresholds():
 )
 def test_labels_that_are_none_say_where(y, words):
     with pytest.raises(UsageError, match=words):
-        table_of(y)
+        parse_label_table(y)
 
 
 def test_numbers_come_in_their_units_and_as_many_as_there_were():

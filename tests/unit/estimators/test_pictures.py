@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from vitrail.errors import UsageError
-from vitrail.estimators.pictures import listed, shape_of, value_range, within
+from vitrail.estimators.estimators import as_image_list, clip_to_range, infer_row_shape, infer_value_range
 
 PICTURE = np.zeros((4, 6), np.uint8)
 
@@ -31,12 +31,12 @@ PICTURE = np.zeros((4, 6), np.uint8)
     ],
 )
 def test_lists_and_columns_of_pictures_are_lists(pictures):
-    found = listed(pictures)
+    found = as_image_list(pictures)
     assert found is not None and len(found) == 2
 
 
 def test_names_in_an_array_become_plain_texts():
-    assert [type(name) for name in listed(np.array(["a.png"])) or []] == [str]
+    assert [type(name) for name in as_image_list(np.array(["a.png"])) or []] == [str]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_names_in_an_array_become_plain_texts():
      pandas.DataFrame({"a": [1], "b": [2]}), np.array([1.0, 2.0], dtype=object)],
 )  # fmt: skip
 def test_numbers_are_no_list_of_pictures(rows):
-    assert listed(rows) is None
+    assert as_image_list(rows) is None
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_numbers_are_no_list_of_pictures(rows):
 )
 def test_one_picture_is_not_taken_for_many(one, said):
     with pytest.raises(UsageError, match=rf"one for each row\. Got .*{said}; write it as a list"):
-        listed(one)
+        as_image_list(one)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_one_picture_is_not_taken_for_many(one, said):
      (60, "6x10", (6, 10))],
 )  # fmt: skip
 def test_rows_have_the_shape_that_is_said_or_are_square(features, said, shape):
-    assert shape_of(features, said) == shape
+    assert infer_row_shape(features, said) == shape
 
 
 def test_rows_that_are_no_square_say_what_mends_it():
     with pytest.raises(ValueError, match=r"60 numbers are no square\. Say image_size=\(height, width\)"):
-        shape_of(60, None)
+        infer_row_shape(60, None)
     with pytest.raises(ValueError, match=r"image_size says 6x11 pixels, which are 66 numbers .* X has 60 of them"):
-        shape_of(60, (6, 11))
+        infer_row_shape(60, (6, 11))
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_rows_that_are_no_square_say_what_mends_it():
      ([-3.0, -3.0], (-3, -2)), ([0, 0], (0, 1))],
 )  # fmt: skip
 def test_black_and_white_are_the_extremes_of_the_training_rows(values, span):
-    assert value_range(np.array([values])) == span
+    assert infer_value_range(np.array([values])) == span
 
 
 def test_later_values_beyond_them_are_brought_back():
     rows = np.array([[-1.0, 0.5, 9.0]])
-    np.testing.assert_array_equal(within(rows, 0, 1), [[0, 0.5, 1]])
-    assert within(rows, -1, 9) is rows
+    np.testing.assert_array_equal(clip_to_range(rows, 0, 1), [[0, 0.5, 1]])
+    assert clip_to_range(rows, -1, 9) is rows
     stored = np.array([[0, 255]], np.uint8)
-    assert within(stored, 0, 1) is stored
+    assert clip_to_range(stored, 0, 1) is stored
