@@ -31,7 +31,7 @@ from vitrail.model.layers import cast_linear_weights
 from vitrail.model.registry import config_from_name
 from vitrail.model.tokens import gather_tokens
 from vitrail.model.vit import ViT, create_model
-from vitrail.runtime import cpu_multiplies_bfloat16
+from vitrail.runtime import cpu_supports_bfloat16
 from vitrail.train.optim import Muon
 
 RESULTS = Path(__file__).parent / "results"
@@ -197,7 +197,7 @@ def _orthogonal(model: ViT, apart: bool) -> BenchmarkJob:
     matrices = [parameter for parameter in model.encoder.blocks.parameters() if parameter.ndim == 2]
     for matrix in matrices:
         matrix.grad = torch.randn_like(matrix)
-    compute = torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32  # as train/stepping/optimizer.py chooses
+    compute = torch.bfloat16 if cpu_supports_bfloat16() else torch.float32  # as train/stepping/optimizer.py chooses
     stacks = [[one] for one in matrices] if apart else [matrices]
     optimizers = [Muon([{"params": each}], lr=1e-6, compute=compute) for each in stacks]
 

@@ -18,7 +18,7 @@ from attention import machine
 from vitrail.model.attention import device_capability
 from vitrail.model.registry import config_from_name
 from vitrail.model.vit import create_model
-from vitrail.runtime import cpu_multiplies_bfloat16
+from vitrail.runtime import cpu_supports_bfloat16
 from vitrail.train.optim import Muon
 
 RESULTS = Path(__file__).parent / "results"
@@ -44,7 +44,7 @@ def compare(name: str) -> dict[str, object]:
         matrix.grad = torch.randn_like(matrix)
     joint = [matrix for matrix in matrices if matrix.shape[0] == 3 * matrix.shape[1]]
     single = [matrix for matrix in matrices if matrix.shape[0] != 3 * matrix.shape[1]]
-    compute = torch.bfloat16 if cpu_multiplies_bfloat16() else torch.float32  # as train/stepping/optimizer.py chooses
+    compute = torch.bfloat16 if cpu_supports_bfloat16() else torch.float32  # as train/stepping/optimizer.py chooses
     optimizers = {
         "ours": Muon([{"params": joint, "parts": 3}, {"params": single}], lr=1e-6, compute=compute),
         "torch": torch.optim.Muon(matrices, lr=1e-6),

@@ -18,7 +18,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from vitrail.data.loader import InMemoryImageStore
-from vitrail.errors import DivergedError, PartnerError, UsageError, VitrailError
+from vitrail.errors import DivergedError, PeerError, UsageError, VitrailError
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.spec import ImageSpec
@@ -178,7 +178,7 @@ def slow(team: RankGroup, seconds: float, patience: float = 60) -> str:
         if team.rank == 1:
             time.sleep(seconds)
         return repr(team.most(team.rank))
-    except PartnerError as error:
+    except PeerError as error:
         return f"PartnerError: {error}"
 
 

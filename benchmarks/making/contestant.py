@@ -30,7 +30,7 @@ from vitrail.bench import measure
 from vitrail.model import flops
 from vitrail.model.config import ViTConfig
 from vitrail.model.registry import config_from_name
-from vitrail.runtime import keep_memory
+from vitrail.runtime import keep_freed_memory
 
 CLASSES = 1000
 Job = Callable[[], object]
@@ -62,7 +62,7 @@ def main() -> None:
     torch.set_num_threads(asked["threads"])
     torch.manual_seed(0)
     if asked.get("keep", False):
-        keep_memory()
+        keep_freed_memory()
     shape, dtype = SHAPES[asked["shape"]], {"float32": torch.float32, "bfloat16": torch.bfloat16}[asked["format"]]
     config = configured(shape)
     if asked["library"] != "vitrail":

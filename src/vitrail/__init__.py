@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .waiting import wait_briefly as _wait_briefly
+from .openmp import set_short_spin as _wait_briefly
 
 if TYPE_CHECKING:
     from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in

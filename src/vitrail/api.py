@@ -69,12 +69,12 @@ def fit(
         source=str(source) if given is None else MEMORY,
         model=model, weights=None if weights is None else str(weights), minutes=minutes, epochs=epochs, steps=steps,
         seed=seed, image_size=None if image_size is None else train_arguments.parse_image_size(image_size), channels=channels,
-        device=device, data_root=_path(data_root), skip_bad=skip_bad, task=task, group=group, exclude=_path(exclude),
-        folds=folds, pretrain=pretrain, changes=brought.settings | {k: _text(v) for k, v in (settings or {}).items()},
+        device=device, data_root=_to_path(data_root), skip_bad=skip_bad, task=task, group=group, exclude=_to_path(exclude),
+        folds=folds, pretrain=pretrain, changes=brought.settings | {k: _to_setting_text(v) for k, v in (settings or {}).items()},
     )  # fmt: skip
     wanted, chosen = train_arguments.build_train_request(asked)
     every = cross_validation.fit_folds if train_arguments.should_train_all_folds(asked, wanted) else training.fit
-    events = every(wanted, chosen, _path(out), given=given, brought=brought)
+    events = every(wanted, chosen, _to_path(out), given=given, brought=brought)
     return Run(train_progress.follow_training(events, train_progress.choose_stream(quiet)).run, given, device, brought)
 
 
@@ -87,10 +87,10 @@ def open(run: str | Path) -> Run:  # noqa: A001 - `vitrail.open` is meant to rea
     return Run(run)
 
 
-def _path(given: str | Path | None) -> Path | None:
+def _to_path(given: str | Path | None) -> Path | None:
     return None if given is None else Path(given)
 
 
-def _text(value: object) -> str:
+def _to_setting_text(value: object) -> str:
     """A value of a setting as the command line would write it."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -19,7 +19,7 @@ returns the exit code; a traceback appears only with --debug.
 from __future__ import annotations
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """Text without anything that a terminal would obey, such as the escape sequences in a hostile file's name."""
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
@@ -42,7 +42,7 @@ class DataError(VitrailError, ValueError):
     exit_code = 3
 
 
-class NoPictureError(DataError):
+class NotAnImageError(DataError):
     """Bytes of no format that is read."""
 
 
@@ -74,7 +74,7 @@ class WorkerError(VitrailError):
     exit_code = 7
 
 
-class PartnerError(VitrailError):
+class PeerError(VitrailError):
     """Another process of the same training died or does not answer, so this one cannot go on."""
 
     exit_code = 7

@@ -34,3 +34,11 @@ def format_short_duration(seconds: float) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 60 else format_duration(seconds)
+
+
+# Counts in words.
+
+
+def format_count(count: int, thing: str) -> str:
+    """A number of things: 1 picture, 2,000 pictures."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .errors import UsageError
-from .waiting import waits_briefly
+from .openmp import has_short_spin
 
 if TYPE_CHECKING:
     import torch
 
-NumberFormat = Literal["float32", "bfloat16", "float16"]
-Engine = Literal["auto", "ddp", "fsdp"]
-KEEPING = ((-3, 2**30), (-1, 2**30))
+Precision = Literal["float32", "bfloat16", "float16"]
+StrategyChoice = Literal["auto", "ddp", "fsdp"]
+MALLOPT_OPTIONS = ((-3, 2**30), (-1, 2**30))
 """Options of glibc's mallopt and their bytes: M_MMAP_THRESHOLD, from which on blocks are mapped by themselves, and
 M_TRIM_THRESHOLD, above which what is free at the end of the heap goes back to the system."""
-CROWDED = 2.0
+BUSY_LOAD_PER_CORE = 2.0
 """Programs that wish to compute for each core, from which on a training gets less than half of the machine."""
 
 
@@ -37,14 +37,14 @@ class RuntimeSettings:
     """Threads that decode pictures while the model trains; 0 decodes in the main thread, -1 takes every core."""
     compile: bool = False
     """Compile the training step with torch.compile; needs a C++ compiler on a CPU."""
-    engine: Engine = "auto"
+    engine: StrategyChoice = "auto"
     """How several processes train one model: ddp copies it into each, fsdp splits it; auto splits what does not fit."""
     patience: float = 1800.0
     """Seconds that processes which train together wait for one that does not answer."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuntimeChoice:
     """One decision and why it was taken."""
 
     value: str
@@ -56,11 +56,11 @@ class Runtime:
     """The decisions. `reasons` maps each name to its sentence; `vitrail doctor` prints them."""
 
     device: str
-    number_format: NumberFormat
+    number_format: Precision
     threads: int
     workers: int
     compile: bool
-    engine: Engine = "auto"
+    engine: StrategyChoice = "auto"
     patience: float = 1800.0
     reasons: dict[str, str]
 
@@ -83,14 +83,14 @@ def choose(settings: RuntimeSettings, sharing: int = 1) -> Runtime:
     """
     if settings.patience <= 0:
         raise UsageError(f"compute.patience must be a number of seconds above 0. Got {settings.patience}.")
-    device = _device(settings.device)
-    number_format = _number_format(settings.number_format, device.value)
-    threads = _threads(settings.threads, sharing)
-    workers = _workers(settings.workers, threads)
-    compiled = _compile(settings.compile, device.value)
+    device = _choose_device(settings.device)
+    number_format = _choose_precision(settings.number_format, device.value)
+    threads = _choose_threads(settings.threads, sharing)
+    workers = _choose_workers(settings.workers, threads)
+    compiled = _choose_compile(settings.compile, device.value)
     return Runtime(
         device=device.value,
-        number_format=_FORMATS[number_format.value],
+        number_format=_PRECISIONS[number_format.value],
         threads=int(threads.value),
         workers=int(workers.value),
         compile=settings.compile,
@@ -106,7 +106,7 @@ def choose(settings: RuntimeSettings, sharing: int = 1) -> Runtime:
     )
 
 
-_FORMATS: dict[str, NumberFormat] = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
+_PRECISIONS: dict[str, Precision] = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 def apply(runtime: Runtime) -> None:
@@ -115,10 +115,10 @@ def apply(runtime: Runtime) -> None:
 
     torch.set_num_threads(runtime.threads)
     if runtime.device == "cpu":
-        keep_memory()
+        keep_freed_memory()
 
 
-def use_threads(count: int) -> None:
+def set_thread_count(count: int) -> None:
     """Have torch compute with so many in the calling thread."""
     import torch
 
@@ -126,7 +126,7 @@ def use_threads(count: int) -> None:
     torch.set_num_threads(count)
 
 
-def keep_memory() -> bool:
+def keep_freed_memory() -> bool:
     """Have the C library keep what is freed, up to 1 GiB, instead of asking the system for it anew each time.
 
     By itself glibc maps large blocks anew, and the system fills all their pages with zeros: in float32, ViT-Ti at 224
@@ -138,13 +138,13 @@ def keep_memory() -> bool:
     """
     import ctypes
 
-    if why_not_kept():
+    if explain_unchanged_allocator():
         return False
     library = ctypes.CDLL(None)
-    return all(library.mallopt(option, value) == 1 for option, value in KEEPING)
+    return all(library.mallopt(option, value) == 1 for option, value in MALLOPT_OPTIONS)
 
 
-def why_not_kept() -> str:
+def explain_unchanged_allocator() -> str:
     """Why `keep_memory` leaves the allocator as it is; nothing where it does not."""
     owned = [name for name in os.environ if name.startswith(("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD"))]
     if owned:
@@ -152,15 +152,15 @@ def why_not_kept() -> str:
     return "" if platform.libc_ver()[0] == "glibc" else "only glibc's allocator is known to need it"
 
 
-def crowded(runtime: Runtime) -> str:
+def busy_cpu_warning(runtime: Runtime) -> str:
     """A sentence if other programs keep all cores busy, and what threads that wait for each other do; else nothing."""
     if runtime.threads < 2 or runtime.device != "cpu" or not hasattr(os, "getloadavg"):
         return ""
-    load, cores = os.getloadavg()[0], _cores()
-    if load < CROWDED * cores:
+    load, cores = os.getloadavg()[0], _count_cores()
+    if load < BUSY_LOAD_PER_CORE * cores:
         return ""
     busy = f"Other programs keep this machine busy (load {load:.0f} on {cores} cores)"
-    if waits_briefly():
+    if has_short_spin():
         return f"{busy}: fewer steps fit into the minutes than without them."
     return (
         f"{busy}, and {runtime.threads} threads wait for each other more than they compute. End those programs, give "
@@ -168,7 +168,7 @@ def crowded(runtime: Runtime) -> str:
     )
 
 
-def memory_is_full(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an exception says so; torch does it in words only: on a CPU by a RuntimeError, on a GPU by its child."""
     if isinstance(error, MemoryError):
         return True
@@ -177,15 +177,15 @@ def memory_is_full(error: BaseException) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def _device(wish: str) -> Choice:
+def _choose_device(wish: str) -> RuntimeChoice:
     import torch
 
     if wish == "auto":
         if torch.cuda.is_available():
-            return Choice("cuda", f"{torch.cuda.get_device_name()} is here")
+            return RuntimeChoice("cuda", f"{torch.cuda.get_device_name()} is here")
         if torch.backends.mps.is_available():
-            return Choice("mps", "Apple's GPU is here")
-        return Choice("cpu", "no GPU that torch can use")
+            return RuntimeChoice("mps", "Apple's GPU is here")
+        return RuntimeChoice("cpu", "no GPU that torch can use")
     try:
         kind = torch.device(wish).type
     except RuntimeError as error:
@@ -197,31 +197,35 @@ def _device(wish: str) -> Choice:
     count = torch.cuda.device_count() if kind == "cuda" else 0
     if kind == "cuda" and (torch.device(wish).index or 0) >= count:
         raise UsageError(f"The device {wish!r} is not there: the GPUs of this machine are cuda:0 to cuda:{count - 1}.")
-    return Choice(wish, "asked for")
+    return RuntimeChoice(wish, "asked for")
 
 
-def _number_format(wish: str, device: str) -> Choice:
+def _choose_precision(wish: str, device: str) -> RuntimeChoice:
     if wish == "float16" and not device.startswith("cuda"):
         raise UsageError(
             f"float16 is for GPUs without bfloat16: {device} has no fast products of it. Use float32 or bfloat16."
         )
     if wish != "auto":
-        return Choice(wish, "asked for")
+        return RuntimeChoice(wish, "asked for")
     if device.startswith("cuda"):
-        if multiplies_bfloat16(device):
-            return Choice("bfloat16", "the GPU has bfloat16 products; not yet measured by this project")
-        return Choice("float16", "the GPU has no bfloat16; the loss is scaled so that small gradients are not lost")
+        if supports_bfloat16(device):
+            return RuntimeChoice("bfloat16", "the GPU has bfloat16 products; not yet measured by this project")
+        return RuntimeChoice(
+            "float16", "the GPU has no bfloat16; the loss is scaled so that small gradients are not lost"
+        )
     if device == "mps":
-        return Choice("float32", "bfloat16 has not been measured on this device")
-    if cpu_multiplies_bfloat16():
-        return Choice("bfloat16", "the CPU has bfloat16 instructions (AVX512-BF16 or AMX)")
-    return Choice("float32", "the CPU has no bfloat16 instructions; without them its products are several times slower")
+        return RuntimeChoice("float32", "bfloat16 has not been measured on this device")
+    if cpu_supports_bfloat16():
+        return RuntimeChoice("bfloat16", "the CPU has bfloat16 instructions (AVX512-BF16 or AMX)")
+    return RuntimeChoice(
+        "float32", "the CPU has no bfloat16 instructions; without them its products are several times slower"
+    )
 
 
-def multiplies_bfloat16(device: str) -> bool:
+def supports_bfloat16(device: str) -> bool:
     """Whether a device has products of bfloat16 numbers, and does not only imitate them, as GPUs before Ampere do."""
     if device == "cpu":
-        return cpu_multiplies_bfloat16()
+        return cpu_supports_bfloat16()
     if not device.startswith("cuda"):
         return True
     import torch
@@ -230,7 +234,7 @@ def multiplies_bfloat16(device: str) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
-def cpu_multiplies_bfloat16() -> bool:
+def cpu_supports_bfloat16() -> bool:
     """Whether the CPU has dot products of bfloat16 numbers, by the flags that Linux lists."""
     return bool(cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
 
@@ -255,52 +259,54 @@ def cpu_name() -> str:
     return name or platform.processor() or platform.machine()
 
 
-def _threads(wish: int, sharing: int) -> Choice:
+def _choose_threads(wish: int, sharing: int) -> RuntimeChoice:
     if wish < 0:
         raise UsageError(f"threads must be 0 (all cores) or more. Got {wish}.")
-    cores = _cores()
+    cores = _count_cores()
     if wish:
-        return Choice(str(wish), f"asked for; this process may use {cores} cores")
-    quota = _cgroup_cores()
+        return RuntimeChoice(str(wish), f"asked for; this process may use {cores} cores")
+    quota = _read_cgroup_cores()
     if sharing > 1:
-        if _bound(cores, sharing):
+        if _has_own_cores(cores, sharing):
             own = max(1, min(cores, (quota or cores * sharing) // sharing))
-            return Choice(str(own), f"SLURM gives each of {sharing} processes {cores} cores of its own")
+            return RuntimeChoice(str(own), f"SLURM gives each of {sharing} processes {cores} cores of its own")
         least = max(1, min(cores, quota or cores) // sharing)
-        return Choice(str(least), f"{sharing} processes of this training share {min(cores, quota or cores)} cores")
+        return RuntimeChoice(
+            str(least), f"{sharing} processes of this training share {min(cores, quota or cores)} cores"
+        )
     named = os.environ.get("OMP_NUM_THREADS", "")
     if named.isdecimal() and 0 < int(named) < cores:
-        return Choice(named, f"OMP_NUM_THREADS says so; this process may use {cores} cores")
+        return RuntimeChoice(named, f"OMP_NUM_THREADS says so; this process may use {cores} cores")
     if quota is not None and quota < cores:
-        return Choice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
-    return Choice(str(cores), "every core that this process may use")
+        return RuntimeChoice(str(max(1, quota)), f"the container may use {quota} of {cores} cores")
+    return RuntimeChoice(str(cores), "every core that this process may use")
 
 
-def _bound(cores: int, sharing: int) -> bool:
+def _has_own_cores(cores: int, sharing: int) -> bool:
     """Whether SLURM has given each of its tasks on this machine cores of its own: it has so many times as many."""
     whole = os.environ.get("SLURM_CPUS_ON_NODE", "") if "LOCAL_RANK" not in os.environ else ""  # else torchrun's
     return whole.isdecimal() and cores * sharing <= int(whole)
 
 
-def usable_cores() -> int:
+def count_usable_cores() -> int:
     """Cores that this process may use, by what it is bound to and by its container's share of time; at least 1."""
-    return min(_cores(), _cgroup_cores() or _cores())
+    return min(_count_cores(), _read_cgroup_cores() or _count_cores())
 
 
-def _cores() -> int:
+def _count_cores() -> int:
     """Those that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _workers(wish: int, threads: Choice) -> Choice:
+def _choose_workers(wish: int, threads: RuntimeChoice) -> RuntimeChoice:
     if wish < -1:
         raise UsageError(f"workers must be -1 (all cores), 0 (none) or more. Got {wish}.")
     if wish >= 0:
-        return Choice(str(wish), "asked for")
-    return Choice(threads.value, "decoding and training share the cores")
+        return RuntimeChoice(str(wish), "asked for")
+    return RuntimeChoice(threads.value, "decoding and training share the cores")
 
 
-def _cgroup_cores() -> int | None:
+def _read_cgroup_cores() -> int | None:
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="utf-8").split()
     except (OSError, ValueError):
@@ -308,9 +314,9 @@ def _cgroup_cores() -> int | None:
     return None if quota == "max" else max(1, round(int(quota) / int(period)))
 
 
-def _compile(wish: bool, device: str) -> Choice:
+def _choose_compile(wish: bool, device: str) -> RuntimeChoice:
     if wish:
-        return Choice("true", "asked for")
+        return RuntimeChoice("true", "asked for")
     if device == "cpu":
-        return Choice("false", "on a CPU the plain step is nearly as fast and starts at once")
-    return Choice("false", "not asked for; on a GPU compile=true is worth trying for runs over ten minutes")
+        return RuntimeChoice("false", "on a CPU the plain step is nearly as fast and starts at once")
+    return RuntimeChoice("false", "not asked for; on a GPU compile=true is worth trying for runs over ten minutes")

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 from .errors import UsageError
 
 Interpolation = Literal["bicubic", "bilinear"]
-Fit = Literal["squash", "crop", "pad"]
-Window = Literal["none", "file"]
+ResizeMode = Literal["squash", "crop", "pad"]
+DicomWindowMode = Literal["none", "file"]
 MAX_PIXELS = 50_000_000
 
 
@@ -49,11 +49,11 @@ class ImageSpec:
     """Method of the resize."""
     antialias: bool = True
     """Average over all pixels that a smaller picture's pixel covers; families that came from TensorFlow do not."""
-    fit: Fit = "squash"
+    fit: ResizeMode = "squash"
     """squash: both sides to the size; crop: short side to it, then the centre; pad: long side, then a black border."""
     crop_fraction: float = 1.0
     """With crop and squash: the part of the resized sides that is kept; 0.875 resizes to 256, keeps the middle 224."""
-    window: Window = "none"
+    window: DicomWindowMode = "none"
     """DICOM: file applies the window that each film carries, none leaves the stored values to low and high."""
     page: int = 0
     """Which page of a TIFF or frame of a DICOM file is read, from 1; 0 refuses files that have several."""

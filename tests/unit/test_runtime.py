@@ -49,7 +49,7 @@ def test_a_gpu_of_a_number_that_is_not_here_names_those_that_are(monkeypatch):
 def test_bfloat16_that_a_gpu_only_imitates_is_not_taken(there, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or there)
-    assert runtime.multiplies_bfloat16("cuda:0") is there
+    assert runtime.supports_bfloat16("cuda:0") is there
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     assert choose(RuntimeSettings(device="cuda:0")).number_format == ("bfloat16" if there else "float16")
@@ -71,9 +71,9 @@ def test_the_number_format_follows_the_instructions_of_the_processor(monkeypatch
 def test_threads_are_those_that_this_process_may_use(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3, 4}, raising=False)
-    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: None)
+    monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: None)
     assert choose(RuntimeSettings()).threads == 5
-    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: 2)
+    monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: 2)
     machine = choose(RuntimeSettings())
     assert machine.threads == 2 and machine.reasons["threads"] == "the container may use 2 of 5 cores"
 
@@ -81,7 +81,7 @@ def test_threads_are_those_that_this_process_may_use(monkeypatch):
 @pytest.mark.parametrize(("named", "threads"), [("2", 2), ("9", 4), ("0", 4), ("2,1", 4), ("", 4)])
 def test_what_the_owner_of_a_machine_says_about_threads_is_heard_unless_asked_otherwise(monkeypatch, named, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
-    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: None)
+    monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: None)
     monkeypatch.setenv("OMP_NUM_THREADS", named)
     machine = choose(RuntimeSettings())
     assert machine.threads == threads
@@ -96,7 +96,7 @@ def test_what_the_owner_of_a_machine_says_about_threads_is_heard_unless_asked_ot
 )
 def test_a_task_that_slurm_has_bound_to_its_own_cores_uses_them_all(monkeypatch, cores, on_node, quota, threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
-    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: quota)
+    monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: quota)
     monkeypatch.setenv("SLURM_CPUS_ON_NODE", on_node)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     machine = choose(RuntimeSettings(), sharing=8)
@@ -113,8 +113,8 @@ def test_a_task_that_slurm_has_bound_to_its_own_cores_uses_them_all(monkeypatch,
 @pytest.mark.parametrize(("quota", "cores"), [(None, 3), (2, 2), (9, 3)])
 def test_usable_cores_are_those_of_the_affinity_and_of_the_container(monkeypatch, quota, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2}, raising=False)
-    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: quota)
-    assert runtime.usable_cores() == cores
+    monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: quota)
+    assert runtime.count_usable_cores() == cores
 
 
 def test_a_crowded_machine_is_told_with_the_way_out(monkeypatch):
@@ -123,13 +123,13 @@ def test_a_crowded_machine_is_told_with_the_way_out(monkeypatch):
     two, one = (choose(RuntimeSettings(device="cpu", threads=threads)) for threads in (2, 1))
     busy = "Other programs keep this machine busy (load 12 on 2 cores)"
     monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
-    assert runtime.crowded(two) == f"{busy}: fewer steps fit into the minutes than without them."
+    assert runtime.busy_cpu_warning(two) == f"{busy}: fewer steps fit into the minutes than without them."
     monkeypatch.setenv("GOMP_SPINCOUNT", "300000")
-    told = runtime.crowded(two)
+    told = runtime.busy_cpu_warning(two)
     assert told.startswith(f"{busy}, and 2 threads wait for each other") and "GOMP_SPINCOUNT=5000" in told
-    assert runtime.crowded(one) == ""
+    assert runtime.busy_cpu_warning(one) == ""
     monkeypatch.setattr(os, "getloadavg", lambda: (3.9, 3.0, 1.0))
-    assert runtime.crowded(two) == ""
+    assert runtime.busy_cpu_warning(two) == ""
 
 
 def test_applying_sets_the_threads_of_torch():

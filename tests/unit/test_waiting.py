@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from vitrail import waiting
+from vitrail import openmp
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,11 @@ from vitrail import waiting
     ],
 )
 def test_importing_vitrail_decides_it_before_torch_and_for_nobody_who_has_decided(begin, environment, turns):
-    clean = {name: value for name, value in os.environ.items() if name not in (waiting.TURNS, waiting.POLICY)}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in (openmp.SPIN_COUNT_VARIABLE, openmp.WAIT_POLICY_VARIABLE)
+    }
     script = f"{begin}, os; print(os.environ.get('GOMP_SPINCOUNT'))"
     done = subprocess.run([sys.executable, "-c", script], env=clean | environment, capture_output=True, text=True)
     assert done.stdout.strip() == str(turns if sys.platform == "linux" else environment.get("GOMP_SPINCOUNT"))
@@ -34,6 +38,6 @@ def test_importing_vitrail_decides_it_before_torch_and_for_nobody_who_has_decide
      ("infinity", "passive", False)],
 )  # fmt: skip
 def test_what_the_environment_says_is_known(turns, policy, briefly, monkeypatch):
-    monkeypatch.setenv(waiting.TURNS, turns)
-    monkeypatch.setenv(waiting.POLICY, policy)
-    assert waiting.waits_briefly() == briefly
+    monkeypatch.setenv(openmp.SPIN_COUNT_VARIABLE, turns)
+    monkeypatch.setenv(openmp.WAIT_POLICY_VARIABLE, policy)
+    assert openmp.has_short_spin() == briefly

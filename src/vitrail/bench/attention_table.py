@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..model.attention import OPEN_PATH_MAX_TOKENS, AttentionPath, attend, device_capability
-from ..runtime import keep_memory
+from ..runtime import keep_freed_memory
 from .measure import InterleavedTimer, Timing
 
 TOKEN_COUNTS = (16, 25, 49, 65, 101, 145, 197, 257, 577, 1370)
@@ -53,7 +53,7 @@ def compare_paths(
     Args:
         least: seconds that each path is repeated for in a round; 0 calls it once.
     """
-    keep_memory()
+    keep_freed_memory()
     for name in formats:
         for gradients in (True, False):
             for count in tokens:

@@ -16,7 +16,7 @@ from ..model import flops
 from ..model.attention import choose_path
 from ..model.config import ViTConfig
 from ..model.vit import ViT, create_model, parameter_count
-from ..runtime import NumberFormat
+from ..runtime import Precision
 from ..spec import ImageSpec
 from ..train.loop import build_train_state
 from ..train.plan import ComputeSettings, Plan, Recipe
@@ -50,7 +50,7 @@ class Workload:
     batch: int = 256
     """Pictures in a step, of all devices together."""
     devices: int = 1
-    number_format: NumberFormat = "bfloat16"
+    number_format: Precision = "bfloat16"
     optimizer: Optimizer = "adamw"
 
     def __post_init__(self) -> None:
@@ -210,7 +210,7 @@ class StepSeconds:
 
 
 def estimate_step_seconds(
-    config: ViTConfig, batch: int, device: DeviceSpec, number_format: NumberFormat, optimizer: Optimizer, reached: float
+    config: ViTConfig, batch: int, device: DeviceSpec, number_format: Precision, optimizer: Optimizer, reached: float
 ) -> StepSeconds:
     """By operations and bytes alone."""
     rate = device.products[number_format] * reached
@@ -226,7 +226,7 @@ def measure_step_seconds(
     spec: ImageSpec,
     batch: int,
     device: str,
-    number_format: NumberFormat,
+    number_format: Precision,
     optimizer: Optimizer,
     rounds: int = 3,
 ) -> StepSeconds:
@@ -280,7 +280,7 @@ def count_optimizer_flops(config: ViTConfig, optimizer: Optimizer) -> float:
 
 
 def _make_step_job(
-    model: ViT, spec: ImageSpec, batch: int, device: str, number_format: NumberFormat, optimizer: Optimizer
+    model: ViT, spec: ImageSpec, batch: int, device: str, number_format: Precision, optimizer: Optimizer
 ) -> BenchmarkJob:
     recipe = Recipe(steps=1_000_000, batch=batch, optimizer=optimizer, warmup=0.0)
     compute = ComputeSettings(device=device, number_format=number_format)
@@ -322,7 +322,7 @@ class DeviceSpec:
     """Rates are a second, bytes are bytes: nothing is in thousands."""
 
     name: str
-    products: Mapping[NumberFormat, float]
+    products: Mapping[Precision, float]
     """Operations of dense matrix products, by number format."""
     copies: float
     """Bytes of its memory read and written."""

@@ -29,7 +29,7 @@ from ..model.flops import MatrixProduct
 from ..model.vit import ViT
 from ..predict.predictor import Predictor, PredictorMember
 from ..randomness import derive
-from ..runtime import NumberFormat, memory_is_full
+from ..runtime import Precision, is_out_of_memory
 from ..spec import ImageSpec
 from ..train.loop import TrainState, build_train_state, train_steps
 from ..train.plan import ComputeSettings, Plan, Recipe
@@ -50,7 +50,7 @@ class SweepSettings:
     whats: tuple[BenchmarkKind, ...] = BENCHMARK_KINDS
     batches: tuple[int, ...] = (1, 8, 32)
     device: str = "cpu"
-    number_format: NumberFormat = "float32"
+    number_format: Precision = "float32"
     workers: int = 2
     """Threads that decode pictures."""
     optimizer: Literal["muon", "adamw"] = "muon"
@@ -176,7 +176,7 @@ class SweepRunner:
         try:
             job()
         except (MemoryError, RuntimeError) as error:
-            if not memory_is_full(error):
+            if not is_out_of_memory(error):
                 raise
             self.left_out.append(f"{name} and above: the memory is full")
             return False

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..errors import ResourceError, UsageError, VitrailError, printable
-from ..runtime import memory_is_full
+from ..errors import ResourceError, UsageError, VitrailError, escape_unprintable
+from ..runtime import is_out_of_memory
 from .arguments import HELP_FLAGS, Command, format_help_page, format_overview, parse_command
 from .commands.bench import Bench
 from .commands.check import Check
@@ -143,10 +143,10 @@ class CommandFailure(NamedTuple):
 def describe_failure(error: BaseException) -> CommandFailure:
     """The sentence and the exit code of an exception."""
     if isinstance(error, VitrailError):
-        return CommandFailure(printable(" ".join(str(error).split("\n"))), error.exit_code)
+        return CommandFailure(escape_unprintable(" ".join(str(error).split("\n"))), error.exit_code)
     if isinstance(error, KeyboardInterrupt):
         return CommandFailure("Interrupted; nothing was saved yet.", INTERRUPTED_EXIT_CODE)
-    if memory_is_full(error):
+    if is_out_of_memory(error):
         return CommandFailure(
             "The memory is full. Use a smaller --recipe.batch, --image-size or model, or close other programs.",
             ResourceError.exit_code,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
-from ..runtime import usable_cores
+from ..runtime import count_usable_cores
 
 Work = TypeVar("Work")
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ class Workers:
     """Threads that begin at once what they are given; with 0 of them, work is done when its result is asked for."""
 
     def __init__(self, threads: int | None = None):
-        self.threads = usable_cores() if threads is None else threads
+        self.threads = count_usable_cores() if threads is None else threads
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, function: Callable[[*Arguments], Result], *args: *Arguments) -> Callable[[], Result]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DataError
 from ..files.atomic import write_bytes
-from ..plural import counted
+from ..formatting import format_count
 from .csv_injection import escape_cell, format_csv_lines, unescape_cell
 from .loader import LOST_FILES, LOST_SHARE
 from .source import SPLITS, Source
@@ -58,7 +58,7 @@ def read_splits(path: Path, source: Source) -> tuple[dict[str, RowIndices], tupl
             found[split].append(row)
     if changed:
         raise DataError(
-            f"{counted(len(changed), 'picture')} of {source.name} changed classes or labels since the run began: "
+            f"{format_count(len(changed), 'picture')} of {source.name} changed classes or labels since the run began: "
             f"{_join_ids(changed)}. Give them back their classes or labels, or begin a new run with the data as it "
             f"is now."
         )

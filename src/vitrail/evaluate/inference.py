@@ -24,7 +24,7 @@ from ..errors import UsageError
 from ..model.config import ViTConfig
 from ..model.layers import cast_linear_weights
 from ..model.vit import ViT
-from ..runtime import use_threads
+from ..runtime import set_thread_count
 from ..spec import ImageSpec
 from .tta import TestTimeAugmentation
 
@@ -305,14 +305,14 @@ def _start_thread_pool(teams: int, threads: int) -> ThreadPoolExecutor:
     begun = threading.Barrier(teams + 1)
 
     def begin() -> None:
-        use_threads(threads // teams)
+        set_thread_count(threads // teams)
         begun.wait()
 
     made = ThreadPoolExecutor(teams, thread_name_prefix="vitrail-team")
     for _ in range(teams):
         made.submit(begin)
     begun.wait()
-    use_threads(threads)  # threads that begin later take what was set last, wherever that was
+    set_thread_count(threads)  # threads that begin later take what was set last, wherever that was
     return made
 
 

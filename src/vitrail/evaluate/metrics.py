@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
-from ..plural import counted
+from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc
 from ..stats.intervals import Interval, bootstrap_intervals, wilson_interval
@@ -223,7 +223,8 @@ def _select_known(
     known = np.zeros(len(predictions), bool) if predictions.targets is None else predictions.targets != UNKNOWN_CLASS
     if predictions.targets is None or not known.any():
         raise DataError(
-            f"Metrics need at least one picture with a known class. Got {counted(len(predictions), 'picture')}, none "
+            f"Metrics need at least one picture with a known class. Got "
+            f"{format_count(len(predictions), 'picture')}, none "
             "with a target; `vitrail predict` answers pictures without one."
         )
     probabilities = predictions.probabilities[known].astype(np.float64)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from .. import config
 from ..errors import DataError
-from ..plural import counted
+from ..formatting import format_count
 from ..stats import auc
 from ..stats.auc import RocAuc, roc_auc_with_influence
 from ..stats.intervals import Interval, bootstrap_intervals
@@ -157,7 +157,8 @@ def compute_multilabel_metrics(
     known, rows = predictions.known, predictions.known.any(1)
     if predictions.targets is None or not rows.any():
         raise DataError(
-            f"Metrics need at least one picture with a known label. Got {counted(len(predictions), 'picture')}, none "
+            f"Metrics need at least one picture with a known label. Got "
+            f"{format_count(len(predictions), 'picture')}, none "
             "with a target; `vitrail predict` answers pictures without one."
         )
     require_finite(predictions.probabilities[known])

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Shaped
 
 from ..errors import DataError
-from ..plural import counted
+from ..formatting import format_count
 from ..stats import auc
 from ..stats.intervals import Interval, bootstrap_interval, wilson_interval
 from .metrics import require_finite
@@ -131,7 +131,7 @@ def _mean_auc_value(answers: MultilabelPredictions) -> float:
 
 
 def _no_targets_error(n: int, what: str) -> DataError:
-    return DataError(f"A figure needs pictures with a known {what}. Got {counted(n, 'picture')}, none with one.")
+    return DataError(f"A figure needs pictures with a known {what}. Got {format_count(n, 'picture')}, none with one.")
 
 
 def per_image_metric(answers: TaskPredictions) -> tuple[str, Float64[np.ndarray, " n"]]:

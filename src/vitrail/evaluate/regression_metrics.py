@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import config
 from ..errors import DataError
-from ..plural import counted
+from ..formatting import format_count
 from ..stats.intervals import bootstrap_intervals
 from .metrics import metric_fields, require_finite
 from .predictions import RegressionPredictions
@@ -140,7 +140,8 @@ def compute_regression_metrics(
     known = predictions.known
     if predictions.targets is None or not known.any():
         raise DataError(
-            f"Metrics need at least one picture with a known number. Got {counted(len(predictions), 'picture')}, none "
+            f"Metrics need at least one picture with a known number. Got "
+            f"{format_count(len(predictions), 'picture')}, none "
             "with a target; `vitrail predict` answers pictures without one."
         )
     require_finite(predictions.values[known])

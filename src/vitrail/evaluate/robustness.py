@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import config
 from ..config.schema import suggest_name
 from ..errors import UsageError
-from ..plural import counted
+from ..formatting import format_count
 from . import corruption_filters, corruptions_acquisition, corruptions_weather
 from .corruption_filters import Corruption, CorruptionRandom
 from .prediction_tables import TaskPredictions
@@ -251,7 +251,7 @@ def corrupt_images(
         raise UsageError(f"A severity is a whole number from 1 to 5. Got {severity!r}.")
     if len(indices) != len(images):
         raise UsageError(
-            f"Every picture needs its index. Got {counted(len(images), 'picture')} and {len(indices):,} indices."
+            f"Every picture needs its index. Got {format_count(len(images), 'picture')} and {len(indices):,} indices."
         )
     before = images.cpu().numpy()
     after = np.empty_like(before)

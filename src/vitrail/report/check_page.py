@@ -16,7 +16,7 @@ from ..data.decoding.decode import decode_image
 from ..data.source import Source
 from ..errors import DataError
 from ..files import atomic
-from ..plural import counted
+from ..formatting import format_count
 from ..spec import ImageSpec
 from .page import format_percent
 
@@ -73,7 +73,7 @@ def render_check_page(findings: DataCheckReport, source: Source, spec: ImageSpec
     album = _ThumbnailCache(source, spec)
     return room.get_template("findings.html.j2").render(
         findings=findings,
-        counted=counted,
+        counted=format_count,
         bad=findings.bad[:MAX_UNREADABLE],
         sections=[_make_section(concern, album) for concern in findings.concerns],
         counts=_count_rows(findings),

@@ -21,7 +21,7 @@ from ..evaluate.prediction_tables import TaskPredictions, read_predictions_csv
 from ..evaluate.predictions import LABEL_THRESHOLD, ClassificationPredictions, MultilabelPredictions
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
-from ..plural import counted
+from ..formatting import format_count
 from . import extra_findings, provenance, saliency
 from .cards import DataCard, format_with_interval, overall_metric_lines, read_data_card
 from .extra_findings import ExtraFindings
@@ -171,7 +171,7 @@ def _load_run_record(folder: Path) -> RunRecord:
 
 def _describe_method(told: RunRecord) -> str:
     n = len(told.known.classes)
-    what = TASK_WORDS[told.known.task].format(n=counted(n, "number") if told.known.task == "number" else n)
+    what = TASK_WORDS[told.known.task].format(n=format_count(n, "number") if told.known.task == "number" else n)
     return f"Deep learning: a plain Vision Transformer ({told.known.model}), which answers with {what}."
 
 
@@ -186,7 +186,7 @@ def _describe_preprocessing(told: RunRecord) -> str:
     windowed = "" if window == "none" else f" through the window {window}"
     return (
         f"Orientation by EXIF, resized to {image['height']} x {image['width']} pixels ({image['fit']}, "
-        f"{image['interpolation']}), {counted(image['channels'], 'channel')}; values from {image['low']:g} to "
+        f"{image['interpolation']}), {format_count(image['channels'], 'channel')}; values from {image['low']:g} to "
         f"{image['high']:g}{windowed} scaled to 0 to 1, less {_format_numbers(image['mean'])}, divided by "
         f"{_format_numbers(image['std'])}. "
         "One function prepares images in training and behind every door."
@@ -236,9 +236,10 @@ def _describe_model(told: RunRecord) -> str:
     model = told.part("model")
     size, patch = ("x".join(map(str, model[name])) for name in ("image_size", "patch"))
     return (
-        f"{size} pixels of {counted(model['channels'], 'channel')} in patches of {patch}, "
-        f"{counted(model['depth'], 'block')} of width {model['width']} with {counted(model['heads'], 'head')}, pooling "
-        f"{model['pool']}, {counted(model['outputs'], 'output')}, {told.known.parameters:,} parameters. "
+        f"{size} pixels of {format_count(model['channels'], 'channel')} in patches of {patch}, "
+        f"{format_count(model['depth'], 'block')} of width {model['width']} with "
+        f"{format_count(model['heads'], 'head')}, pooling "
+        f"{model['pool']}, {format_count(model['outputs'], 'output')}, {told.known.parameters:,} parameters. "
         "model/config.json has every field."
     )
 
@@ -348,7 +349,10 @@ def _describe_image_flow(told: RunRecord) -> str:
     if told.card is None:
         return ""
     left = sum(one.n for one in told.known.counts)
-    there, bad = counted(told.card.pictures, "image"), f"{told.card.bad:,} of the {told.card.looked_at:,} looked at"
+    there, bad = (
+        format_count(told.card.pictures, "image"),
+        (f"{told.card.bad:,} of the {told.card.looked_at:,} looked at"),
+    )
     return f"{there} in the partitions at first, {bad} were unreadable; {left:,} were used."
 
 
@@ -386,7 +390,9 @@ def _describe_accuracy(told: RunRecord) -> str:
             + ("" if one.mae_interval is None else f" ({' to '.join(map(_format_number, one.mae_interval))})")
             for one in figures.per_column[:MAX_LISTED]
         ]
-    return f"On {counted(figures.n, 'image')} of {figures.split}, at their prevalence: {'; '.join([overall, *each])}."
+    return (
+        f"On {format_count(figures.n, 'image')} of {figures.split}, at their prevalence: {'; '.join([overall, *each])}."
+    )
 
 
 def _describe_failures(told: RunRecord) -> str:
@@ -395,7 +401,8 @@ def _describe_failures(told: RunRecord) -> str:
         return "The largest errors are shown in the report."
     silent = int(told.answers.silent.sum())
     return (
-        f"{int(wrong.sum()):,} of {counted(len(wrong), 'image')} got a wrong answer, {silent:,} are left unanswered; "
+        f"{int(wrong.sum()):,} of {format_count(len(wrong), 'image')} got a wrong answer, {silent:,} are left "
+        f"unanswered; "
         f"the report shows the worst with their maps, and predictions/{told.figures.split}.csv lists all."
     )
 
@@ -412,7 +419,7 @@ def _wrong_mask(given: TaskPredictions) -> np.ndarray | None:
 
 
 def _describe_limitations(told: RunRecord) -> str:
-    found = [f"Measured on {counted(told.figures.n, 'image')} of one source; this run has tested no other"]
+    found = [f"Measured on {format_count(told.figures.n, 'image')} of one source; this run has tested no other"]
     if isinstance(told.figures, MultilabelMetrics) and told.figures.rare:
         found.append(f"too few known images, so in no mean: {', '.join(told.figures.rare[:MAX_LISTED])}")
     if told.figures.groups is None:

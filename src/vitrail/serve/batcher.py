@@ -26,7 +26,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from ..predict.batches import ImageName
-from ..runtime import use_threads
+from ..runtime import set_thread_count
 from .http_errors import HttpError
 
 ResultT = TypeVar("ResultT")
@@ -155,7 +155,7 @@ class Batcher:
         while self._wait(lambda: bool(self._waiting or self._errands)):
             self._compute(model)
             if self._errands and self._wait(lambda: not self._busy) and (errand := self._next_errand()):
-                use_threads(model.threads)
+                set_thread_count(model.threads)
                 self._run(errand)
 
     def _help(self, model: BatchModel) -> None:
@@ -203,7 +203,7 @@ class Batcher:
         told: Callable[[], None]
         began = time.perf_counter()
         try:
-            use_threads(model.threads // 2 if beside else model.threads)
+            set_thread_count(model.threads // 2 if beside else model.threads)
             images = torch.cat([asked.images for asked in batch]) if len(batch) > 1 else batch[0].images
             found = model.answer([name for asked in batch for name in asked.names], images)
             told = partial(self._deliver, batch, found, time.perf_counter() - began, beside)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..data.decoding.decode import convert_image, parse_image
 from ..data.preprocess import fit_array_to_tensor, visible_size
-from ..errors import DataError, NoPictureError, TooLargeError
+from ..errors import DataError, NotAnImageError, TooLargeError
 from ..predict.exported import INPUT_NAME
 from ..spec import ImageSpec
 
@@ -149,7 +149,7 @@ def _parse_uint8_array(data: list[Any], shape: tuple[int, ...]) -> UInt8[np.ndar
 
 
 def _http_status(problem: DataError) -> int:
-    if isinstance(problem, NoPictureError):
+    if isinstance(problem, NotAnImageError):
         return 415
     return 413 if isinstance(problem, TooLargeError) else 422
 

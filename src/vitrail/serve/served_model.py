@@ -25,7 +25,7 @@ from ..predict import exported
 from ..predict.batches import ImageName
 from ..predict.embedder import Embedder, compute_features
 from ..predict.predictor import Predictor
-from ..runtime import use_threads
+from ..runtime import set_thread_count
 from ..services.explanation import Explainer, explainer_from_predictor
 from ..services.prediction import apply_image_options, open_predictor
 from .batcher import PredictionBatch
@@ -157,7 +157,7 @@ def load_served_model(
     predictor = apply_image_options(open_predictor(given, device), changes)
     opened = ServedModel(predictor, name, _read_licence(Path(given)), broken)
     if threads:
-        use_threads(threads)
+        set_thread_count(threads)
     if predictor.device.type == "cpu":
         opened.threads = threads or choose_threads(*opened.typical_work(), torch.get_num_threads())
     opened.warm_up()

@@ -14,9 +14,8 @@ from ..bench.attention_table import AttentionTiming, TableProposal
 from ..bench.measure import SweepRow, SweepRunner, SweepSettings, select_benchmarks, timing_to_json
 from ..errors import UsageError
 from ..files.atomic import write_json
-from ..formatting import format_bytes
+from ..formatting import format_bytes, format_count
 from ..model.vit import parameter_count
-from ..plural import counted
 from .open_model import find_model
 
 DEFAULT_BATCH_SIZES = {"cpu": (1, 8, 32), "mps": (1, 8, 64), "cuda": (1, 32, 256)}
@@ -101,7 +100,7 @@ class ModelBenchmark:
         """The outcome for people; after `run`."""
         found, sweep = self.facts, self.sweep
         around = found["machine"]
-        cores = f"{around['cpu']}, {counted(around['threads'], 'thread')}"
+        cores = f"{around['cpu']}, {format_count(around['threads'], 'thread')}"
         where = around["gpu"] if sweep.device.startswith("cuda") else cores
         large, copied = (found["limits"][name] for name in ("large_product_flops", "copied_bytes_per_second"))
         compiled = ", compiled" if sweep.compile else ""

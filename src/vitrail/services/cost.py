@@ -20,12 +20,11 @@ from ..bench.cost_model import (
     estimate_workload_cost,
 )
 from ..errors import UsageError
-from ..formatting import format_bytes, format_duration, format_flops, format_short_duration
+from ..formatting import format_bytes, format_count, format_duration, format_flops, format_short_duration
 from ..model import flops
 from ..model.attention import device_capability
 from ..model.config import ViTConfig
-from ..plural import counted
-from ..runtime import NumberFormat
+from ..runtime import Precision
 from ..spec import ImageSpec
 from ..train.events import PlanEvent
 from ..train.plan import Plan
@@ -191,14 +190,14 @@ def _measure_here(config: ViTConfig, spec: ImageSpec, asked: CostRequest) -> _Es
         config, spec, wanted.each, machine.device, machine.number_format, wanted.optimizer
     )
     room = _describe_hardware(machine.device, machine.threads)
-    where = f"this machine ({runtime.cpu_name()}, {counted(machine.threads, 'thread')})"
+    where = f"this machine ({runtime.cpu_name()}, {format_count(machine.threads, 'thread')})"
     assumed = [_format_link(room)] if wanted.devices > 1 else []
     return wanted, seconds, room, where if machine.device == "cpu" else f"this machine's {machine.device}", assumed
 
 
 def _estimate_elsewhere(config: ViTConfig, asked: CostRequest) -> _EstimateInputs:
     device = cost_model.get_device_spec(asked.on)
-    number_format: NumberFormat = "bfloat16" if asked.number_format == "auto" else asked.number_format
+    number_format: Precision = "bfloat16" if asked.number_format == "auto" else asked.number_format
     wanted = _make_workload(config, asked, number_format, 256)
     reached = cost_model.DEFAULT_UTILIZATION if asked.reached is None else asked.reached
     seconds = cost_model.estimate_step_seconds(config, wanted.each, device, number_format, wanted.optimizer, reached)
@@ -206,7 +205,7 @@ def _estimate_elsewhere(config: ViTConfig, asked: CostRequest) -> _EstimateInput
     return wanted, seconds, room, device.name, [_format_utilization(device, number_format, reached, asked)]
 
 
-def _make_workload(config: ViTConfig, asked: CostRequest, number_format: NumberFormat, each: int) -> Workload:
+def _make_workload(config: ViTConfig, asked: CostRequest, number_format: Precision, each: int) -> Workload:
     return Workload(
         config=config, batch=asked.batch or each * asked.devices, devices=asked.devices, number_format=number_format,
         optimizer=asked.optimizer,
@@ -232,7 +231,7 @@ def _format_link(room: Hardware) -> str:
     return f"{room.link / 1e9:g} GB/s from each device to the next"
 
 
-def _format_utilization(device: DeviceSpec, number_format: NumberFormat, reached: float, asked: CostRequest) -> str:
+def _format_utilization(device: DeviceSpec, number_format: Precision, reached: float, asked: CostRequest) -> str:
     rate = device.products[number_format] / 1e12
     said = "as --reached says" if asked.reached is not None else "not measured: see docs/scale.md"
     return f"{reached:.0%} of {rate:,.0f} TFLOP/s are reached ({said})"

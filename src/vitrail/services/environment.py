@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from .. import runtime
 from ..model.attention import OPEN_PATH_MAX_TOKENS, device_capability
-from ..waiting import waits_briefly
+from ..openmp import has_short_spin
 
 CORE_PACKAGES = (
     "torch", "numpy", "pillow", "simplejpeg", "safetensors", "scikit-learn", "matplotlib", "jinja2", "jaxtyping",
@@ -65,11 +65,11 @@ def _examine_processor(machine: runtime.Runtime) -> list[MachineFact]:
         MachineFact("memory", f"{_total_memory() / 2**30:.1f} GiB", "all of the machine's"),
     ]
     if machine.device == "cpu":
-        left = runtime.why_not_kept()
+        left = runtime.explain_unchanged_allocator()
         why = left or "up to 1 GiB: the system fills large blocks that are taken anew with zeros each time"
         soon = "so that other programs cost their share and no more"
         idle = MachineFact("idle threads", "sleep soon", soon)
-        if not waits_briefly():
+        if not has_short_spin():
             beside = "they look for work without end, and beside another program a training nearly stands still"
             idle = MachineFact("idle threads", "keep their cores", beside, "export GOMP_SPINCOUNT=5000")
         facts.append(idle)

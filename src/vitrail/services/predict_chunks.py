@@ -19,7 +19,7 @@ from ..data.source import Task
 from ..errors import UsageError, VitrailError, WorkerError
 from ..evaluate.prediction_tables import TaskPredictions, add_prediction_sets, concat_predictions, require_sets_support
 from ..evaluate.tables import check_table_extension
-from ..plural import counted
+from ..formatting import format_count
 from ..predict.chunks import (
     BATCH_SIZE,
     DEFAULT_CHUNK_SIZE,
@@ -78,8 +78,8 @@ class ChunkedPredictResult:
     def told(self) -> str:
         """The same as a sentence."""
         if self.rows is not None:
-            from_parts = f"from {counted(self.parts, 'part')}; {self.folder} may be deleted now"
-            return f"{counted(self.rows, 'row')} written to {self.to}, {from_parts}"
+            from_parts = f"from {format_count(self.parts, 'part')}; {self.folder} may be deleted now"
+            return f"{format_count(self.rows, 'row')} written to {self.to}, {from_parts}"
         return (
             f"Rank {self.rank} of {self.world} has written its share; {self.missing:,} of {self.parts:,} parts are "
             f"still to come in {self.folder}. Whoever ends last joins them; if somebody died, repeat the same command"

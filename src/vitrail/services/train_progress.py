@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
-from ..errors import InterruptedRun, printable
+from ..errors import InterruptedRun, escape_unprintable
 from ..formatting import format_bytes, format_duration
 from ..train.distributed.collectives import is_rank0
 from ..train.events import (
@@ -220,7 +220,7 @@ class BarDisplay:
 def format_event(event: Event) -> str:
     """An event as a line or two of plain text; nothing for those that the command tells itself."""
     if isinstance(event, Note):
-        return printable(event.text)
+        return escape_unprintable(event.text)
     if isinstance(event, PlanEvent):
         return "\n".join(format_plan(event))
     if isinstance(event, StepProgress):
@@ -284,7 +284,7 @@ def format_plan(planned: PlanEvent) -> list[str]:
     column = left + 2 if not beside else left + middle + 4
     found = []
     for name, value, why in told:
-        wrapped = textwrap.wrap(printable(why), max(MIN_REASON_WIDTH, width - column))
+        wrapped = textwrap.wrap(escape_unprintable(why), max(MIN_REASON_WIDTH, width - column))
         first = wrapped.pop(0) if beside and wrapped else ""
         found.append(f"{name:<{left}}  {value:<{middle}}  {first}".rstrip())
         found += [f"{'':<{column}}{more}" for more in wrapped]

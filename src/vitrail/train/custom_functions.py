@@ -19,7 +19,7 @@ from torch import Tensor
 from ..data.loader import Batch, ImageStore
 from ..errors import UsageError
 from ..randomness import uniform
-from ..runtime import memory_is_full
+from ..runtime import is_out_of_memory
 from .batch_augment import mix_batch
 from .losses import Loss
 from .plan import Plan
@@ -106,7 +106,7 @@ class CustomFunctions:
         try:
             found = self.augment(images)
         except Exception as error:
-            if memory_is_full(error):
+            if is_out_of_memory(error):
                 raise
             raise UsageError(
                 f"The augmentation {name} failed on uint8 pictures {shape}: {type(error).__name__}: {error}."
@@ -152,7 +152,7 @@ class CustomFunctions:
         try:
             found = self.loss(outputs, targets)
         except Exception as error:
-            if memory_is_full(error):
+            if is_out_of_memory(error):
                 raise
             raise UsageError(f"The loss {name} failed on {asked}: {type(error).__name__}: {error}.") from error
         self._check_shape(found, len(outputs))

@@ -27,7 +27,7 @@ from ..data.source import Source
 from ..errors import DataError, UsageError
 from ..evaluate.calibration import TargetScaling, fit_scaling
 from ..files.atomic import write_json
-from ..plural import counted
+from ..formatting import format_count
 from ..randomness import permutation
 from ..spec import ImageSpec
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
@@ -136,7 +136,9 @@ def open_dataset(
     if settings.exclude:
         before, listed = _count_images(splits), findings.read_exclude_list(Path(settings.exclude).expanduser(), source)
         splits = parts.remove_rows(splits, listed)
-        notes.append(f"Left out {counted(before - _count_images(splits), 'picture')} that {settings.exclude} lists.")
+        notes.append(
+            f"Left out {format_count(before - _count_images(splits), 'picture')} that {settings.exclude} lists."
+        )
     if not len(splits["train"]):
         raise DataError(f"No pictures of {source.name} are left to train on.{''.join(f' {note}' for note in notes)}")
     _check_two_classes(source, splits["train"], settings)
@@ -317,7 +319,7 @@ def report_findings(dataset: Dataset, findings: DataCheckReport | None) -> Itera
     if findings is None:
         return
     if findings.bad:
-        yield Note(f"Left out {counted(len(findings.bad), 'picture')} that cannot be read; check.json names them.")
+        yield Note(f"Left out {format_count(len(findings.bad), 'picture')} that cannot be read; check.json names them.")
     warnings = [f"{each.text} {each.advice}".strip() for each in findings.concerns if each.severity == "warning"]
     for text in (*findings.notes, *warnings):
         if text not in (dataset.source.reason, *dataset.source.notes):

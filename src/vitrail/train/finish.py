@@ -27,8 +27,8 @@ from ..evaluate.prediction_tables import TaskPredictions
 from ..evaluate.regression_metrics import RegressionMetrics
 from ..evaluate.task_metrics import TaskMetrics, compute_metrics
 from ..files import atomic
+from ..formatting import format_count
 from ..model.vit import ViT, parameter_count
-from ..plural import counted
 from ..report import cards, image_selection, page, provenance, thumbnails
 from . import contamination, phases
 from . import held_out as held_out_module
@@ -100,7 +100,7 @@ def _evaluation_note(views: int) -> str:
 
 def _small_validation_notes(task: Task, plan: Plan, decided: Decisions, validated: int) -> list[str]:
     """What a person must know of answers that few validation pictures stand behind; nothing where there are enough."""
-    few = f"{counted(validated, 'validation picture')} cannot"
+    few = f"{format_count(validated, 'validation picture')} cannot"
     found: list[str] = []
     if (
         plan.answers.calibrate

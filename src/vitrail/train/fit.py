@@ -14,8 +14,8 @@ from ..data.loader import ImageStore
 from ..errors import DataError
 from ..files.atomic import write_json
 from ..files.lock import Lock
+from ..formatting import format_count
 from ..model.vit import ViT, create_model, parameter_count
-from ..plural import counted
 from ..report.page import CONTACT_SHEET_FILE
 from . import contact_sheet, phases
 from . import plan as tracking
@@ -81,7 +81,7 @@ def fit(
         wishes = dataclasses.replace(wishes, data=data)
         dataset = open_dataset(wishes.data, wishes.seed, None, given, brought)
         yield from _describe_dataset(dataset)
-        if busy := runtime.crowded(machine):
+        if busy := runtime.busy_cpu_warning(machine):
             yield Note(busy)
         found_here = fingerprint_dataset(dataset, wishes.data, wishes.overrides, wishes.seed)
         plan, reasons, notes = finetune_planner.draft_from_request(found_here, wishes, machine, team.world)
@@ -258,7 +258,7 @@ def _describe_dataset(dataset: Dataset) -> Iterator[Event]:
     for text in (*source.notes, *dataset.notes):
         yield Note(text)
     counts = ", ".join(f"{len(rows):,} {name}" for name, rows in dataset.splits.items())
-    pictures = counted(sum(map(len, dataset.splits.values())), "picture")
+    pictures = format_count(sum(map(len, dataset.splits.values())), "picture")
     one, more = {
         "classes": ("class", "classes"), "labels": ("label", "labels"), "number": ("number", "numbers"),
     }[source.task]  # fmt: skip

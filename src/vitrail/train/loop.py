@@ -19,7 +19,7 @@ from ..data.preprocess import normalize
 from ..data.source import Task
 from ..model.vit import ViT, create_model
 from ..randomness import derive, uniform
-from ..runtime import memory_is_full
+from ..runtime import is_out_of_memory
 from . import optim as rates
 from .batch_augment import augment_batch, mix_batch, resize_for_step
 from .custom_functions import NO_CUSTOM_FUNCTIONS, CustomFunctions
@@ -287,7 +287,7 @@ def find_largest_batch(fits: Callable[[int], None], batch: int) -> int:
         try:
             fits(size)
         except (MemoryError, RuntimeError) as error:
-            if not memory_is_full(error):
+            if not is_out_of_memory(error):
                 raise
             size //= 2
         else:

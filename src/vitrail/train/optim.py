@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..model import lora
 from ..model.vit import ViT
 from ..randomness import derive
-from ..runtime import multiplies_bfloat16
+from ..runtime import supports_bfloat16
 from .plan import FinetuneSettings, Recipe
 
 
@@ -47,7 +47,7 @@ def build_optimizers(
         lr=recipe.muon_rate,
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
-        compute=torch.bfloat16 if multiplies_bfloat16(device) else torch.float32,
+        compute=torch.bfloat16 if supports_bfloat16(device) else torch.float32,
         sharded=sharded,
         compiled=compiled,
     )

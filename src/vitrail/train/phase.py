@@ -33,7 +33,7 @@ from ..errors import DamagedFileError, InterruptedRun, ResourceError
 from ..files import atomic, safetensors_file
 from ..model.vit import ViT
 from ..randomness import derive
-from ..runtime import memory_is_full
+from ..runtime import is_out_of_memory
 from . import checkpoint, loop, plan_changes
 from . import optim as rates
 from .dataset import Dataset
@@ -167,7 +167,7 @@ def iterate_phase_steps(
         yield from _iterate_steps(prelude, optimizers, start, guards or make_phase_guards(prelude))
         return
     except (MemoryError, RuntimeError) as error:
-        if not memory_is_full(error):
+        if not is_out_of_memory(error):
             raise
     # Outside of the handler: the exception holds the frames that hold the memory.
     raise ResourceError(_out_of_memory_message(prelude, optimizers))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..data.settings import DataSettings
 from ..data.source import Task
-from ..spec import Window
+from ..spec import DicomWindowMode
 
 FEW_IMAGES = 5000
 """Below this, a training of minutes sees each picture so often that it could learn them by heart."""
@@ -45,7 +45,7 @@ class DatasetFingerprint:
     low: float
     high: float
     range_reason: str = ""
-    window: Window = "none"
+    window: DicomWindowMode = "none"
     window_reason: str = ""
     task: Task = "classes"
     ratio: float = 1.0

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..data.loader import ImageStore, StreamingImageStore
-from ..errors import DataError, DivergedError, InterruptedRun, PartnerError, ResourceError
+from ..errors import DataError, DivergedError, InterruptedRun, PeerError, ResourceError
 from ..evaluate.inference import run_inference
 from ..evaluate.quick_metrics import compute_quick_metrics
 from ..files import disk
-from ..plural import counted
-from ..runtime import memory_is_full
+from ..formatting import format_count
+from ..runtime import is_out_of_memory
 from . import checkpoint, events, guards, loop
 from .checkpoint import CheckpointSaver
 from .dataset import Dataset, class_indices
@@ -111,7 +111,9 @@ def _report_lost_images(pictures: ImageStore) -> Iterator[Note]:
     if isinstance(pictures, StreamingImageStore) and pictures.lost:
         names = "; ".join(reason.rstrip(".") for _, reason in pictures.lost[:MAX_LOST_SHOWN])
         more = f" and {len(pictures.lost) - MAX_LOST_SHOWN:,} more" if len(pictures.lost) > MAX_LOST_SHOWN else ""
-        yield Note(f"{counted(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}.")
+        yield Note(
+            f"{format_count(len(pictures.lost), 'picture')} could not be read any more on the way: {names}{more}."
+        )
 
 
 def _steps_saved_on_error(
@@ -138,12 +140,12 @@ def _steps_saved_on_error(
         newest, _ = checkpoint.find_newest_checkpoint(run.checkpoints)
         kept = f"The weights of {newest.name} are kept in {newest}." if newest else "Nothing had been saved before."
         raise DivergedError(f"{error} {kept}") from error
-    except (DataError, PartnerError) as error:
+    except (DataError, PeerError) as error:
         if not last and isinstance(error, DataError):
             raise
         raise _save_and_extend_error(run, plan, keeper, last, error) from error
     except (MemoryError, RuntimeError) as error:
-        if not memory_is_full(error):
+        if not is_out_of_memory(error):
             raise
     else:
         return
@@ -171,7 +173,7 @@ def _agree_on_save_and_stop(
     """Whether to save after this step, and which signal asked to stop, here or in another process: 0 is none."""
     try:
         due, stop = team.most(int(keeper.due(step, wish)), wish.signal or 0)
-    except PartnerError as error:
+    except PeerError as error:
         raise _save_and_extend_error(run, plan, keeper, step, error) from error
     return due or stop, stop
 
@@ -180,7 +182,7 @@ def _evaluation_error(run: RunFolder, plan: Plan, keeper: CheckpointSaver, step:
     """Save the run after `step`, whose evaluation failed; what to raise, which then says how to go on."""
     if isinstance(error, DataError):
         return _save_and_extend_error(run, plan, keeper, step, error)
-    if not memory_is_full(error):
+    if not is_out_of_memory(error):
         return error
     if keeper.whole:
         keeper.save(step)
@@ -192,8 +194,8 @@ def _evaluation_error(run: RunFolder, plan: Plan, keeper: CheckpointSaver, step:
 
 
 def _save_and_extend_error(
-    run: RunFolder, plan: Plan, keeper: CheckpointSaver, step: int, error: DataError | PartnerError
-) -> DataError | PartnerError:
+    run: RunFolder, plan: Plan, keeper: CheckpointSaver, step: int, error: DataError | PeerError
+) -> DataError | PeerError:
     """Save the run after `step`, if all of it is here; the same error, which then says how to go on."""
     kept = ""
     if step and keeper.whole:
@@ -303,8 +305,8 @@ def train_worker_rank(
     start = _restore_worker_checkpoint(run, plan, learner, guards, int(team.told()))
     try:
         _train_worker_steps(plan, learner, dataset, pictures, start, guards, team)
-    except PartnerError as error:
-        raise PartnerError(f"{error} {resume_instructions(run.path)}") from error
+    except PeerError as error:
+        raise PeerError(f"{error} {resume_instructions(run.path)}") from error
 
 
 def _restore_worker_checkpoint(run: RunFolder, plan: Plan, learner: TrainState, guards: Guards, start: int) -> int:

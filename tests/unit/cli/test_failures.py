@@ -10,7 +10,7 @@ from vitrail.errors import (
     DataError,
     DivergedError,
     InterruptedRun,
-    PartnerError,
+    PeerError,
     ResourceError,
     UsageError,
     WorkerError,
@@ -26,7 +26,7 @@ from vitrail.errors import (
         (ResourceError, 5),
         (DivergedError, 6),
         (WorkerError, 7),
-        (PartnerError, 7),
+        (PeerError, 7),
     ],
 )
 def test_each_error_of_the_family_keeps_its_words_and_its_code(error, code):

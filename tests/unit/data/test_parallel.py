@@ -95,6 +95,6 @@ def test_a_worker_is_one_thread_to_torch_and_nobody_else_is_changed():
 
 
 def test_a_container_that_may_use_two_cores_gets_two_threads(monkeypatch):
-    monkeypatch.setattr(runtime, "_cores", lambda: 64)
-    monkeypatch.setattr(runtime, "_cgroup_cores", lambda: 2)
+    monkeypatch.setattr(runtime, "_count_cores", lambda: 64)
+    monkeypatch.setattr(runtime, "_read_cgroup_cores", lambda: 2)
     assert Workers().threads == 2

@@ -23,7 +23,7 @@ from vitrail.evaluate.inference import (
 )
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
-from vitrail.runtime import use_threads
+from vitrail.runtime import set_thread_count
 from vitrail.spec import ImageSpec
 
 CPU = torch.device("cpu")
@@ -117,7 +117,7 @@ def test_each_part_has_a_thread_and_the_caller_keeps_its_own(model):
     assert {name.rpartition("_")[0] for name, *_ in used} == {"vitrail-team"}
     assert [rest for _, *rest in used] == [[1, True]] * 4
     assert torch.get_num_threads() == 2
-    use_threads(3)
+    set_thread_count(3)
     used.clear()
     assert inference.run_in_parallel(answer, pictures(6), 3) == [2, 2, 2]
     assert torch.get_num_threads() == 3 and {threads for _, threads, _ in used} == {1}

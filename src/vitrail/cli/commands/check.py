@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ...errors import DataError, UsageError, printable
-from ...plural import counted
+from ...errors import DataError, UsageError, escape_unprintable
+from ...formatting import format_count
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Check(Command):
         if self.json:
             print_json({**findings.to_json(), "stops_a_training": stops})
         else:
-            print(printable(findings.table()))
+            print(escape_unprintable(findings.table()))
             self._tell(findings, dataset.splits)
         return DataError.exit_code if stops else 0
 
@@ -122,7 +122,7 @@ class Check(Command):
             print(held)
         listed = len(findings.leave_out())
         if self.out is not None:
-            print(f"Written to {self.out}: check.html, check.json and exclude.csv ({counted(listed, 'picture')}).")
+            print(f"Written to {self.out}: check.html, check.json and exclude.csv ({format_count(listed, 'picture')}).")
         elif listed:
             print(f"--out DIR writes a page with these pictures, and the list of {listed:,} that are better left out.")
 
@@ -136,7 +136,7 @@ def _advise_on_held_out(splits: Splits) -> str:
         return "No pictures would be held out, so no training could say how good it is: it takes more of each class."
     if not test or test >= MIN_TEST_IMAGES:
         return ""
-    tell = f"{counted(test, 'test picture')} would tell little of how good a training is"
+    tell = f"{format_count(test, 'test picture')} would tell little of how good a training is"
     return f"{tell}; vitrail train --folds 5 tests every picture once."
 
 

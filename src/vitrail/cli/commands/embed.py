@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ...errors import UsageError
-from ...plural import counted
+from ...formatting import format_count
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Embed(Command):
             progress.print_skipped(() if others is None else others.skipped)
             assert asked.kept is not None
             rows = embedding.find_similar_images(asked.kept, self.nearest, None if others is None else others.kept)
-        done = f"Features {list(asked.shape)} of {counted(asked.count, 'picture')} written to {self.to}"
+        done = f"Features {list(asked.shape)} of {format_count(asked.count, 'picture')} written to {self.to}"
         if self.json:
             told = {"pictures": asked.count, "features": self.features, "shape": list(asked.shape)}
             print_json(told | {"to": None if self.to is None else str(self.to), "nearest": rows})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from ...errors import UsageError, printable
+from ...errors import UsageError, escape_unprintable
 from ..arguments import Command
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Evaluate(Command):
             print_json({"model": self.model, "source": measured.source, "metrics": figures.to_json(), **told})
             return 0
         head = f"{self.model} on {measured.source}, split {figures.split}\n{figures.table()}"
-        print(printable("\n\n".join([head, *(one.table() for one in beside.values())])))
+        print(escape_unprintable("\n\n".join([head, *(one.table() for one in beside.values())])))
         progress.print_skipped_images(measured.predictions)
         return 0
 
@@ -138,7 +138,7 @@ class Evaluate(Command):
         from ...report import extra_findings
 
         for path in extra_findings.save_extra_findings(Path(self.model), found) if self.keep else ():
-            print(printable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
+            print(escape_unprintable(f"Kept in {path}. vitrail report {self.model} shows it."), file=sys.stderr)
 
     def _check_one_thing(self) -> None:
         if self.keep and not (self.by or self.shortcuts or self.corruptions):
@@ -193,7 +193,7 @@ class Evaluate(Command):
         if self.json:
             print_json({"model": self.model, **found.to_json()})
         else:
-            print(printable(found.table()))
+            print(escape_unprintable(found.table()))
         return 0
 
     def _disturb(self, predictor: Predictor, labelled: LabelledImages) -> int:
@@ -225,7 +225,7 @@ class Evaluate(Command):
         if self.json:
             print_json({"model": self.model, "file": str(path), **found.to_json()})
         else:
-            print(printable(found.table(path)))
+            print(escape_unprintable(found.table(path)))
         return 0
 
     def _compare(self, predictor: Predictor, labelled: LabelledImages) -> int:
@@ -291,4 +291,4 @@ class Evaluate(Command):
 
 def _print_notes(labelled: LabelledImages) -> None:
     for note in labelled.notes:
-        print(printable(note), file=sys.stderr)
+        print(escape_unprintable(note), file=sys.stderr)

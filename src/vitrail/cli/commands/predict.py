@@ -67,7 +67,7 @@ class Predict(Command):
             check_table_extension(self.to)
         if not self.paths:
             raise UsageError("PATHS are missing: pictures, folders, patterns, @list.txt or - for standard input.")
-        from ...plural import counted
+        from ...formatting import format_count
         from ...predict.image_paths import expand_image_paths
         from ...services import progress
         from ..arguments import print_json
@@ -83,7 +83,7 @@ class Predict(Command):
             sys.stdout.flush()
             sys.stdout.buffer.write(predictions.csv_bytes())  # paths may hold bytes that are no text
         else:
-            print(f"{counted(len(predictions), 'row')} written to {self.to}")
+            print(f"{format_count(len(predictions), 'row')} written to {self.to}")
         progress.print_skipped_images(predictions)
         return 0
 

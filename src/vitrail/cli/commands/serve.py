@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ...errors import UsageError
-from ...runtime import usable_cores
+from ...runtime import count_usable_cores
 from ...serve.limits import ServerLimits
 from ..arguments import Command
 
@@ -88,7 +88,7 @@ class Serve(Command):
         limits = ServerLimits(
             body=self.max_bytes, bodies=max(ServerLimits.bodies, 2 * self.max_bytes), pictures=self.max_pictures,
             batch=self.batch, waiting=self.waiting, per_client=self.per_client, deadline=self.deadline, slow=self.slow,
-            workers=self.workers or min(4, usable_cores()),
+            workers=self.workers or min(4, count_usable_cores()),
         )  # fmt: skip
         asked = ServeRequest(
             model=self.model, name=choose_model_name(self.model, self.name), host=self.host, port=self.port, proxy=self.proxy,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import DataError
 from ...files.atomic import write_bytes
-from ...plural import counted
+from ...formatting import format_count
 from ..csv_injection import escape_cell, format_csv_lines, unescape_cell
 from ..source import Source
 
@@ -146,7 +146,7 @@ class DataCheckReport:
         return lines
 
     def _bad(self) -> list[str]:
-        lines = [f"STOP     {counted(len(self.bad), 'picture')} cannot be used:"] if self.bad else []
+        lines = [f"STOP     {format_count(len(self.bad), 'picture')} cannot be used:"] if self.bad else []
         return lines + [f"           {name}  {reason}" for name, reason in self.bad]
 
     def _concerns(self) -> list[str]:
@@ -231,7 +231,7 @@ def read_exclude_list(path: Path, source: Source) -> NDArray[np.int64]:
     if missing:
         names = ", ".join(sorted(missing)[:MAX_NAMED_MISSING])
         raise DataError(
-            f"{path} leaves out {counted(len(missing), 'picture')} that {source.name} does not have: {names}"
+            f"{path} leaves out {format_count(len(missing), 'picture')} that {source.name} does not have: {names}"
             f"{' and more' if len(missing) > MAX_NAMED_MISSING else ''}. Is it the list of another source? Take "
             f"these lines out of "
             "it, or write it again with vitrail check SOURCE --out DIR."

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from ...plural import counted
+from ...formatting import format_count
 from ...spec import ImageSpec
 from ..decoding.decoded_image import DAMAGE_IN_PIXELS, DAMAGE_OUTSIDE_PIXELS, END_MISSING
 from ..source import Source
@@ -72,7 +72,8 @@ def _check_constant_classes(source: Source, looks: ImageStatsTable, in_flat_clas
         yield DataIssue(
             code="class-of-constant-pictures",
             severity="warning",
-            text=f"Every picture of class {source.classes[number]!r} is constant ({counted(len(mine), 'picture')}).",
+            text=f"Every picture of class {source.classes[number]!r} is constant "
+            f"({format_count(len(mine), 'picture')}).",
             advice="A model recognises them by that alone. Were they exported wrongly?",
             rows=tuple(mine.tolist()),
         )
@@ -96,7 +97,7 @@ def _check_constant_images(looks: ImageStatsTable, flat: Mask, in_flat_class: Ma
             yield DataIssue(
                 code=code,
                 severity="warning",
-                text=f"{counted(count, 'picture')} {_is_or_are(count)} {words}.{everything}",
+                text=f"{format_count(count, 'picture')} {_is_or_are(count)} {words}.{everything}",
                 advice=advice,
                 rows=_masked_rows(looks, mask),
             )
@@ -109,7 +110,7 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
         yield DataIssue(
             code="smaller-than-a-patch",
             severity="warning",
-            text=f"{counted(int(small.sum()), 'picture')} {_is_or_are(small.sum())} smaller than one patch of the "
+            text=f"{format_count(int(small.sum()), 'picture')} {_is_or_are(small.sum())} smaller than one patch of the "
             f"model "
             f"({patch[0]} x {patch[1]} pixels).",
             rows=_masked_rows(looks, small),
@@ -119,7 +120,7 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
         yield DataIssue(
             code="much-enlarged",
             severity="hint",
-            text=f"{counted(int(tiny.sum()), 'picture')} {_is_or_are(tiny.sum())} enlarged more than "
+            text=f"{format_count(int(tiny.sum()), 'picture')} {_is_or_are(tiny.sum())} enlarged more than "
             f"{MAX_ENLARGEMENT} times to the "
             f"{spec.height} x {spec.width} pixels that the model reads.",
             rows=_masked_rows(looks, tiny),
@@ -129,7 +130,7 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
         yield DataIssue(
             code="odd-shapes",
             severity="warning",
-            text=f"{counted(int(long.sum()), 'picture')} {_is_or_are(long.sum())} {LONG_ASPECT_RATIO:g} or more "
+            text=f"{format_count(int(long.sum()), 'picture')} {_is_or_are(long.sum())} {LONG_ASPECT_RATIO:g} or more "
             f"times as long as wide, or "
             "as wide as long; most are not.",
             rows=_masked_rows(looks, long),
@@ -141,7 +142,7 @@ def _check_sizes(looks: ImageStatsTable, spec: ImageSpec, patch: tuple[int, int]
         yield DataIssue(
             code="odd-sizes",
             severity="hint",
-            text=f"{counted(int(odd.sum()), 'picture')} {_is_or_are(odd.sum())} not {sizes[usual][0]} x "
+            text=f"{format_count(int(odd.sum()), 'picture')} {_is_or_are(odd.sum())} not {sizes[usual][0]} x "
             f"{sizes[usual][1]} "
             "as the others.",
             rows=_masked_rows(looks, odd),
@@ -196,7 +197,7 @@ def _check_grey_images(looks: ImageStatsTable, spec: ImageSpec) -> Iterator[Data
         yield DataIssue(
             code="grey-in-colour",
             severity="hint",
-            text=f"{counted(int(grey.sum()), 'picture')} of {int(colour.sum()):,} in colour "
+            text=f"{format_count(int(grey.sum()), 'picture')} of {int(colour.sum()):,} in colour "
             f"{_is_or_are(grey.sum())} grey.",
             rows=_masked_rows(looks, grey),
         )
@@ -219,7 +220,7 @@ def _check_remarks(looks: ImageStatsTable) -> Iterator[DataIssue]:
         yield DataIssue(
             code=remark.lower().replace(" ", "-"),
             severity="warning" if remark in DAMAGE_REMARKS else "hint",
-            text=f"{counted(len(rows), 'picture')}: {remark}.",
+            text=f"{format_count(len(rows), 'picture')}: {remark}.",
             rows=tuple(rows),
         )
 

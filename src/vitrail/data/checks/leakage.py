@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...plural import counted
+from ...formatting import format_count
 from ..labels.columns import guess_group_kind, quote_for_shell
 from ..source import SPLITS, Source
 from . import near_duplicates
@@ -102,7 +102,7 @@ def _check_copies_across_splits(groups: Sequence[Group], owner: NDArray[np.int64
         yield DataIssue(
             code=f"{how}-copies-in-{drop}-and-{keep}",
             severity="warning",
-            text=f"{counted(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
+            text=f"{format_count(len(held), 'picture')} of {keep} {kind} in {drop}{why}, so the figure on "
             f"{keep} will be too good.",
             advice=EXCLUDE_ADVICE.format(drop=drop, keep=keep),
             rows=tuple(sorted(held)),
@@ -128,7 +128,7 @@ def _check_copies_within_split(groups: Sequence[Group], owner: NDArray[np.int64]
             yield DataIssue(
                 code=f"{how}-copies-in-{split}",
                 severity="hint",
-                text=f"{counted(again, 'picture')} of {split} {are} {like} as another one there.",
+                text=f"{format_count(again, 'picture')} of {split} {are} {like} as another one there.",
                 advice="What is shown twice weighs twice, no more: nothing has to be done.",
                 rows=tuple(sorted({row for group in found for row in group})),
                 groups=tuple(found),
@@ -145,10 +145,12 @@ def _check_contradicting_labels(source: Source, groups: Sequence[Group], how: st
     if source.task == "classes":
         told = f": {join_counts(Counter(_class_names_of_group(source, group) for group in found))}"
     if how == "near":
-        text = f"{counted(len(rows), 'picture')} are nearly the same as another one with a different label{told}."
+        text = f"{format_count(len(rows), 'picture')} are nearly the same as another one with a different label{told}."
         advice = "Either a label is wrong, or what makes the difference is small."
         return [_contradiction_issue(how, text, advice, found, ())]
-    text = f"{counted(len(rows), 'picture')} are each the same picture as another one with a different label{told}."
+    text = (
+        f"{format_count(len(rows), 'picture')} are each the same picture as another one with a different label{told}."
+    )
     advice = "Only a person can say which label is right; exclude.csv of vitrail check --out DIR lists them all."
     leave_out = tuple((row, "the same picture stands elsewhere with a different label") for row in rows)
     return [_contradiction_issue(how, text, advice, found, leave_out)]

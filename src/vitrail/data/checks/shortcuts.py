@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.typing import NDArray
 
-from ...plural import counted
+from ...formatting import format_count
 from ..source import Source
 from .findings import DataIssue
 from .image_stats import ImageStatsTable
@@ -178,7 +178,10 @@ def _find_class_shortcuts(
 def _class_sentence(subject: str, value: str, mine: int, both: int, others: int) -> str:
     if both == mine and not others:
         return f"All {mine:,} pictures {subject} are {value}, no other is."
-    return f"{both:,} of {mine:,} pictures {subject} are {value}, and only {counted(others, 'picture')} of all others."
+    return (
+        f"{both:,} of {mine:,} pictures {subject} are {value}, and only {format_count(others, 'picture')} of all "
+        f"others."
+    )
 
 
 def _value_phrase(feature: str, value: str) -> str:

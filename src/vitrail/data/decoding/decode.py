@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt8
 from numpy.typing import NDArray
 
-from ...errors import DataError, NoPictureError
+from ...errors import DataError, NotAnImageError
 from ...spec import ImageSpec
 from ..source import ImageInput
 from .decoded_image import (
@@ -192,7 +192,7 @@ def parse_image(data: bytes, spec: ImageSpec) -> DecodedImage:
     """As `read`, for the bytes of a picture that has no name."""
     kind = sniff_format(data)
     if kind is None:
-        raise NoPictureError(
+        raise NotAnImageError(
             f"not a picture Vitrail reads ({describe_unknown_file(data)}); expected {ACCEPTED_FORMATS}."
         )
     try:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...config.schema import suggest_name
 from ...errors import DataError
-from ...plural import counted
+from ...formatting import format_count
 from ..decoding.decoded_image import has_image_extension
 from ..settings import DataSettings
 from ..source import SPLIT_NAMES
@@ -283,7 +283,8 @@ def rows_by_split(name: str, cells: Sequence[object], where: Callable[[int], str
     undecided = rows.pop("", None)
     if undecided is not None and "train" in rows:
         raise DataError(
-            f"{where(int(undecided[0]))}: column {name!r} is empty, in {counted(len(undecided), 'row')} in all, though "
+            f"{where(int(undecided[0]))}: column {name!r} is empty, in {format_count(len(undecided), 'row')} in "
+            f"all, though "
             "others say train. Write train, val or test there, or leave those rows out."
         )
     return {split: rows[split] for split in ("train", "val", "test") if split in rows}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import DataError
-from ...plural import counted
+from ...formatting import format_count
 from ..settings import DataSettings
 from ..source import Task, natural_sort_key
 from .codes import CategoricalColumn, Cell, encode_categorical, format_cell
@@ -289,7 +289,8 @@ def _check_no_empty_cells(name: str, column: CategoricalColumn[Cell], empty: Seq
     if any(empty):
         rows = np.flatnonzero(np.array(empty)[column.codes])
         raise DataError(
-            f"{where(int(rows[0]))}: {name!r} is empty, in {counted(len(rows), 'row')} in all. A picture without a "
+            f"{where(int(rows[0]))}: {name!r} is empty, in {format_count(len(rows), 'row')} in all. A picture "
+            f"without a "
             "class cannot be learnt from: write one, or leave such rows out with --data.uncertain ignore."
         )
 
@@ -316,7 +317,8 @@ def _resolve_minus_one(
     ways = "ignore leaves its rows out" + (", zero and one settle it" if zeros_and_ones else "")
     raise DataError(
         f"{where(column.first(number))}: {name!r} is {column.values[number]!r}, in "
-        f"{counted(int(column.counts()[number]), 'row')} in all, which often means uncertain or not known. Say which "
+        f"{format_count(int(column.counts()[number]), 'row')} in all, which often means uncertain or not known. Say "
+        f"which "
         f"with --data.uncertain ignore ({ways}); if it is a class of its own, write it as a word."
     )
 

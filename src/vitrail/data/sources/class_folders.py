@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import DataError, UsageError
-from ...plural import counted
+from ...formatting import format_count
 from ..compact_strings import CompactStrings, RelativePaths
 from ..decoding.decoded_image import ACCEPTED_FORMATS, IMAGE_EXTENSIONS, sniff_format
 from ..settings import DataSettings, check_supported_settings
@@ -94,10 +94,12 @@ class _SkippedFiles:
                 f"{count:,} x {ending} ({'such as ' if count > 1 else ''}{self.others[ending]})"
                 for ending, count in found
             )
-            others = f"{counted(self.endings.total(), 'file')} of other kinds: {kinds}"
+            others = f"{format_count(self.endings.total(), 'file')} of other kinds: {kinds}"
             notes.append(f"Left out {others}. Pictures are {ACCEPTED_FORMATS}.")
         if self.nested:
-            notes.append(f"Left out {counted(self.nested, 'folder')} inside class folders; classes are one level deep.")
+            notes.append(
+                f"Left out {format_count(self.nested, 'folder')} inside class folders; classes are one level deep."
+            )
         if self.manifests:
             notes.append(f"{self.manifests[0].name} is not read, as there are class folders. {self.instead()}")
         return tuple(notes)
@@ -187,7 +189,9 @@ def _list_classes(root: Path, inside: str, left_out: _SkippedFiles, required: bo
         left_out.sentences.append(f"{sentence[0].upper()}{sentence[1:]} So there is no official {split} split.")
         return {}
     if loose:
-        left_out.sentences.append(f"Left out {counted(loose, 'picture')} beside the class folders of {str(folder)!r}.")
+        left_out.sentences.append(
+            f"Left out {format_count(loose, 'picture')} beside the class folders of {str(folder)!r}."
+        )
     return classes
 
 
@@ -195,12 +199,14 @@ def _no_images_message(folder: Path, folders: list[str], loose: int, left_out: _
     if loose and left_out.manifests:
         files = ", ".join(path.name for path in left_out.manifests[:3])
         return (
-            f"{folder} holds {counted(loose, 'picture')} but no class folders; their labels seem to stand in {files}. "
+            f"{folder} holds {format_count(loose, 'picture')} but no class folders; their labels seem to stand in "
+            f"{files}. "
             f"{left_out.instead()}"
         )
     if loose:
         return (
-            f"{folder} holds {counted(loose, 'picture')} but no class folders. Put the pictures of each class into a "
+            f"{folder} holds {format_count(loose, 'picture')} but no class folders. Put the pictures of each class "
+            f"into a "
             "folder with the name of the class, or write a manifest: a CSV file with the columns path and label."
             f"{_parent_folder_hint(folder)}"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...plural import counted
+from ...formatting import format_count
 from ..compact_strings import RelativePaths
 from ..labels.columns import quote_for_shell, quote_names
 from ..labels.tasks import InferredTask
@@ -221,10 +221,13 @@ def _encode_class_label(
     first = int(np.flatnonzero(~known)[0])
     if settings.uncertain != "ignore":
         raise DataError(
-            f"{where}, row {first:,}: {name!r} is {values[first]}, in {counted(int((~known).sum()), 'row')} in all: no "
+            f"{where}, row {first:,}: {name!r} is {values[first]}, in {format_count(int((~known).sum()), 'row')} in "
+            f"all: no "
             "class is known there. Leave such rows out with --data.uncertain ignore."
         )
-    note = f"Left out {counted(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
+    note = (
+        f"Left out {format_count(int((~known).sum()), 'row')} whose {name!r} is empty or -1 (--data.uncertain ignore)."
+    )
     kept = np.flatnonzero(known)
     return InferredTask("classes", tuple(names), targets[kept], reason, (note,), kept)
 

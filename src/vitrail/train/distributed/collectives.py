@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ...errors import DataError, PartnerError, UsageError, VitrailError
+from ...errors import DataError, PeerError, UsageError, VitrailError
 from .liveness import PeerProcess, PeerWatchdog, exit_after_timeout
 
 # Which of how many processes this one is, as torchrun, SLURM or Ray Train say it; without any of them it is alone.
@@ -227,7 +227,7 @@ class RankGroup:
             PartnerError: a partner or the launcher has died.
         """
         if self._watch is not None and (death := self._watch.death()):
-            raise PartnerError(self._sentence(death))
+            raise PeerError(self._sentence(death))
 
     def part(self) -> None:
         """Let the partners go, when nobody asks for anything any more; from then on each is by itself."""
@@ -319,7 +319,7 @@ class RankGroup:
         except RuntimeError as error:
             if isinstance(error, VitrailError) or not _is_connection_error(error):
                 raise
-            raise PartnerError(self._explained(error)) from error
+            raise PeerError(self._explained(error)) from error
 
     def _explained(self, error: RuntimeError) -> str:
         death = None if self._watch is None else self._watch.death(DEATH_CHECK_SECONDS)
@@ -412,7 +412,7 @@ def _init_process_group(group: GroupInfo, device: str, limit: datetime.timedelta
             dist.init_process_group(backend, where, timeout=limit, world_size=group.world, rank=group.rank)
         atexit.register(_destroy_process_group)
     except RuntimeError as error:
-        raise PartnerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
+        raise PeerError(missed(str(error).strip().splitlines()[0][:200].rstrip("."))) from error
 
 
 def _destroy_process_group() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import PartnerError
+from ...errors import PeerError
 
 CHECK_SECONDS = 0.5  # seconds
 GRACE_SECONDS = 4.0  # that a process which is told of a death has to end by itself, before it is ended
@@ -117,7 +117,7 @@ def exit_now(message: str) -> None:
     """End the process as a PartnerError with this message would."""
     sys.stderr.write(f"vitrail: {message}\n")
     sys.stderr.flush()
-    os._exit(PartnerError.exit_code)
+    os._exit(PeerError.exit_code)
 
 
 def _process_start_time(pid: int) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from ...errors import InterruptedRun, PartnerError, VitrailError
+from ...errors import InterruptedRun, PeerError, VitrailError
 from ..events import Event, Note
 from ..signals import SAVE_SIGNALS, STOP_SIGNALS, SignalRequest, forward_signal, listen_for_signals
 from .collectives import RankGroup, error_from_json, error_to_json
@@ -42,7 +42,7 @@ def run_while_others_wait(
             with _release_ranks_at_end(team):
                 outcome = yield from _run_with_signals(team, work, wish, go_on)
         except VitrailError as error:
-            with suppress(PartnerError):  # the error at hand says more
+            with suppress(PeerError):  # the error at hand says more
                 team.gathered(error_to_json(error))
             raise
         team.gathered({})
@@ -60,8 +60,8 @@ def wait_for_rank0_work(team: RankGroup, go_on: str) -> None:
     with listen_for_signals() as wish:
         try:
             _poll_rank0(team, wish)
-        except PartnerError as error:
-            raise PartnerError(f"{error} {go_on}") from error
+        except PeerError as error:
+            raise PeerError(f"{error} {go_on}") from error
         answer = team.gathered({})[0]
         if "error" in answer:
             raise error_from_json(answer)
@@ -112,8 +112,8 @@ def _run_with_signals(
                 forward_signal(SAVE_SIGNALS[0])
             try:
                 team.see_that_all_live()
-            except PartnerError as error:
-                raise PartnerError(f"{error} {_save_via_signal(team, work, go_on)}") from error
+            except PeerError as error:
+                raise PeerError(f"{error} {_save_via_signal(team, work, go_on)}") from error
 
 
 def _save_via_signal(team: RankGroup, work: Generator[Event, None, object], go_on: str) -> str:

@@ -24,7 +24,7 @@ from ...errors import DamagedFileError, InterruptedRun, ResourceError
 from ...evaluate.inference import FeatureExtractor, cast_weights, run_inference
 from ...files import safetensors_file
 from ...model.vit import ViT
-from ...runtime import memory_is_full
+from ...runtime import is_out_of_memory
 from ..checkpoint import SECONDS_BETWEEN_SAVES
 from ..dataset import Dataset, class_indices
 from ..events import Event, Note, TaskProgress
@@ -166,7 +166,7 @@ def _compute_with_fitting_batch(
                 pooled, pictures, rows, plan.image, batch, plan.compute.device, plan.compute.number_format
             )
         except (MemoryError, RuntimeError) as error:
-            if not memory_is_full(error):
+            if not is_out_of_memory(error):
                 raise
         else:
             return features, batch

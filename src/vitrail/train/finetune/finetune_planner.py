@@ -15,9 +15,9 @@ from ...checkpoints.image_spec import resize_spec
 from ...data.loader import ImageStore
 from ...errors import UsageError
 from ...evaluate.inference import FeatureExtractor, cast_weights, run_inference
+from ...formatting import format_count
 from ...model.config import ViTConfig
 from ...model.vit import create_model
-from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from .. import losses
@@ -132,7 +132,7 @@ def _choose_shape(
     reasons["model.pool_blocks"] = "the probe chooses: lower blocks often know what the last one has given up"
     every = max(1, own.depth // 6)
     apart = "over the upper half: 0.005 more AUROC than the last four of 12"
-    reasons["model.pool_every"] = apart if every > 1 else f"{counted(own.depth, 'block')}, one after another"
+    reasons["model.pool_every"] = apart if every > 1 else f"{format_count(own.depth, 'block')}, one after another"
     base = replace(
         own,
         channels=_choose_channels(found, wishes, own, start, reasons),

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from ... import config
 from ...data.source import Task
 from ...errors import UsageError
+from ...formatting import format_count
 from ...model import attention
 from ...model.config import T2T_PATCHES
-from ...plural import counted
 from ...runtime import Runtime
 from ...spec import ImageSpec
 from .. import losses
@@ -182,7 +182,7 @@ def check_plan(plan: Plan, classes: int, task: Task = "classes") -> None:
         )
     if plan.recipe.steps and plan.start.from_checkpoint and plan.start.method == "probe":
         raise UsageError(
-            f"start.method probe tunes nothing, so {counted(plan.recipe.steps, 'step')} cannot be made. Leave the "
+            f"start.method probe tunes nothing, so {format_count(plan.recipe.steps, 'step')} cannot be made. Leave the "
             "steps or epochs out, or tune with --start.method full or lora."
         )
     if not plan.recipe.steps and not (plan.start.from_checkpoint and plan.start.method == "probe"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ...data.loader import ImageStore
 from ...errors import ResourceError
 from ...model.vit import create_model
-from ...runtime import memory_is_full
+from ...runtime import is_out_of_memory
 from .. import loop
 from ..dataset import Dataset
 from ..distill.distillation import build_teacher
@@ -50,7 +50,7 @@ def measure_throughput(
         found = {phase: team.told(_measure_stage(long, pictures, dataset, phase, team)) for phase in reversed(phases)}
         return Throughput(tuple((phase, found[phase]) for phase in phases))
     except (MemoryError, RuntimeError) as error:
-        if not memory_is_full(error):
+        if not is_out_of_memory(error):
             raise
     # Outside of the handler: the exception holds the frames that hold the memory.
     count = loop.images_per_forward(plan, team.world)

@@ -11,23 +11,27 @@ from __future__ import annotations
 import os
 import sys
 
-TURNS, POLICY = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
-BRIEFLY = 5000
+SPIN_COUNT_VARIABLE, WAIT_POLICY_VARIABLE = "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"
+SHORT_SPIN_COUNT = 5000
 """Turns before a thread sleeps, some tenths of a millisecond: on a quiet machine within 2 % of the usual pace."""
-LONG = 50_000
+LONG_SPIN_COUNT = 50_000
 """Turns from which on another program is felt."""
 
 
-def wait_briefly() -> None:
+def set_short_spin() -> None:
     """Have OpenMP's threads sleep soon, unless torch is there already, which reads it when it is imported, or the
     machine's owner has decided."""
-    if sys.platform == "linux" and "torch" not in sys.modules and not {TURNS, POLICY} & os.environ.keys():
-        os.environ[TURNS] = str(BRIEFLY)
+    if (
+        sys.platform == "linux"
+        and "torch" not in sys.modules
+        and not {SPIN_COUNT_VARIABLE, WAIT_POLICY_VARIABLE} & os.environ.keys()
+    ):
+        os.environ[SPIN_COUNT_VARIABLE] = str(SHORT_SPIN_COUNT)
 
 
-def waits_briefly() -> bool:
+def has_short_spin() -> bool:
     """Whether they do, by the environment that torch was imported with."""
     if sys.platform != "linux":
         return True  # other systems' OpenMP sleeps by itself after 200 ms or at once
-    turns, policy = os.environ.get(TURNS, ""), os.environ.get(POLICY, "").lower()
-    return turns.isdecimal() and int(turns) < LONG if turns else policy == "passive"
+    turns, policy = os.environ.get(SPIN_COUNT_VARIABLE, ""), os.environ.get(WAIT_POLICY_VARIABLE, "").lower()
+    return turns.isdecimal() and int(turns) < LONG_SPIN_COUNT if turns else policy == "passive"
