@@ -11,7 +11,7 @@ from .openmp import set_short_spin as _wait_briefly
 
 if TYPE_CHECKING:
     from .api import Run, create, fit, load, open  # noqa: A004 - `vitrail.open` is meant to read like the built-in
-    from .estimators.estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
+    from .estimators import ViTClassifier, ViTMultiLabel, ViTRegressor
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"vitrail has no {name!r}. It has {', '.join(__all__)}.")
     if name.startswith("ViT"):
-        from .estimators import estimators
+        from . import estimators
 
         return {
             "ViTClassifier": estimators.ViTClassifier,

@@ -54,7 +54,7 @@ class ThresholdRule:
                 "A rule for thresholds must be half, f1, youden, sensitivity SHARE, specificity SHARE or cost NUMBER, "
                 f'for example "sensitivity 0.95". Got {text!r}.'
             )
-        return cls(cast("Kind", kind), value)
+        return cls(cast("RuleKind", kind), value)
 
     def __str__(self) -> str:
         return self.kind if self.value is None else f"{self.kind} {self.value:g}"

@@ -21,10 +21,10 @@ from sklearn.preprocessing import FunctionTransformer
 
 import vitrail
 from quick_fits import LEARNING, QUICK, digits, threads_kept  # noqa: F401 - a fixture
+from vitrail import estimators
 from vitrail.cli.main import main
 from vitrail.errors import DataError, UsageError
-from vitrail.estimators import estimators
-from vitrail.estimators.estimators import to_class_names
+from vitrail.estimators import to_class_names
 
 pytestmark = pytest.mark.usefixtures("threads_kept")
 WORDS = np.array(["zero", "one", "two", "three"])

@@ -14,7 +14,7 @@ from quick_fits import LEARNING, QUICK, digits, threads_kept  # noqa: F401 - a f
 from vitrail.data.settings import DataSettings
 from vitrail.data.sources.label_input import NamedLabels, infer_labels
 from vitrail.errors import UsageError
-from vitrail.estimators.estimators import parse_label_table
+from vitrail.estimators import parse_label_table
 
 pytestmark = pytest.mark.usefixtures("threads_kept")
 

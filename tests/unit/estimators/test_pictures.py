@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from vitrail.errors import UsageError
-from vitrail.estimators.estimators import as_image_list, clip_to_range, infer_row_shape, infer_value_range
+from vitrail.estimators import as_image_list, clip_to_range, infer_row_shape, infer_value_range
 
 PICTURE = np.zeros((4, 6), np.uint8)
 
