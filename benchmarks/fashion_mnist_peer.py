@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from vitrail.data.loader import ImageStore, iter_batches
 from vitrail.data.preprocess import normalize
 from vitrail.evaluate.inference import run_inference
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.files import safetensors_file
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
@@ -182,7 +182,7 @@ def trial(case: Case, minutes: float, rate: float) -> Row:
     """A short training of the peer, judged on the validation pictures."""
     model, recipe, _ = train_peer(case, minutes, rate)
     valid = case.dataset.pictures("val", case.plan.image, case.plan.compute.workers)
-    return {"val_accuracy": accuracy(model, case, "val", valid, TestTimeAugmentation()), "steps": recipe.steps}
+    return {"val_accuracy": accuracy(model, case, "val", valid, TtaViews()), "steps": recipe.steps}
 
 
 def measured_peer(case: Case, minutes: float, rate: float) -> Row:
@@ -191,7 +191,7 @@ def measured_peer(case: Case, minutes: float, rate: float) -> Row:
     curve = []
     for seconds, weights in kept:
         model.load_state_dict(weights)
-        curve.append([round(seconds, 1), accuracy(model, case, "test", case.test, TestTimeAugmentation())])
+        curve.append([round(seconds, 1), accuracy(model, case, "test", case.test, TtaViews())])
     facts = {"steps": recipe.steps, "rate": rate, "mixup": recipe.mixup, "batch": recipe.batch}
     views = case.plan.recipe.views
     seen = {"accuracy_with_our_views": accuracy(model, case, "test", case.test, views), "views": views.count}
@@ -220,7 +220,7 @@ def shorter(case: Case, folder: Path, minutes: float) -> Row:
     return trained(run_folder, "fashion-mnist", *words)
 
 
-def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, views: TestTimeAugmentation) -> float:
+def accuracy(model: nn.Module, case: Case, split: str, pictures: ImageStore, views: TtaViews) -> float:
     """Share of a split that is answered rightly, over these views of each picture."""
     rows, plan = case.dataset.splits[split], case.plan
     form = plan.compute.number_format

@@ -11,13 +11,13 @@ from kinds import KINDS
 from vitrail.evaluate.calibration import TargetScaling
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.ood import fit_feature_stats
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import create_model
 from vitrail.predict.predictor import PredictorMember
 from vitrail.spec import ImageSpec
 
-BOTH = TestTimeAugmentation(mirror=True, shift=1)
+BOTH = TtaViews(mirror=True, shift=1)
 NAMES = ("cat", "dog", "fish")
 DECIDED = {
     "nothing": Decisions(),
@@ -39,7 +39,7 @@ def member(
     kind: str = "class token, learned",
     task: str = "classes",
     decided: str = "nothing",
-    views: TestTimeAugmentation = BOTH,
+    views: TtaViews = BOTH,
 ) -> PredictorMember:
     """A model with outputs that differ from picture to picture."""
     names = NAMES[:2] if decided == "positive" else NAMES

@@ -17,7 +17,7 @@ from corpus.writing import encoded, photo
 from served import Server, asked, form, reading, saved, serving
 from serving_here import serving_here
 from vitrail.cli.main import main
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.explain.methods import METHODS
 from vitrail.predict.predictor import Predictor
 from vitrail.services.explanation import ExplainRequest, explain_with_predictor
@@ -267,7 +267,7 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch, capsys, 
 def test_views_are_averaged_as_everywhere(tmp_path, capsys, picture, same_threads):
     import dataclasses
 
-    found = dataclasses.replace(reading(), views=TestTimeAugmentation(mirror=True, shift=1))
+    found = dataclasses.replace(reading(), views=TtaViews(mirror=True, shift=1))
     model = saved(tmp_path / "tiny", found)
     (tmp_path / "a.png").write_bytes(picture)
     assert main(["predict", str(model), str(tmp_path / "a.png"), "--json", "--device", "cpu"]) == 0

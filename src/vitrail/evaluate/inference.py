@@ -26,9 +26,9 @@ from ..model.layers import cast_linear_weights
 from ..model.vit import ViT
 from ..runtime import set_thread_count
 from ..spec import ImageSpec
-from .tta import TestTimeAugmentation
+from .tta import TtaViews
 
-NO_TTA = TestTimeAugmentation()
+NO_TTA = TtaViews()
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -44,7 +44,7 @@ def run_inference(
     batch: int = 64,
     device: str | torch.device = "cpu",
     number_format: str = "float32",
-    views: TestTimeAugmentation = NO_TTA,
+    views: TtaViews = NO_TTA,
     task: Task = "classes",
 ) -> np.ndarray:
     """Outputs float32 [n, K] of the pictures at `indices`, in that order: logits, or numbers as they were learnt.
@@ -67,7 +67,7 @@ def run_inference_with_features(
     batch: int = 64,
     device: str | torch.device = "cpu",
     number_format: str = "float32",
-    views: TestTimeAugmentation = NO_TTA,
+    views: TtaViews = NO_TTA,
     task: Task = "classes",
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same outputs, and what the head reads of each picture's last block, float32 [n, D].
@@ -88,7 +88,7 @@ def _run_batches(
     batch: int,
     device: str | torch.device,
     number_format: str,
-    views: TestTimeAugmentation,
+    views: TtaViews,
     task: Task,
     seen: bool,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -129,7 +129,7 @@ def forward_batch(
     spec: ImageSpec,
     device: str | torch.device,
     number_format: str,
-    views: TestTimeAugmentation,
+    views: TtaViews,
     task: Task = "classes",
     seen: bool = False,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:
@@ -163,7 +163,7 @@ def _forward_views(
     spec: ImageSpec,
     device: torch.device,
     number_format: str,
-    views: TestTimeAugmentation,
+    views: TtaViews,
     task: Task,
     seen: bool,
 ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "B D"] | None]:

@@ -16,7 +16,7 @@ MIRROR_KEY, SHIFT_KEY = "mirror", "shift"
 
 
 @dataclass(frozen=True)
-class TestTimeAugmentation:
+class TtaViews:
     """Which views of a picture are looked at; none but the picture itself unless told otherwise.
 
     Raises:
@@ -35,7 +35,7 @@ class TestTimeAugmentation:
             raise UsageError(f"A shift must be 0 or more pixels. Got {self.shift}.")
 
     @classmethod
-    def of(cls, info: Mapping[str, object], where: str) -> TestTimeAugmentation:
+    def of(cls, info: Mapping[str, object], where: str) -> TtaViews:
         """The views that the notes of a bundle speak of.
 
         Raises:

@@ -31,7 +31,7 @@ from ..evaluate.prediction_tables import (
     concat_predictions,
     predictions_from_outputs,
 )
-from ..evaluate.tta import TestTimeAugmentation
+from ..evaluate.tta import TtaViews
 from ..spec import ImageSpec
 from .batches import ImageName, prepare_batches
 
@@ -190,7 +190,7 @@ class PredictorMember:
     """Names of the outputs."""
     task: Task = "classes"
     number_format: str = "float32"
-    views: TestTimeAugmentation = field(default_factory=TestTimeAugmentation)
+    views: TtaViews = field(default_factory=TtaViews)
     """Of each picture, which its answer is averaged over."""
     scaling: TargetScaling | None = None
     """Of the task number, the scale that its numbers were learnt on."""
@@ -234,7 +234,7 @@ class PredictorMember:
             classes=found.classes,
             task=task,
             number_format=number_format or str(found.info.get("number_format", "float32")),
-            views=TestTimeAugmentation.of(found.info, str(folder / bundle.CONFIG_FILE)),
+            views=TtaViews.of(found.info, str(folder / bundle.CONFIG_FILE)),
             scaling=read_scaling(found.info, len(found.classes), str(folder)) if task == "number" else None,
             decided=decisions.read_decisions(found.info, task, found.classes, str(folder / bundle.CONFIG_FILE)),
             familiar=FeatureStats.of(found.familiar, found.model.config.width, str(folder / bundle.FEATURE_STATS_FILE)),

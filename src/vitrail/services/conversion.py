@@ -18,7 +18,7 @@ from ..data.source import parse_task
 from ..errors import DamagedFileError, UsageError
 from ..evaluate.calibration import SCALING_KEY, TargetScaling, read_scaling
 from ..evaluate.decisions import read_decisions
-from ..evaluate.tta import TestTimeAugmentation
+from ..evaluate.tta import TtaViews
 from ..files import hub
 from ..files.atomic import commit_draft, make_draft
 from ..model.config import ViTConfig
@@ -217,7 +217,7 @@ def _note_unnamed_outputs(found: ModelInfo, to: ConversionTarget) -> tuple[str, 
 
 def _note_tta(info: Mapping[str, object], to: ConversionTarget) -> tuple[str, ...]:
     """Our predictions may be averages over several views of a picture, which no other library can know."""
-    views = TestTimeAugmentation.of(info, "the bundle")
+    views = TtaViews.of(info, "the bundle")
     if to == "bundle" or views.count == 1:
         return ()
     others = ["its mirror image"] * views.mirror + [f"itself moved by {views.shift} to either side"] * bool(views.shift)

@@ -24,7 +24,7 @@ from ..evaluate.metrics import require_finite
 from ..evaluate.ood import FeatureStats, fit_feature_stats
 from ..evaluate.prediction_tables import TaskPredictions, predictions_from_outputs
 from ..evaluate.tables import image_path
-from ..evaluate.tta import TestTimeAugmentation
+from ..evaluate.tta import TtaViews
 from ..explain import methods
 from ..explain.attribution import AttributionMap, EmptyMapError
 from ..explain.patch_features import ATTENTION_METHODS, find_artifact_patches
@@ -59,7 +59,7 @@ def compute_outputs(
     plan: Plan,
     dataset: Dataset,
     rows: NDArray[np.int64],
-    views: TestTimeAugmentation | None = None,
+    views: TtaViews | None = None,
 ) -> ModelOutputs:
     """The model's outputs for some rows, in their order.
 
@@ -94,11 +94,9 @@ def fit_decisions(
         return Decisions(ordered=plan.answers.ordered, miss=plan.answers.miss), None
     rows = dataset.sample("train", FEATURE_STATS_IMAGES, plan.seed)
     try:
-        sample = compute_outputs(learner, plan, dataset, rows, views=TestTimeAugmentation())
+        sample = compute_outputs(learner, plan, dataset, rows, views=TtaViews())
     except DataError:  # a training goes on without a few of its pictures, and has named them
-        sample = compute_outputs(
-            learner, plan, dataset, _readable_rows(source, rows, plan.image), views=TestTimeAugmentation()
-        )
+        sample = compute_outputs(learner, plan, dataset, _readable_rows(source, rows, plan.image), views=TtaViews())
     known = fit_feature_stats(sample.features, class_indices(source, sample.rows) if source.task == "classes" else None)
     outputs = valid.outputs if dataset.scaling is None else dataset.scaling.values(valid.outputs)
     targets = _true_targets(source, valid.rows)

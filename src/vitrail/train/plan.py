@@ -13,7 +13,7 @@ from .. import config
 from ..data.settings import DataSettings
 from ..errors import UsageError
 from ..evaluate.thresholds import PredictionSettings
-from ..evaluate.tta import TestTimeAugmentation
+from ..evaluate.tta import TtaViews
 from ..model.config import ViTConfig
 from ..spec import Grid, ImageSpec
 
@@ -164,9 +164,9 @@ class Recipe:
         self._check_augmentation()
 
     @property
-    def views(self) -> TestTimeAugmentation:
+    def views(self) -> TtaViews:
         """Of each picture, which its answer is averaged over."""
-        return TestTimeAugmentation(self.mirror, self.shift)
+        return TtaViews(self.mirror, self.shift)
 
     @property
     def asymmetric(self) -> bool:

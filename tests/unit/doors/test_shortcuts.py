@@ -13,7 +13,7 @@ from vitrail.data.sources import synthetic
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.ood import FeatureStats
 from vitrail.evaluate.shortcut_reliance import border_mask
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.predict.predictor import Predictor, PredictorMember
 from vitrail.services.evaluation import LabelledImages, mask_predictor, measure_shortcuts, predict_labelled
 
@@ -41,7 +41,7 @@ def test_a_covered_predictor_answers_every_picture_as_the_whole_one_decides():
     square = np.eye(4, dtype=np.float32)
     decided = Decisions(temperature=(2.0,), unlike=3.0)
     familiar = FeatureStats(square, square, square)
-    views = TestTimeAugmentation(mirror=True)
+    views = TtaViews(mirror=True)
     member = PredictorMember(
         model=model, spec=glyphs.SPEC, classes=synthetic.CLASSES, views=views, decided=decided, familiar=familiar
     )

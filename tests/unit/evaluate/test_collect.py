@@ -9,7 +9,7 @@ from torch import nn
 
 from vitrail.errors import UsageError
 from vitrail.evaluate.inference import run_inference, softmax
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.spec import ImageSpec
 
 SPEC = ImageSpec(height=4, width=4, channels=1)
@@ -78,7 +78,7 @@ def test_mirrored_answers_are_the_mean_of_both_probabilities():
     flipped = Shelf()
     flipped.images = shelf.images.flip(-1)
     other = softmax(run_inference(net, flipped, indices, SPEC))
-    both = softmax(run_inference(net, shelf, indices, SPEC, views=TestTimeAugmentation(mirror=True)))
+    both = softmax(run_inference(net, shelf, indices, SPEC, views=TtaViews(mirror=True)))
     np.testing.assert_allclose(both, (plain + other) / 2, atol=1e-6)
     assert np.abs(plain - other).max() > 1e-3
 

@@ -9,27 +9,27 @@ import torch
 from vitrail.data.loader import InMemoryImageStore
 from vitrail.errors import DamagedFileError, UsageError
 from vitrail.evaluate.inference import run_inference, softmax
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.spec import ImageSpec
 
 ROW = torch.tensor([1.0, 2.0, 3.0, 4.0]).reshape(1, 1, 1, 4)
 EVERY = [
-    TestTimeAugmentation(),
-    TestTimeAugmentation(mirror=True),
-    TestTimeAugmentation(shift=1),
-    TestTimeAugmentation(mirror=True, shift=1),
+    TtaViews(),
+    TtaViews(mirror=True),
+    TtaViews(shift=1),
+    TtaViews(mirror=True, shift=1),
 ]
 
 
-def rows(views: TestTimeAugmentation) -> list[list[float]]:
+def rows(views: TtaViews) -> list[list[float]]:
     return [view.flatten().tolist() for view in views.of_each(ROW)]
 
 
 def test_the_picture_comes_first_then_itself_moved_each_before_its_mirror_image():
-    assert rows(TestTimeAugmentation()) == [[1, 2, 3, 4]]
-    assert rows(TestTimeAugmentation(mirror=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
-    assert rows(TestTimeAugmentation(shift=2)) == [[1, 2, 3, 4], [1, 1, 1, 2], [3, 4, 4, 4]]
-    assert rows(TestTimeAugmentation(mirror=True, shift=1))[2:] == [
+    assert rows(TtaViews()) == [[1, 2, 3, 4]]
+    assert rows(TtaViews(mirror=True)) == [[1, 2, 3, 4], [4, 3, 2, 1]]
+    assert rows(TtaViews(shift=2)) == [[1, 2, 3, 4], [1, 1, 1, 2], [3, 4, 4, 4]]
+    assert rows(TtaViews(mirror=True, shift=1))[2:] == [
         [1, 1, 2, 3],
         [3, 2, 1, 1],
         [2, 3, 4, 4],
@@ -44,25 +44,25 @@ def test_they_are_counted_without_being_made(views):
 
 @pytest.mark.parametrize("views", EVERY)
 def test_a_bundle_notes_them(views):
-    assert TestTimeAugmentation.of(views.notes(), "here") == views
+    assert TtaViews.of(views.notes(), "here") == views
 
 
 def test_a_bundle_from_before_there_were_shifts_has_none():
-    assert TestTimeAugmentation.of({"mirror": True}, "here") == TestTimeAugmentation(mirror=True)
-    assert TestTimeAugmentation.of({}, "here") == TestTimeAugmentation()
+    assert TtaViews.of({"mirror": True}, "here") == TtaViews(mirror=True)
+    assert TtaViews.of({}, "here") == TtaViews()
 
 
 @pytest.mark.parametrize("shift", [-1, 0.5, "1", True, None])
 def test_a_bundle_that_notes_no_number_of_pixels_is_damaged(shift):
     with pytest.raises(DamagedFileError, match=r"config\.json notes a shift of .*; expected a whole number of pixels"):
-        TestTimeAugmentation.of({"shift": shift}, "config.json")
+        TtaViews.of({"shift": shift}, "config.json")
 
 
 def test_a_shift_that_cannot_be_is_refused():
     with pytest.raises(UsageError, match=r"0 or more pixels\. Got -1\."):
-        TestTimeAugmentation(shift=-1)
+        TtaViews(shift=-1)
     with pytest.raises(UsageError, match=r"below the width of the pictures, 4 pixels\. Got 4\."):
-        rows(TestTimeAugmentation(shift=4))
+        rows(TtaViews(shift=4))
 
 
 @pytest.mark.parametrize("views", EVERY)

@@ -12,7 +12,7 @@ from exportable import BOTH, DECIDED, member, pictures
 from kinds import KINDS
 from vitrail.data.preprocess import to_batch_tensor
 from vitrail.evaluate.prediction_tables import predictions_from_outputs
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.export.build import hash_model, make_metadata
 from vitrail.export.module import ExportModule
 from vitrail.predict import exported, onnx_predictor
@@ -95,9 +95,7 @@ def test_the_positive_class_is_answered_from_its_threshold_on_and_not_from_one_h
 
 def test_every_view_is_looked_at():
     images = pictures(member().spec)
-    alone, both = (
-        told_by_module(member(views=views), images)[0].probabilities for views in (TestTimeAugmentation(), BOTH)
-    )
+    alone, both = (told_by_module(member(views=views), images)[0].probabilities for views in (TtaViews(), BOTH))
     assert np.abs(alone - both).max() > 1e-3
     mirrored = told_by_module(member(), np.ascontiguousarray(images[:, :, ::-1]))[0].probabilities
     np.testing.assert_allclose(both, mirrored, atol=1e-5)

@@ -16,7 +16,7 @@ from PIL import Image
 from exportable import member, pictures
 from kinds import KINDS
 from vitrail.errors import DamagedFileError, DataError
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.export.build import export_file
 from vitrail.model.vit import create_model
 from vitrail.predict.onnx_predictor import OnnxPredictor
@@ -74,9 +74,7 @@ def test_a_file_answers_as_the_model_does_one_and_five_at_a_time(kind, task, dec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "views", [TestTimeAugmentation(shift=2), TestTimeAugmentation(mirror=True), TestTimeAugmentation()]
-)
+@pytest.mark.parametrize("views", [TtaViews(shift=2), TtaViews(mirror=True), TtaViews()])
 def test_every_view_is_in_the_graph(views, tmp_path):
     one = member(views=views)
     assert export_file(one, "onnx", tmp_path / "model.onnx", list(pictures(one.spec)))[0].difference < 2e-5

@@ -20,7 +20,7 @@ from vitrail.evaluate.calibration import SCALING_KEY, TargetScaling
 from vitrail.evaluate.decisions import Decisions
 from vitrail.evaluate.ood import fit_feature_stats
 from vitrail.evaluate.predictions import MultilabelPredictions, RegressionPredictions
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.model.config import ViTConfig
 from vitrail.model.vit import ViT, create_model
 from vitrail.predict.predictor import Predictor, PredictorMember
@@ -39,11 +39,7 @@ def model() -> ViT:
 
 def predictor(mirror: bool = False) -> Predictor:
     return Predictor(
-        [
-            PredictorMember(
-                model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=TestTimeAugmentation(mirror=mirror)
-            )
-        ]
+        [PredictorMember(model=model(), spec=SPEC, classes=("cat", "dog", "fish"), views=TtaViews(mirror=mirror))]
     )
 
 
@@ -139,7 +135,7 @@ def test_a_bundle_and_a_run_folder_open_with_what_they_say(inside, tmp_path, mon
     assert asked == [tmp_path / inside]
     (one,) = opened.members
     assert (one.views, one.number_format, opened.classes) == (
-        TestTimeAugmentation(mirror=True),
+        TtaViews(mirror=True),
         "float32",
         ("a", "b", "c"),
     )

@@ -10,7 +10,7 @@ import torch
 
 from exportable import BOTH, member, pictures
 from vitrail.errors import DamagedFileError, UsageError
-from vitrail.evaluate.tta import TestTimeAugmentation
+from vitrail.evaluate.tta import TtaViews
 from vitrail.explain.methods import METHODS
 from vitrail.predict.batches import ImageName
 from vitrail.predict.predictor import Predictor
@@ -121,7 +121,7 @@ def test_every_method_is_offered_but_the_one_that_needs_a_patch():
 
 @pytest.mark.parametrize("method", ["relevance", "attention", "integrated"])
 def test_explanations_are_those_of_the_command(method):
-    found = opened(views=TestTimeAugmentation())
+    found = opened(views=TtaViews())
     picture = pictures(found.spec, 1)[0]
     prepared = torch.from_numpy(picture).permute(2, 0, 1)
     told = explain_prepared_image(found.explainer, prepared, (40, 100), method, None)
